@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 #: Celery tells of every hint, every tick of the clock and each connection, django-eventstream of every listener, HTTP
-#: clients of every request, watchfiles of every change; vendors' libraries of the whole conversation at level DEBUG.
+#: clients and the MCP SDK of every request, watchfiles of every change; vendors' libraries of the whole conversation at
+#: level DEBUG.
 TALKATIVE = (
     *("celery.app.trace", "celery.worker.strategy", "celery.worker.consumer.connection", "celery.beat"),
-    *("django_eventstream", "watchfiles"),
+    *("django_eventstream", "watchfiles", "mcp"),
     *("httpx", "httpx2", "httpcore", "httpcore2", "openai", "anthropic", "groq", "mistralai"),
 )
 

@@ -43,6 +43,7 @@ API: dict[str, dict[str, str]] = {
     "api/projects": {"GET": ANYONE},
     "api/projects/<str:project>/agents": {"GET": READ},
     "api/projects/<str:project>/agents/<str:agent>": {"GET": READ},
+    "api/projects/<str:project>/agents/<str:agent>/ag-ui": {"POST": OPERATE},
     "api/projects/<str:project>/agent-runs": {"GET": READ, "POST": OPERATE},
     "api/projects/<str:project>/agent-runs/resume": {"POST": OPERATE},
     "api/jobs/<str:job>/events": {"GET": READ},
@@ -92,6 +93,11 @@ BODIES = {
     "api/internal/sessions": {"runs": []},
     "api/internal/sessions/known": {"runId": "theirs", "event_ids": []},
     "api/internal/sessions/wait": {"runId": "theirs"},
+    "api/projects/<str:project>/agents/<str:agent>/ag-ui": {
+        "threadId": "t",
+        "runId": "r",
+        "messages": [{"id": "m", "role": "user", "content": "Go."}],
+    },
     "api/projects/<str:project>/agent-runs": {"agent_id": "AGENT"},
     "api/projects/<str:project>/agent-runs/resume": {"ids": [UNKNOWN]},
     "api/projects/<str:project>/notifications/read": {"ids": [UNKNOWN]},
@@ -207,7 +213,7 @@ def test_who_gets_what(who: str, project: Project, foreign: Project) -> None:
     client, parts = caller(who, project, foreign), parts_of(ended_run(project))
 
     assert not wrong_answers(who, client, parts)
-    assert AgentRun.objects.exclude(pk=parts["run_id"]).count() == 2
+    assert AgentRun.objects.exclude(pk=parts["run_id"]).count() == 3
 
 
 def test_who_may_not_act_changes_nothing(project: Project, foreign: Project) -> None:

@@ -73,6 +73,7 @@ OTHERS = {
     *(f"{SESSION}/{part}" for part in ("events", "events/stream")),
     *(f"api/jobs/<str:job>/{part}" for part in ("events", "events/stream")),
     f"{RUN}/events/stream",  # the events of `events`, one by one
+    "api/projects/<str:project>/agents/<str:agent>/ag-ui",  # as the stream with dialect=ag-ui, see tests/live
     # Names of sessions, and their entries as they are, for the scope `secrets`.
     *(f"api/projects/<str:project>/claude-sessions{part}" for part in ("", "/entries", "/subpaths")),
 }

@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 from django.http import HttpResponse
 from rest_framework.request import Request
 
+from agentops.projects.models import Project
 from agentops.projects.names import SLUG_PATTERN
 from runs.api.answers import AgentAnswer, AgentRow
 from runs.api.base_views import ApiView, ListView
@@ -20,6 +21,15 @@ from runs.models import Agent
 class NoSuchAgent(ResourceNotFound):
     code = "agent_not_found"
     text = "no such agent in this project"
+
+
+def agent_in(project: Project, slug: str) -> Agent:
+    """Return the agent of the URL. Raises `NoSuchAgent`."""
+    # An invalid name never reaches the database: PostgreSQL fails on NUL and lone surrogates.
+    agent = Agent.objects.filter(project=project, slug=slug).first() if re.match(SLUG_PATTERN, slug) else None
+    if agent is None:
+        raise NoSuchAgent
+    return agent
 
 
 class Agents(ListView):
@@ -37,9 +47,5 @@ class AgentDetail(ApiView):
     serializer_class = AgentAnswer
 
     def get(self, request: Request, **_: Any) -> HttpResponse:
-        project, slug = self.get_project(), self.kwargs["agent"]
-        # An invalid name never reaches the database: PostgreSQL fails on NUL and lone surrogates.
-        agent = Agent.objects.filter(project=project, slug=slug).first() if re.match(SLUG_PATTERN, slug) else None
-        if agent is None:
-            raise NoSuchAgent
+        agent = agent_in(self.get_project(), self.kwargs["agent"])
         return self.etag_response(MaskedJSONRenderer().render(self.get_serializer(agent).data).decode())

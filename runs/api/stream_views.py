@@ -13,6 +13,7 @@ from django.http import HttpResponse
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
 
+from runs.api.ag_ui.ag_ui_view import AG_UI
 from runs.api.base_views import ApiView
 from runs.api.requests.bodies import StringField
 from runs.api.requests.queries import Dialect, QuerySerializer
@@ -36,7 +37,7 @@ class StreamQuery(QuerySerializer):
         help_text="Start after this sequence number. A `Last-Event-ID` header takes precedence.",
         style={"example": "50"},
     )
-    dialect = Dialect()
+    dialect = Dialect(is_stream=True)
 
 
 def _in_agent_dialect(log_id: UUID, batch: Sequence[Event]) -> list[Piece]:
@@ -45,6 +46,7 @@ def _in_agent_dialect(log_id: UUID, batch: Sequence[Event]) -> list[Piece]:
 
 #: The agent dialect, one message per event.
 AGENT = Rendering("agent", _in_agent_dialect)
+_RENDERINGS = {None: JSON, "agent": AGENT, "ag-ui": AG_UI}
 
 
 @extend_schema(responses=STREAM)
@@ -58,6 +60,9 @@ class EventStreamView(ApiView):
     `id`: it sends what was added, and `end` again. If the run has ended and nothing was added, the answer is 204. A
     stream may also close without `end`, after ten minutes at most: open it again with the last `id`. `stream-reset`
     means that the position is no longer valid: start again from 0. `auth-revoked` means that access has ended.
+
+    With `dialect=ag-ui`, the stream closes after each `RUN_FINISHED` and `RUN_ERROR`, where the run ends or waits for
+    a person. Open it again with the last `id` to follow what comes after.
     """
 
     http_method_names = ["get"]
@@ -70,5 +75,5 @@ class EventStreamView(ApiView):
         run = self.get_run()
         session_key = request.session.session_key if self.principal.user_id is not None else None
         permit = Permit(self.principal, run.project_id, session_key)
-        rendering = AGENT if self.query.get("dialect") else JSON
+        rendering = _RENDERINGS[self.query.get("dialect")]
         return log_stream(run.log, cursor_of(request), rendering, permit, ended=run.state.terminal)

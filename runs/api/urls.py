@@ -19,6 +19,7 @@ from runs.api import (
     tool_call_views,
     transcript_views,
 )
+from runs.api.ag_ui import ag_ui_view
 from runs.api.ingest import event_posts, hook_posts, import_views, otlp_views, session_aliases, session_posts
 from runs.api.schema import docs
 from runs.api.search import search_views
@@ -48,6 +49,7 @@ of_run = [
 of_project = [
     path("agents", agent_views.Agents.as_view(), name="agents"),
     path("agents/<str:agent>", agent_views.AgentDetail.as_view(), name="agent"),
+    path("agents/<str:agent>/ag-ui", ag_ui_view.AgUiRunView.as_view(), name="ag-ui"),
     path("agent-runs", action_views.Runs.as_view(), name="runs"),
     path("agent-runs/resume", action_views.ResumeMany.as_view(), name="resume-many"),
     path("agent-runs/<uuid:run_id>", run_views.RunDetail.as_view(), name="run"),

@@ -1,5 +1,6 @@
 """The models of agents, runs, messages, tool calls and their records."""
 
+from runs.models.ag_ui_run import AgUiRun
 from runs.models.agent import Agent
 from runs.models.checkpoint import Attempt, Checkpoint, RunError, TurnUsage
 from runs.models.chore import Chore
@@ -16,6 +17,7 @@ from runs.models.search_entry import SearchEntry, SearchPosition
 from runs.models.tool_call import AgentRunToolCall
 
 __all__ = [
+    "AgUiRun",
     "Agent",
     "AgentRun",
     "AgentRunMessage",

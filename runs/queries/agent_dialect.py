@@ -24,11 +24,12 @@ _TOKENS = ("input_tokens", "output_tokens", "cache_write_tokens", "cache_read_to
 
 def agent_texts(log_id: UUID, batch: Sequence[Event]) -> list[str]:
     """Return events of a log as JSON texts in the agent dialect, with secrets masked."""
-    whole = _whole_texts(log_id, batch)
+    whole = whole_texts(log_id, batch)
     return mask_rows([to_json(agent_event(event, whole)) for event in batch])
 
 
-def _whole_texts(log_id: UUID, batch: Sequence[Event]) -> WholeTexts:
+def whole_texts(log_id: UUID, batch: Sequence[Event]) -> WholeTexts:
+    """Return what the rows say whole of a log's events."""
     run = AgentRun.objects.filter(pk=log_id).first() if any(event.type in _OF_RUN for event in batch) else None
     is_complete = any(event.type == EventType.RUN_COMPLETED for event in batch)
     return WholeTexts(
@@ -87,11 +88,13 @@ def _usage(counts: Mapping[str, Any]) -> dict[str, int]:
 def _calls(run_id: UUID, ids: list[UUID]) -> dict[UUID, Fields]:
     if not ids:
         return {}
-    rows = AgentRunToolCall.objects.filter(run=run_id, pk__in=ids).values_list("pk", "tool_name", "input", "output")
+    rows = AgentRunToolCall.objects.filter(run=run_id, pk__in=ids).values_list(
+        "pk", "tool_name", "input", "output", "starts"
+    )
     return {
-        pk: {"toolName": name, "toolInput": given, "toolOutput": output}
-        for pk, name, given, output in rows
-    }  # fmt: skip
+        pk: {"toolName": name, "toolInput": given, "toolOutput": output, "starts": starts}
+        for pk, name, given, output, starts in rows
+    }
 
 
 def _contents(run_id: UUID, ids: list[UUID]) -> dict[UUID, str]:

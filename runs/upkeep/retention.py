@@ -31,6 +31,7 @@ from runs.models import (
     AgentRun,
     AgentRunMessage,
     AgentRunToolCall,
+    AgUiRun,
     Attempt,
     Checkpoint,
     Chore,
@@ -50,7 +51,7 @@ from timeline.database_clock import Now
 from timeline.models import Tombstone
 from timeline.tombstones import EVENTS, OwnedTable
 
-#: The tables of a run's rows, in the order of deletion: tool calls refer to messages.
+#: The tables of a run's rows, in the order of deletion: tool calls and requests of AG-UI clients refer to messages.
 PARTS = (
     OwnedTable(SearchEntry, "run"),
     EVENTS,
@@ -60,6 +61,7 @@ PARTS = (
     OwnedTable(TurnUsage, "run"),
     OwnedTable(RunError, "run"),
     OwnedTable(RunCommand, "run"),
+    OwnedTable(AgUiRun, "run"),
     OwnedTable(AgentRunToolCall, "run"),
     OwnedTable(AgentRunMessage, "run"),
     OwnedTable(ExternalRun, "run"),

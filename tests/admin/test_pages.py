@@ -16,6 +16,7 @@ from agentops.projects.models import AuditEntry, Membership
 from runs.models import (
     AgentRun,
     AgentRunMessage,
+    AgUiRun,
     Chore,
     ClaudeTranscriptEntry,
     FileImportPiece,
@@ -39,9 +40,19 @@ every_model = pytest.mark.parametrize("model", registered(), ids=lambda model: m
 def test_every_table_is_there() -> None:
     ours = {model for app in OURS for model in apps.get_app_config(app).get_models()}
 
-    # Content of files and sessions, what waits to be filed under a run, and the search index are not for people.
+    # Content of files and sessions, what waits to be filed under a run, names of AG-UI clients, and the search index
+    # are not for people.
     assert ours - set(registered()) == {
-        *(ClaudeTranscriptEntry, MaintenanceDoor, FileImportPiece, OtlpGroup, OtlpItem, SearchEntry, SearchPosition),
+        *(
+            AgUiRun,
+            ClaudeTranscriptEntry,
+            MaintenanceDoor,
+            FileImportPiece,
+            OtlpGroup,
+            OtlpItem,
+            SearchEntry,
+            SearchPosition,
+        ),
     }
 
 

@@ -185,6 +185,6 @@ def test_the_proxy_waits_for_no_client() -> None:
 def test_the_proxy_passes_streams_on_to_their_own_process() -> None:
     caddyfile = parsed()["configs"]["caddyfile"]["content"]
 
-    assert re.search(r"@streams path \*/stream\s", caddyfile)
+    assert re.search(r"@streams path \*/stream \*/ag-ui\s", caddyfile)
     assert re.search(r"handle @streams \{\s+reverse_proxy stream:8000", caddyfile)
     assert yaml.safe_load(FILE.read_text())["services"]["proxy"]["configs"][0]["source"] == "caddyfile"

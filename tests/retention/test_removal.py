@@ -51,6 +51,8 @@ def test_nothing_is_left_of_what_anybody_said(project: Project, agent: Agent) ->
     AgentRun.objects.filter(pk=run.pk).update(result=CANARY, error_message=CANARY, external_id=CANARY, summary=CANARY)
     with transaction.atomic():
         log.append(run.pk, [Entry({"n": CANARY}, type="x.test", late=True, event_id=CANARY)], source=Source.INGEST)
+    names = {"thread_id": CANARY, "client_run_id": CANARY, "client_message_id": CANARY}
+    run.ag_ui_runs.create(agent=agent, after_seq=0, message=run.messages.earliest("position"), **names)
     aged(run, 100)
     assert len(cells_with(CANARY)) > 8
 

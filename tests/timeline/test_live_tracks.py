@@ -98,7 +98,7 @@ def test_much_travels_in_several_frames(rendering: Rendering, monkeypatch: pytes
 
     cursor, frames = 0, []
     while cursor < 100:
-        frame, cursor = kept.next_frame(cursor)
+        frame, cursor, _ = kept.next_frame(cursor)
         frames.append(frame)
 
     assert len(frames) > 5
@@ -118,15 +118,15 @@ def test_a_track_gives_what_follows_a_cursor_and_nothing_twice() -> None:
     kept = track(PLAIN, floor=10, last=14)
 
     assert kept.next_frame(10)[1] == 14
-    assert kept.next_frame(12) == (b"event: message\nid: 13\ndata: 13\n\nevent: message\nid: 14\ndata: 14\n\n", 14)
-    assert kept.next_frame(14) == (b"", 14)
+    assert kept.next_frame(12)[:2] == (b"event: message\nid: 13\ndata: 13\n\nevent: message\nid: 14\ndata: 14\n\n", 14)
+    assert kept.next_frame(14) == (b"", 14, False)
     kept.extend(PLAIN.items(LOG, events(15, 15)))
-    assert kept.next_frame(14) == (b"event: message\nid: 15\ndata: 15\n\n", 15)
+    assert kept.next_frame(14) == (b"event: message\nid: 15\ndata: 15\n\n", 15, False)
 
 
 def test_a_reader_that_is_ahead_of_the_track_waits() -> None:
     """It has read the table itself, and the track has not come so far yet."""
-    assert track(PLAIN, floor=10, last=12).next_frame(20) == (b"", 20)
+    assert track(PLAIN, floor=10, last=12).next_frame(20) == (b"", 20, False)
 
 
 def test_readers_at_one_place_share_one_frame() -> None:

@@ -48,7 +48,7 @@ def agent_event(event: Event, whole: WholeTexts) -> Fields:
         name = name if name.startswith("agent:") else "agent:error"
         fields = flat(event, whole)
     else:
-        fields = {"payload": _payload(event, whole)}
+        fields = {"payload": payload_of(event, whole)}
     return {
         "seq": event.seq,
         "eventId": event.event_id or f"~{event.seq}",
@@ -63,7 +63,8 @@ def agent_event(event: Event, whole: WholeTexts) -> Fields:
     }
 
 
-def _payload(event: Event, whole: WholeTexts) -> Fields:
+def payload_of(event: Event, whole: WholeTexts) -> Fields:
+    """Return the payload of an event with camel case names, its sentence as `message`, and whole texts."""
     if events.is_custom(event.type):
         return dict(event.payload)
     payload = {to_camel(name): value for name, value in event.payload.items()}

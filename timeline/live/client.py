@@ -11,12 +11,11 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 from django.db import Error
-from django_eventstream.utils import sse_encode_event
 
 from timeline.access import Permit
 from timeline.live.cursor import StreamCursor
 from timeline.live.log_reader import LogReader
-from timeline.live.rendering import Item
+from timeline.live.rendering import JSON, Item, Rendering, encode_notice
 from timeline.live.response import LogStream
 from timeline.live.topic import PAUSE_S, LogTopic, ProjectTopic, Topic, Track
 
@@ -52,6 +51,9 @@ class Feed(Protocol):
     def last_frame(self) -> bytes | None:
         """The last frame, possibly empty, if the stream is complete. Otherwise None."""
 
+    @property
+    def rendering(self) -> Rendering: ...
+
     def close(self) -> None:
         """Release the feed."""
 
@@ -72,7 +74,11 @@ class Client:
 
     def is_due(self, now: float) -> bool:
         """Return whether the client has to be woken without news of its topic."""
-        return now >= self.beat_at or now >= self.ends_at or self.is_draining or self.revoked_at is not None
+        return now >= self.beat_at or self.is_old(now) or self.is_draining or self.revoked_at is not None
+
+    def is_old(self, now: float) -> bool:
+        """Return whether the stream ends because of its age."""
+        return now >= self.ends_at and self.feed.rendering.is_reopened
 
     def revoke(self) -> None:
         """End the stream because its reader lost access."""
@@ -92,9 +98,9 @@ class Client:
         yield retry_line()
         while True:
             if self.revoked_at is not None:
-                yield _event("auth-revoked", "")
+                yield self.feed.rendering.notice("auth-revoked", "", None)
                 return
-            if self.is_draining or time.monotonic() >= self.ends_at:
+            if self.is_draining or self.is_old(time.monotonic()):
                 return
             frame = await self._take()
             if frame is None:
@@ -129,7 +135,7 @@ class LogFeed:
     def __init__(self, stream: LogStream, topic: LogTopic, reader: LogReader) -> None:
         self.topic = topic
         self.cursor = stream.cursor.seq
-        self._rendering = stream.rendering
+        self.rendering = stream.rendering
         self._reader = reader
         self._track: Track = topic.follow(stream.rendering)
         self._rewinds = topic.rewinds
@@ -138,43 +144,45 @@ class LogFeed:
         behind = stream.last_seq - self.cursor
         #: Whether the cursor is invalid for this log, for example after a restore.
         self._is_cursor_invalid = behind < 0 or not stream.cursor.is_valid_in(topic.incarnation)
-        self._is_too_far_behind = self._rendering.max_behind is not None and behind > self._rendering.max_behind
+        self._is_too_far_behind = self.rendering.max_behind is not None and behind > self.rendering.max_behind
         self._is_page_reloading = False
+        #: Whether the stream ends after the last frame.
+        self._is_closed = False
         #: Events that were read for this client and not sent yet.
         self._page: list[Item] = []
 
     async def take(self) -> bytes:
         """Return the next frame of events."""
-        if self._is_page_reloading or self.topic.is_deleted:
+        if self._is_closed or self._is_page_reloading or self.topic.is_deleted:
             return b""
         if self._is_cursor_invalid or self._is_too_far_behind or self._rewinds != self.topic.rewinds:
             return self._reset()
         if self.cursor >= self._track.floor and not self._page:
-            frame, self.cursor = self._track.next_frame(self.cursor)
+            frame, self.cursor, self._is_closed = self._track.next_frame(self.cursor)
             return frame
         if not self._page:
-            log_id, renderings = self.topic.log_id, [self._rendering]
+            log_id, renderings = self.topic.log_id, [self.rendering]
             [self._page] = await self._reader.page(log_id, self.cursor, renderings, self.topic.incarnation)
             if not self._page or self._page[0].seq != self.cursor + 1:
                 # The next events are missing, so the log was truncated. Reset the client.
                 self._page, self.topic.is_deleted = [], True
                 return b""
             self._ended = self._ended or any(item.terminal for item in self._page)
-        frame, count = self._rendering.frame(self._page)
-        self.cursor = self._page[count - 1].seq
+        frame, count = self.rendering.frame(self._page)
+        self.cursor, self._is_closed = self._page[count - 1].seq, self._page[count - 1].closes
         del self._page[:count]
         return frame
 
     @property
     def last_frame(self) -> bytes | None:
         """The event `end` after the last event of an ended log, or `stream-reset` for a deleted log."""
-        if self._is_page_reloading:
+        if self._is_closed or self._is_page_reloading:
             return b""
         if self.topic.is_deleted:
             return self._reset_event()
         caught_up = self.cursor >= max(self._last_seq, self.topic.position)
         if caught_up and (self._ended or self.topic.ended):
-            return _event("end", "", StreamCursor(self.cursor, self.topic.incarnation))
+            return self.rendering.notice("end", "", StreamCursor(self.cursor, self.topic.incarnation))
         return None
 
     def close(self) -> None:
@@ -182,10 +190,14 @@ class LogFeed:
         self.topic.unfollow(self._track)
 
     def _reset(self) -> bytes:
-        """Return the event `stream-reset`. API clients then receive all events from the first; a page reloads."""
+        """Return the event `stream-reset`. API clients then receive all events from the first; a page reloads.
+
+        A stream that its client does not reopen ends.
+        """
         reset = self._reset_event()
+        self._is_closed = not self.rendering.is_reopened
         self._is_cursor_invalid = self._is_too_far_behind = False
-        self._is_page_reloading = self._rendering.max_behind is not None
+        self._is_page_reloading = self.rendering.max_behind is not None
         self._page = []
         self._rewinds, self.cursor, self._last_seq = self.topic.rewinds, 0, 0
         return reset
@@ -193,13 +205,14 @@ class LogFeed:
     def _reset_event(self) -> bytes:
         rewound = self._rewinds != self.topic.rewinds
         head = self.topic.position if rewound else max(self._last_seq, self.topic.position)
-        return _event("stream-reset", json.dumps({"last_seq": head}), StreamCursor())
+        return self.rendering.notice("stream-reset", json.dumps({"last_seq": head}), StreamCursor())
 
 
 class ProjectFeed:
     """The IDs of a project's runs that changed since the stream was opened."""
 
     last_frame = None
+    rendering = JSON
 
     def __init__(self, topic: ProjectTopic) -> None:
         self.topic = topic
@@ -209,12 +222,7 @@ class ProjectFeed:
         """Return one event `run` for each changed run."""
         run_ids = self.topic.ids_since(self._position)
         self._position = self.topic.position
-        return b"".join(_event("run", run_id) for run_id in run_ids)
+        return b"".join(encode_notice("run", run_id, None) for run_id in run_ids)
 
     def close(self) -> None:
         """Do nothing: the feed holds no resources."""
-
-
-def _event(name: str, data: str, cursor: StreamCursor | None = None) -> bytes:
-    text: str = sse_encode_event(name, data, event_id=None if cursor is None else str(cursor))
-    return text.encode()

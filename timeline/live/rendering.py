@@ -14,12 +14,18 @@ from timeline import events, log, outgoing
 from timeline.live.cursor import StreamCursor
 from timeline.models import Event
 
-#: SSE event name → data. An empty piece only moves the reader's cursor.
-Piece = Mapping[str, str]
+#: SSE event name → data, or the data of several messages. An empty piece only moves the reader's cursor.
+Piece = Mapping[str, str | Sequence[str]]
 #: Maximum size of a frame: a connection with 5 kB/s receives it before the timeout.
 FRAME_BYTES = 1 << 16
 #: In a merged batch, texts with this name are joined; for other names the last one is used.
 ROWS = "rows"
+
+
+def encode_notice(name: str, data: str, cursor: StreamCursor | None) -> bytes:
+    """Return a notice as an SSE message with its own name."""
+    text: str = sse_encode_event(name, data, event_id=None if cursor is None else str(cursor))
+    return text.encode()
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,13 @@ class Rendering:
     is_merged: bool = False
     #: Events by which a reader may be behind; beyond that, its page is reloaded. None: no limit.
     max_behind: int | None = None
+    #: Whether a stream closes after an event. By default, it goes on to the end of the log.
+    closes_after: Callable[[Event], bool] = lambda _: False
+    #: Returns the message that tells a reader why its stream ends or starts again: `end`, `stream-reset` with the last
+    #: sequence number as JSON, or `auth-revoked`.
+    notice: Callable[[str, str, StreamCursor | None], bytes] = encode_notice
+    #: Whether streams end after a while, because their clients reopen them by themselves.
+    is_reopened: bool = True
 
     def items(self, log_id: UUID, batch: Sequence[Event], incarnation: int = 0) -> list[Item]:
         """Return the events ready for sending, encoded once for all readers where possible."""
@@ -42,7 +55,7 @@ class Rendering:
         for event, piece in zip(batch, pieces, strict=True):
             cursor = str(StreamCursor(event.seq, incarnation))
             frame = b"" if self.is_merged else _encode(piece, cursor)
-            items.append(Item(event.seq, cursor, piece, frame, event.type in _TERMINAL))
+            items.append(Item(event.seq, cursor, piece, frame, event.type in _TERMINAL, self.closes_after(event)))
         return items
 
     def frame(self, items: Sequence[Item]) -> tuple[bytes, int]:
@@ -52,7 +65,7 @@ class Rendering:
         same frame again.
         """
         size = count = 0
-        while count < len(items) and size < FRAME_BYTES:
+        while count < len(items) and size < FRAME_BYTES and not (count and items[count - 1].closes):
             size += items[count].size
             count += 1
         framed = items[:count]
@@ -71,11 +84,13 @@ class Item:
     piece: Piece
     frame: bytes
     terminal: bool
+    #: Whether the stream closes after this event.
+    closes: bool = False
 
     @property
     def size(self) -> int:
         """Return the approximate size in bytes."""
-        return len(self.frame) + sum(map(len, self.piece.values()))
+        return len(self.frame) + sum(len(data) for _, data in _messages(self.piece))
 
 
 _TERMINAL = events.TERMINAL_TYPES
@@ -88,18 +103,26 @@ def _encode(piece: Piece, cursor: str) -> bytes:
     """
     if not piece:
         return f"id: {cursor}\n\n".encode()
-    last = len(piece) - 1
-    messages = [
+    messages = _messages(piece)
+    last = len(messages) - 1
+    encoded = [
         sse_encode_event(name, data, event_id=cursor if index == last else None)
-        for index, (name, data) in enumerate(piece.items())
+        for index, (name, data) in enumerate(messages)
     ]
-    return "".join(messages).encode()
+    return "".join(encoded).encode()
+
+
+def _messages(piece: Piece) -> list[tuple[str, str]]:
+    """Return the name and the data of each message of a piece."""
+    return [
+        (name, each) for name, data in piece.items() for each in ([data] if isinstance(data, str) else data)
+    ]  # fmt: skip
 
 
 def _join(pieces: Sequence[Piece]) -> Piece:
     """Merge pieces. Rows come last, with the id by which a page skips rows that it already has."""
     merged = {name: data for piece in pieces for name, data in piece.items() if name != ROWS}
-    rows = "".join([piece[ROWS] for piece in pieces if ROWS in piece])
+    rows = "".join([data for piece in pieces for name, data in _messages(piece) if name == ROWS])
     return merged | {ROWS: rows} if rows else merged
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import io
 import json
 import logging
 import signal
@@ -26,6 +25,7 @@ from django.core.handlers.base import BaseHandler
 from django.http import HttpResponse, HttpResponseBase
 from django.urls import get_resolver, set_script_prefix
 
+from agentops.http.body_limit import Bodies, ClientDisconnected, RequestBody
 from timeline.live.client import Client, retry_line
 from timeline.live.hub import Hub, TooMany
 from timeline.live.response import EventStreamResponse
@@ -33,28 +33,31 @@ from timeline.live.response import EventStreamResponse
 log = logging.getLogger(__name__)
 Scope = dict[str, Any]
 Message = Mapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Any, Any, Any], Awaitable[None]]
+#: The ends of the paths of streams. A request of an AG-UI client has a body.
+STREAMS = ("/stream", "/ag-ui")
 #: The number of stream requests whose views run at the same time.
 REQUEST_THREADS = 2
 RETRY_AFTER_S = 5
 
 
 class LiveServer:
-    """The ASGI application: streams (paths that end in /stream), lifespan events, and Django for other requests."""
+    """The ASGI application: streams (paths of STREAMS), lifespan events, and Django for other requests."""
 
     def __init__(self, django: Application, beside: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
         """`beside`: what runs beside the site, from its start to its end."""
         self._django = django
         self._beside = beside
+        self._bodies = Bodies()
         self._handler = StreamRequestHandler()
         self._hub: Hub | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._handle_lifespan(receive, send)
-        elif scope["type"] == "http" and scope["path"].endswith("/stream"):
+        elif scope["type"] == "http" and scope["path"].endswith(STREAMS):
             await self._stream(scope, receive, send)
         else:
             await self._django(scope, receive, send)
@@ -71,7 +74,14 @@ class LiveServer:
             self._hub.drain()
 
     async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self._handler.respond(scope)
+        try:
+            body = await self._bodies.read(scope, receive)
+        except ClientDisconnected:
+            return
+        try:
+            response = await self._handler.respond(scope, body)
+        finally:
+            body.release()
         if not isinstance(response, EventStreamResponse):
             await self._handler.send_response(response, send)
             return
@@ -131,11 +141,11 @@ class StreamRequestHandler(ASGIHandler):
         self.load_middleware(is_async=False)
         self._threads: ThreadPoolExecutor | None = None
 
-    async def respond(self, scope: Scope) -> HttpResponseBase:
+    async def respond(self, scope: Scope, body: RequestBody) -> HttpResponseBase:
         """Return the response of the view."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(REQUEST_THREADS, thread_name_prefix="stream-request")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._answer, scope)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._answer, scope, body)
 
     def close(self) -> None:
         """End the threads without waiting."""
@@ -143,10 +153,10 @@ class StreamRequestHandler(ASGIHandler):
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
 
-    def _answer(self, scope: Scope) -> HttpResponseBase:
+    def _answer(self, scope: Scope, body: RequestBody) -> HttpResponseBase:
         set_script_prefix(get_script_prefix(scope))
         signals.request_started.send(sender=type(self), scope=scope)
-        request, refusal = self.create_request(scope, io.BytesIO())
+        request, refusal = self.create_request(scope, body.stream())
         response = self.get_response(request) if request is not None else refusal
         assert response is not None
         # Sends request_finished, which returns the thread's connections to the pool.

@@ -69,7 +69,7 @@ class Track:
     clients: int = 0
     _bytes: int = 0
     #: The next frame by cursor. Cached, because most clients have the same cursor.
-    _frames: dict[int, tuple[bytes, int]] = field(default_factory=dict)
+    _frames: dict[int, tuple[bytes, int, bool]] = field(default_factory=dict)
 
     def extend(self, items: Sequence[Item]) -> None:
         """Add events, and drop the oldest ones beyond the limits."""
@@ -88,15 +88,17 @@ class Track:
         self._frames.clear()
         self.floor, self._bytes = floor, 0
 
-    def next_frame(self, cursor: int) -> tuple[bytes, int]:
-        """Return the next frame after `cursor`, which must not be below the floor, and the seq at its end."""
+    def next_frame(self, cursor: int) -> tuple[bytes, int, bool]:
+        """Return the next frame after `cursor`, which must not be below the floor, the seq at its end, and whether the
+        stream closes after it."""
         cached = self._frames.get(cursor)
         if cached is None:
             newest = self.items[-1].seq if self.items else self.floor
             # Items are contiguous, so the index of an item is its distance from the floor.
             following = [self.items[i] for i in range(cursor - self.floor, len(self.items))] if cursor < newest else []
             frame, count = self.rendering.frame(following) if following else (b"", 0)
-            cached = self._frames[cursor] = frame, cursor + count
+            closes = count > 0 and following[count - 1].closes
+            cached = self._frames[cursor] = frame, cursor + count, closes
         return cached
 
 

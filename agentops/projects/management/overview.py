@@ -20,6 +20,7 @@ COMMANDS = {
     "worker": "Execute queued runs until SIGTERM",
     "fixture": "Convert and check recordings for the fixture provider",
     "watch": "Follow the sessions of agent programs on this machine",
+    "mcp": "Let a coding agent on this machine look into runs, as an MCP server",
     "import_run": "Import transcripts of other agent programs as runs; also `agentops import`",
     "budget": "Show or change the daily budgets of a project",
     "price": "Show or change the prices of a project for models",

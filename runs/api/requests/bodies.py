@@ -53,6 +53,10 @@ class StrictSerializer(serializers.Serializer):  # type: ignore[misc]
         return values
 
 
+class OpenSerializer(serializers.Serializer):  # type: ignore[misc]
+    """The fields that are used of a document in another program's format. Unknown fields are ignored."""
+
+
 class StringField(serializers.CharField):  # type: ignore[misc]
     """A JSON string, unchanged. NUL and lone surrogates are replaced when it is stored."""
 

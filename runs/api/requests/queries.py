@@ -67,9 +67,12 @@ class Limit(WholeParameter):
 
 
 class Dialect(Choice):
-    def __init__(self) -> None:
-        text = "The vocabulary of the events: `agent` for the agent dialect. By default, that of the log."
-        super().__init__(choices=["agent"], required=False, help_text=text)
+    """The vocabulary of events. AG-UI, whose messages belong together, is for streams only."""
+
+    def __init__(self, *, is_stream: bool = False) -> None:
+        of_stream = ", `ag-ui` for AG-UI" if is_stream else ""
+        text = f"The vocabulary of the events: `agent` for the agent dialect{of_stream}. By default, that of the log."
+        super().__init__(choices=["agent", *(["ag-ui"] if is_stream else [])], required=False, help_text=text)
 
 
 class Cursor(StringField):

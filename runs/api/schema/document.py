@@ -15,7 +15,7 @@ from drf_spectacular.utils import Direction, OpenApiExample, OpenApiParameter
 from agentops.projects.rate_limits import limits
 from runs.api.answers import Refusal
 from runs.api.base_views import ApiView
-from runs.api.requests.bodies import StrictSerializer
+from runs.api.requests.bodies import OpenSerializer, StrictSerializer
 from runs.api.requests.idempotency import HEADER, REPLAYED
 
 PROBLEM = "application/problem+json"
@@ -161,8 +161,8 @@ class OperationSchema(AutoSchema):
         # Its own docstring; drf-spectacular would also use an inherited one.
         mapped.pop("description", None)
         described = {"description": kind.__doc__} if "__doc__" in vars(kind) and kind.__doc__ else {}
-        if issubclass(kind, StrictSerializer):
-            return {**mapped, **described, "additionalProperties": False}
+        if issubclass(kind, StrictSerializer | OpenSerializer):
+            return {**mapped, **described, "additionalProperties": issubclass(kind, OpenSerializer)}
         for field in mapped["properties"].values():
             field.pop("readOnly", None)
         # All fields of an answer are required, unless its serializer names the required ones.
@@ -196,7 +196,7 @@ class OperationSchema(AutoSchema):
         return sorted([*statuses, 429, 503])
 
     def _is_stream(self) -> bool:
-        return self.path.endswith("/stream")
+        return self.path.endswith(("/stream", "/ag-ui"))
 
     def _has_etag(self) -> bool:
         """Whether the answer has an ETag: single objects do, lists do not."""

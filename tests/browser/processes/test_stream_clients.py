@@ -18,15 +18,12 @@ from playwright.sync_api import Page
 from tests.support.browser.tabs import GONE, Tabs
 from tests.support.live.growing_logs import finish, grow, last_seq
 from tests.support.live.streamed_run import StreamedRun
-from tests.support.node_packages import install
-from tests.support.paths import ROOT
-from tests.support.plugins.web_fixtures import MakeWeb
+from tests.support.plugins.web_fixtures import CLIENTS, MakeWeb
 from tests.support.processes.redis_server import OwnRedis
 from tests.support.web.cutting_proxy import CuttingProxy
 from tests.support.web.stream_clients import Listeners
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.postgres]
-CLIENTS = ROOT / "tests/support/web/foreign_clients"
 #: Connections of each client.
 EACH = 50
 #: A browser opens six connections to a port: fifty of them need some ports.
@@ -44,12 +41,6 @@ FOLLOW = """([path, count]) => {
     return stream;
   });
 }"""
-
-
-@pytest.fixture(scope="module")
-def node_modules() -> Path:
-    """The directory in which npm has installed the clients of the package lock."""
-    return install(CLIENTS)
 
 
 class Followers:

@@ -6,17 +6,22 @@ A plugin of the suite (tests/conftest.py names it).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
 from django.contrib.auth.hashers import Argon2PasswordHasher
 
+from tests.support.node_packages import install
+from tests.support.paths import ROOT
 from tests.support.processes.stage import Stage
 from tests.support.waiting import eventually
 from tests.support.web.server import WebProcess, WebThread, connections_in_use
 from tests.support.web.stream_clients import Listeners
 
 MakeWeb = Callable[..., WebProcess]
+#: Programs that use other people's clients, and the npm packages of these.
+CLIENTS = ROOT / "tests/support/web/foreign_clients"
 
 
 @pytest.fixture
@@ -41,10 +46,16 @@ def web(transactional_db: None, no_hints: None) -> Iterator[WebThread]:
 def web_process(stage: Stage) -> MakeWeb:
     """Starts servers as processes of their own: `web_process("agentops-web-1", AGENTOPS_STREAMS="3")`."""
 
-    def start(name: str = "agentops-web", **env: str) -> WebProcess:
-        return WebProcess(stage, name, env).start()
+    def start(name: str = "agentops-web", settings_module: str = "agentops.settings", **env: str) -> WebProcess:
+        return WebProcess(stage, name, env, settings_module).start()
 
     return start
+
+
+@pytest.fixture(scope="module")
+def node_modules() -> Path:
+    """The directory in which npm has installed the clients of the package lock."""
+    return install(CLIENTS)
 
 
 @pytest.fixture

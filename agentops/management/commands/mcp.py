@@ -1,0 +1,51 @@
+"""`agentops mcp`: the MCP server on standard input and output, for a coding agent on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandError, CommandParser
+
+from agentops.mcp_server.api_access import Api, LocalApi, SiteApi
+from agentops.mcp_server.stdio import serve
+from agentops.projects.management.base import EXIT_UNREADABLE, EXIT_USAGE, AgentopsCommand, printable
+
+
+class Command(AgentopsCommand):
+    help = (
+        "Serve MCP on standard input and output: a coding agent on this machine looks into the runs of this database,"
+        " or of another site. Read-only, unless --allow-writes is given."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--project", metavar="SLUG", help="the project that tools use if they name none")
+        parser.add_argument("--allow-writes", action="store_true", help="offer the tools that control runs")
+        parser.add_argument("--url", metavar="URL", help="of another site, with the API key in AGENTOPS_API_KEY")
+        parser.add_argument("--key-file", metavar="FILE", type=Path, help="the API key of the other site")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        serve(_api(options), allows_writes=options["allow_writes"], project=options["project"])
+
+
+def _api(options: dict[str, Any]) -> Api:
+    if not options["url"]:
+        return LocalApi()
+    key = _key(options["key_file"])
+    if not key:
+        text = "--url needs an API key of scope read, in AGENTOPS_API_KEY or --key-file"
+        raise CommandError(text, returncode=EXIT_USAGE)
+    try:
+        return SiteApi(options["url"], key)
+    except ValueError as error:
+        raise CommandError(printable(error), returncode=EXIT_USAGE) from None
+
+
+def _key(path: Path | None) -> str:
+    if path is None:
+        return str(settings.AGENTOPS_API_KEY).strip()
+    try:
+        return path.read_text().strip()
+    except (OSError, ValueError):
+        raise CommandError(f"{printable(path)} cannot be read", returncode=EXIT_UNREADABLE) from None

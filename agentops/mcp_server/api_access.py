@@ -1,0 +1,185 @@
+"""How the tools reach the API: over HTTP at another site, through this process's web application, or as the system.
+
+Every tool is a few requests of the API, so that access, redaction, limits and audit are the API's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass, field, replace
+from io import BytesIO
+from typing import Any, Protocol
+from urllib.parse import quote, urlencode
+
+import httpx
+from django.core.handlers.wsgi import WSGIRequest
+from django.db import close_old_connections
+from django.http import HttpResponse
+from django.urls import resolve
+
+from agentops.http.middleware import Refusals
+from agentops.projects.access import SYSTEM
+from runs.management.agent.references import operator
+from timeline.redaction import project_scope
+
+TIMEOUT_S = 30
+JSON = "application/json"
+Query = Mapping[str, str | int | Sequence[str] | None]
+
+
+class ApiRefusal(Exception):
+    """The API has refused a request, or cannot be reached. `facts` are the members of its problem details."""
+
+    def __init__(self, code: str, detail: str, **facts: Any) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.facts = facts
+
+
+@dataclass(frozen=True, slots=True)
+class ApiAnswer:
+    """What the API answered."""
+
+    status: int
+    body: bytes
+
+    def document(self) -> Any:
+        """Return the JSON value. Raises `ApiRefusal` for problem details, and for what is no JSON."""
+        try:
+            document = json.loads(self.body)
+        except ValueError:
+            raise ApiRefusal("no_json", f"the site answered with status {self.status} and no JSON") from None
+        if self.status < 400:
+            return document
+        facts = document if isinstance(document, dict) else {}
+        code, detail = facts.pop("code", "refused"), facts.pop("detail", f"status {self.status}")
+        raise ApiRefusal(
+            code, detail, **{name: facts[name] for name in ("status", "errors", "run_status") if name in facts}
+        )
+
+
+class Api(Protocol):
+    """The API of a site."""
+
+    async def send(self, method: str, target: str, body: bytes) -> ApiAnswer:
+        """Send a request to a path with its query."""
+
+
+async def ask(api: Api, path: str, query: Query | None = None) -> Any:
+    """Return the JSON of a GET. Parameters without a value are left out."""
+    pairs = [(name, value) for name, value in (query or {}).items() if value not in (None, "", [])]
+    text = urlencode(pairs, doseq=True)
+    return (await api.send("GET", f"/api/{quote(path)}" + (f"?{text}" if text else ""), b"")).document()
+
+
+async def act(api: Api, path: str, body: Mapping[str, Any]) -> Any:
+    """Return the JSON of a POST. Fields without a value are left out."""
+    given = {name: value for name, value in body.items() if value is not None}
+    return (await api.send("POST", f"/api/{quote(path)}", json.dumps(given).encode())).document()
+
+
+class SiteApi:
+    """Another site, by its URL and an API key."""
+
+    def __init__(self, url: str, key: str) -> None:
+        """Raises `ValueError` for a URL that is not of HTTP."""
+        base = httpx.URL(url.rstrip("/"))
+        if base.scheme not in ("http", "https") or not base.host:
+            raise ValueError("the URL must begin with https:// or http://")
+        self._base = str(base)
+        headers = {"Authorization": f"Bearer {key}", "Accept": JSON}
+        self._client = httpx.AsyncClient(timeout=TIMEOUT_S, headers=headers)
+
+    async def send(self, method: str, target: str, body: bytes) -> ApiAnswer:
+        headers = {"Content-Type": JSON} if body else {}
+        try:
+            response = await self._client.request(method, self._base + target, content=body or None, headers=headers)
+        except httpx.HTTPError as error:
+            raise ApiRefusal("unreachable", f"the site cannot be reached: {type(error).__name__}") from None
+        return ApiAnswer(response.status_code, response.content)
+
+
+@dataclass
+class LocalApi:
+    """The database of this machine, as commands use it: whoever can read it may do everything."""
+
+    #: One thread, which keeps one connection to the database.
+    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="mcp"))
+
+    async def send(self, method: str, target: str, body: bytes) -> ApiAnswer:
+        answer = copy_context().run
+        return await asyncio.get_running_loop().run_in_executor(
+            self._thread, answer, self._answer, method, target, body
+        )
+
+    def _answer(self, method: str, target: str, body: bytes) -> ApiAnswer:
+        close_old_connections()
+        project_scope.clear()
+        path, _, query = target.partition("?")
+        request = WSGIRequest(
+            {
+                "REQUEST_METHOD": method,
+                "PATH_INFO": path,
+                "QUERY_STRING": query,
+                "CONTENT_TYPE": JSON,
+                "CONTENT_LENGTH": str(len(body)),
+                "SERVER_NAME": "localhost",
+                "SERVER_PORT": "80",
+                "wsgi.url_scheme": "http",
+                "wsgi.input": BytesIO(body),
+            }
+        )
+        # Read by DRF's requests: the caller is known, and no credential is looked for.
+        request._force_auth_user = replace(SYSTEM, actor=operator())  # type: ignore[attr-defined]
+        match = resolve(path)
+        request.resolver_match = match
+        response = self._refusals(request, lambda: match.func(request, *match.args, **match.kwargs))
+        return ApiAnswer(response.status_code, response.content)
+
+    def _refusals(self, request: WSGIRequest, view: Callable[[], Any]) -> HttpResponse:
+        """Return the answer of a view, or that of its refusal, without the middleware for requests of the network."""
+        try:
+            response = view()
+            rendered: HttpResponse = response.render() if hasattr(response, "render") else response
+            return rendered
+        except Exception as error:
+            refused = Refusals(lambda _: HttpResponse()).process_exception(request, error)
+            if refused is None:
+                raise
+            return refused
+
+
+@dataclass
+class RelayedApi:
+    """The web application of this process, with the credential and the address of a client's request."""
+
+    django: Callable[[Any, Any, Any], Awaitable[None]]
+    scope: Mapping[str, Any]
+
+    async def send(self, method: str, target: str, body: bytes) -> ApiAnswer:
+        path, _, query = target.partition("?")
+        kept = [(name, value) for name, value in self.scope["headers"] if name in (b"authorization", b"host")]
+        length = str(len(body)).encode()
+        headers = [*kept, (b"accept", JSON.encode()), (b"content-type", JSON.encode()), (b"content-length", length)]
+        scope = {
+            **self.scope,
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "headers": headers,
+        }
+        sent: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        await self.django(scope, receive, send)
+        return ApiAnswer(sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:]))

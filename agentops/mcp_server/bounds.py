@@ -1,0 +1,35 @@
+"""The size of what tools return: a model reads it whole, so long texts are cut and say so."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+#: Characters of a result as JSON.
+MAX_RESULT = 50_000
+#: Characters of a text in it, tried in this order until the result is short enough.
+_LENGTHS = (20_000, 5_000, 1_000, 200, 50)
+
+
+def bounded(value: Any) -> str:
+    """Return the value as JSON of at most MAX_RESULT characters: with its texts cut, if it is longer."""
+    text = _dumps(value)
+    for length in _LENGTHS:
+        if len(text) <= MAX_RESULT:
+            return text
+        text = _dumps(_cut(value, length))
+    return text if len(text) <= MAX_RESULT else _dumps({"cut": True, "beginning": text[: MAX_RESULT // 2]})
+
+
+def _cut(value: Any, length: int) -> Any:
+    if isinstance(value, str) and len(value) > length:
+        return f"{value[:length]}… [{len(value) - length} more characters]"
+    if isinstance(value, list):
+        return [_cut(item, length) for item in value]
+    if isinstance(value, dict):
+        return {name: _cut(item, length) for name, item in value.items()}
+    return value
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

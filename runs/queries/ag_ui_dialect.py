@@ -1,0 +1,86 @@
+"""Events as AG-UI messages, with whole texts from the rows, and the state of the log before them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import cast
+from uuid import UUID
+
+from runs.conversation.message_text import text_of
+from runs.models import AgentRun, AgUiRun
+from runs.queries.agent_dialect import whole_texts
+from runs.queries.json_columns import to_json
+from runs.queries.masking import mask_rows
+from timeline import log
+from timeline.dialects.ag_ui_blocks import ANCHORS, MARKERS, TEXTS, LogState
+from timeline.dialects.ag_ui_output import AgUiRows, ClientRun, ag_ui_messages
+from timeline.dialects.agent_output import Fields, WholeTexts
+from timeline.events import EventType
+from timeline.models import Event
+from timeline.redaction.redact import DEFAULT as REDACTOR
+
+#: Events before a batch that are searched. A message that is longer continues as a new one.
+MAX_SEARCHED = 5000
+_TURN = (EventType.LLM_TURN_START,)
+_NEED_TURN = (EventType.TOOL_START, EventType.TOOL_END, EventType.LLM_TURN_END)
+
+
+def ag_ui_texts(log_id: UUID, batch: Sequence[Event]) -> list[list[str]]:
+    """Return the messages of each event of a log as JSON texts, with secrets masked."""
+    client_runs = _client_runs(log_id)
+    is_named = bool(client_runs) and client_runs[0].after_seq == 0
+    lineage = "" if is_named else _lineage(log_id)
+    rows = AgUiRows(_masked(whole_texts(log_id, batch)), client_runs, lineage)
+    messages = ag_ui_messages(batch, rows, _state_before(log_id, batch))
+    texts = iter(mask_rows([to_json(message) for of_event in messages for message in of_event]))
+    return [[next(texts) for _ in of_event] for of_event in messages]
+
+
+def _masked(whole: WholeTexts) -> WholeTexts:
+    """Return the texts with the secrets of calls masked, whose arguments become a text with JSON in it."""
+    return replace(whole, calls={pk: cast("Fields", REDACTOR.clean(call)[0]) for pk, call in whole.calls.items()})
+
+
+def _state_before(log_id: UUID, batch: Sequence[Event]) -> LogState:
+    """Return the state before a batch: two queries for one of streamed text, four at most."""
+    seq, types = batch[0].seq, {event.type for event in batch}
+    if seq == 1:
+        return LogState()
+
+    def last_seq(searched: Iterable[str], needed_by: Iterable[str]) -> int:
+        event = _last(log_id, seq, searched) if types.intersection(needed_by) else None
+        return event.seq if event else 0
+
+    return LogState.after(
+        _last(log_id, seq, MARKERS),
+        # A message that is open is closed by any event of MARKERS, by its ID.
+        anchor=last_seq(ANCHORS, MARKERS),
+        turn=last_seq(_TURN, _NEED_TURN),
+        text=last_seq(TEXTS, {EventType.LLM_TURN_END}),
+    )
+
+
+def _last(log_id: UUID, before: int, types: Iterable[str]) -> Event | None:
+    """Return the last event of these types before a sequence number."""
+    searched = log.events_of(log_id).filter(seq__lt=before, seq__gte=before - MAX_SEARCHED, late=False)
+    return searched.filter(type__in=list(types)).order_by("-seq").first()
+
+
+def _client_runs(log_id: UUID) -> list[ClientRun]:
+    rows = AgUiRun.objects.filter(run=log_id).select_related("message").order_by("after_seq")
+    return [
+        ClientRun(
+            thread_id=row.thread_id,
+            run_id=row.client_run_id,
+            after_seq=row.after_seq,
+            message_ref=row.message_id,
+            message_id=row.client_message_id,
+            text="" if row.message is None else text_of(row.message.content),
+        )
+        for row in rows
+    ]
+
+
+def _lineage(log_id: UUID) -> str:
+    return str(AgentRun.objects.values_list("root_run_id", flat=True).filter(pk=log_id).first() or log_id)

@@ -1,0 +1,117 @@
+"""AG-UI's own npm client drives a durable run of a worker, and finds the events of all kinds of runs in order."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ag_ui.core import Event
+from django.test import Client
+from pydantic import TypeAdapter
+
+from runs.models import AgentRun
+from runs.queries.ag_ui_dialect import ag_ui_texts
+from runs.statuses import RunStatus
+from tests.support.accounts import with_key
+from tests.support.factories import drive, make_agent, make_project, make_run, make_waiting
+from tests.support.imported_runs import import_path
+from tests.support.plugins.web_fixtures import CLIENTS, MakeWeb
+from tests.support.processes.stage import Stage
+from tests.support.services import shared_directory
+from timeline import log
+
+EVENTS: TypeAdapter[Any] = TypeAdapter(Event)
+pytestmark = pytest.mark.slow
+
+
+def test_the_npm_client_talks_to_an_agent(stage: Stage, web_process: MakeWeb, node_modules: Path) -> None:
+    first = stage.run([["ledger_read"], ["ask_user"]], chunks=2)
+    stage.worker()
+    web = web_process(settings_module="tests.support.processes.scripted_settings")
+    stage.reaches(first, RunStatus.FAILED, RunStatus.COMPLETED, RunStatus.WAITING)
+    agent = first.agent
+    assert agent is not None
+    agent.tools = [*agent.tools, "ask_user"]
+    agent.save()
+
+    url = f"{web.url}/api/projects/{agent.project.slug}/agents/{agent.slug}/ag-ui"
+    key = with_key(agent.project, "read", "write")["Authorization"]
+    command = ["node", CLIENTS / "run_ag_ui_agent.mjs", node_modules, url, key]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    asked, answered, again = (json.loads(line) for line in done.stdout.splitlines())
+
+    assert asked["types"][0] == "RUN_STARTED"
+    assert asked["types"][-1] == "RUN_FINISHED"
+    assert [message["role"] for message in asked["messages"]] == ["user", "assistant", "assistant", "tool", "assistant"]
+    assert asked["messages"][2]["calls"] == [{"name": "ledger_read", "arguments": '{"n":10}'}]
+    assert [each["message"] for each in asked["interrupts"]] == ["Which one?"]
+
+    assert answered["interrupts"] == []
+    assert [message["content"] for message in answered["messages"] if message["role"] == "tool"][-1] == "the red one"
+    assert answered["messages"][-1]["content"].startswith("All done. ")
+    assert [message["content"] for message in again["messages"] if message["role"] == "user"] == ["Go.", "And now?"]
+    assert again["state"]["status"] == "completed"
+    run, fork = AgentRun.objects.exclude(pk=first.pk).order_by("pk")
+    assert (run.status, fork.forked_from_id) == (RunStatus.COMPLETED, run.pk)
+
+
+#: What a runner may send: no calls of the model, texts in any order, calls without a start, a question.
+LOOSE: list[tuple[str, dict[str, Any]]] = [
+    ("run.started", {"agent": "loose", "prompt": "Go."}),
+    ("llm.text.delta", {"text": "One "}),
+    ("llm.thinking.delta", {"text": "Hm."}),
+    ("llm.text.delta", {"text": "two."}),
+    ("llm.text", {"text": "Three."}),
+    ("llm.turn.end", {"text": "Four.", "toolCalls": [{"id": "a", "name": "look"}, {"id": "b", "name": "look"}]}),
+    ("tool.end", {"callId": "a", "output": {"found": [1]}}),
+    ("tool.start", {"callId": "b", "toolName": "look", "arguments": {"at": 1}}),
+    ("x.mine", {"any": "thing"}),
+    ("tool.end", {"callId": "b", "error": "gone"}),
+    ("message.added", {"role": "user", "content": "And?"}),
+    ("run.waiting", {"reason": "input", "question": "Which?"}),
+    ("message.added", {"role": "user", "content": "That."}),
+    ("llm.turn.start", {"model": "m"}),
+    ("llm.text.delta", {"text": "Half an ans", "index": 0}),
+    ("llm.turn.abandoned", {"reason": "cut"}),
+    ("error", {"errorType": "network_error", "error": "cut"}),
+    ("llm.text.delta", {"text": "The answer.", "index": 0}),
+    ("run.completed", {"result": {"all": "done"}}),
+    ("tool.output", {"callId": "b", "text": "late"}),
+]
+
+
+def loose_run() -> AgentRun:
+    """A run of a runner that sends as it likes."""
+    project = make_project()
+    client = Client(headers=with_key(project, "ingest"))
+    events = [{"runId": "theirs", "type": type_, "ts": 1_700_000_000_000 + n, "payload": payload}
+              for n, (type_, payload) in enumerate(LOOSE)]  # fmt: skip
+    answer = client.post("/api/internal/agent-events", {"events": events}, content_type="application/json")
+    assert answer.status_code == 200, answer.content
+    return AgentRun.objects.get(project=project)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_npm_verifier_finds_no_fault_in_any_log(node_modules: Path) -> None:
+    runs = [loose_run(), make_waiting(), drive(make_run(make_agent(fixture="claude-code-7e")))]
+    import_path(make_project(), shared_directory() / "data/claude-code-growing/768de5d6.3.jsonl")
+    runs += AgentRun.objects.filter(source="import")
+    logs = [list(log.events_of(run.pk)) for run in runs]
+    streams = [[text for texts in ag_ui_texts(events[0].log_id, events) for text in texts] for events in logs]
+
+    for text in chain(*streams):
+        EVENTS.validate_json(text)
+    command = ["node", CLIENTS / "verify_ag_ui_events.mjs", node_modules]
+    told = "".join(f"[{','.join(stream)}]\n" for stream in streams)
+    done = subprocess.run(command, input=told, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines() == ["ok"] * len(runs)
+
+    loose = [json.loads(text) for text in streams[0]]
+    said = [each["delta"] for each in loose if each["type"] == "TEXT_MESSAGE_CONTENT"]
+    assert said == ["Go.", "One ", "two.", "Three.", "And?", "That.", "Half an ans", "The answer."]
+    assert [each["type"] for each in loose].count("RUN_STARTED") == 2

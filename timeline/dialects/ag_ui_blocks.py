@@ -1,0 +1,118 @@
+"""The state of a log between two events, as the AG-UI dialect needs it: which AG-UI run, and which message, is open.
+
+The state after an event follows from the last events of a few types before it, so a stream can begin anywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+from uuid import UUID
+
+from timeline.events import TERMINAL_TYPES, EventType
+from timeline.models import Event
+
+Message = dict[str, Any]
+
+TEXT, REASONING = "text", "reasoning"
+#: Type of an event with streamed or whole text → the kind of its block.
+BLOCK_KINDS: dict[str, str] = {
+    EventType.LLM_TEXT_DELTA: TEXT,
+    EventType.LLM_TEXT: TEXT,
+    EventType.LLM_THINKING_DELTA: REASONING,
+    EventType.LLM_THINKING: REASONING,
+}
+TEXTS = frozenset({EventType.LLM_TEXT_DELTA, EventType.LLM_TEXT})
+DELTAS = frozenset({EventType.LLM_TEXT_DELTA, EventType.LLM_THINKING_DELTA})
+#: Blocks with the same index belong together unless one of these is between them.
+ANCHORS = frozenset({EventType.LLM_TURN_START, EventType.LLM_TURN_END, EventType.TOOL_END})
+#: Reasons for which a run waits for a person. An AG-UI run ends there, with an interrupt.
+PERSON_WAITS = frozenset({"input", "approval", "unknown_tool"})
+#: Types that open an AG-UI run if none is open, and close a message that is open. Others are sent between.
+MARKERS = frozenset(
+    {
+        *TERMINAL_TYPES,
+        *BLOCK_KINDS,
+        *(EventType.RUN_CREATED, EventType.RUN_STARTED, EventType.RUN_PHASE, EventType.RUN_WAITING),
+        *(EventType.RUN_PAUSED, EventType.LLM_TURN_START, EventType.LLM_TURN_END, EventType.LLM_TURN_ABANDONED),
+        *(EventType.TOOL_START, EventType.TOOL_END, EventType.MESSAGE_ADDED),
+    }
+)
+
+
+def is_interrupt(event: Event) -> bool:
+    """Return whether the AG-UI run ends because somebody has to decide something."""
+    if event.type == EventType.RUN_WAITING:
+        return event.payload.get("reason") in PERSON_WAITS
+    return event.type == EventType.RUN_PAUSED
+
+
+def ends_run(event: Event) -> bool:
+    """Return whether an AG-UI run ends with the event."""
+    return event.type in TERMINAL_TYPES or is_interrupt(event)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A text or reasoning message."""
+
+    kind: str
+    id: str
+
+    @classmethod
+    def of(cls, event: Event, anchor: int) -> Self:
+        """Return the block of a text. Its ID is the same for all parts of it, wherever a stream begins."""
+        index = event.payload.get("index")
+        is_part = event.type in DELTAS or index is not None
+        place = f"{anchor}.{index or 0}" if is_part else f"s{event.seq}"
+        return cls(BLOCK_KINDS[event.type], f"{event.log_id}.{place}")
+
+    def opening(self) -> list[Message]:
+        if self.kind == TEXT:
+            return [{"type": "TEXT_MESSAGE_START", "messageId": self.id, "role": "assistant"}]
+        start = {"type": "REASONING_MESSAGE_START", "messageId": self.id, "role": "reasoning"}
+        return [{"type": "REASONING_START", "messageId": self.id}, start]
+
+    def content(self, text: str) -> list[Message]:
+        type_ = "TEXT_MESSAGE_CONTENT" if self.kind == TEXT else "REASONING_MESSAGE_CONTENT"
+        return [{"type": type_, "messageId": self.id, "delta": text}]
+
+    def closing(self) -> list[Message]:
+        if self.kind == TEXT:
+            return [{"type": "TEXT_MESSAGE_END", "messageId": self.id}]
+        return [{"type": f"REASONING_{end}", "messageId": self.id} for end in ("MESSAGE_END", "END")]
+
+
+@dataclass(slots=True)
+class LogState:
+    """What is open after an event."""
+
+    is_open: bool = False
+    #: The sequence numbers of the last model call, and of the last event of ANCHORS; 0 if there is none.
+    turn: int = 0
+    anchor: int = 0
+    #: The sequence number of the last text of the model.
+    text: int = 0
+    #: The message that is being streamed.
+    block: Block | None = None
+
+    @classmethod
+    def after(cls, marker: Event | None, *, turn: int, anchor: int, text: int) -> Self:
+        """Return the state after the last event of MARKERS, from the sequence numbers of other events before."""
+        if marker is None:
+            return cls()
+        block = Block.of(marker, anchor) if marker.type in DELTAS else None
+        return cls(is_open=not ends_run(marker), turn=turn, anchor=anchor, text=text, block=block)
+
+    def pass_over(self, event: Event) -> None:
+        """Change the state to that after the event."""
+        if event.type == EventType.LLM_TURN_START:
+            self.turn = event.seq
+        if event.type in ANCHORS:
+            self.anchor = event.seq
+        if event.type in TEXTS:
+            self.text = event.seq
+
+    def message_id(self, log_id: UUID) -> str | None:
+        """Return the ID of the assistant message that holds the tool calls of the last model call."""
+        return f"{log_id}.{self.turn}" if self.turn else None

@@ -1,0 +1,235 @@
+"""Translates events of the log into AG-UI (https://docs.ag-ui.com), version 1.0 of the protocol.
+
+An event becomes any number of messages. What AG-UI has no word for becomes a `CUSTOM` message. The messages of a log,
+from its start to its end, are one or more AG-UI runs: each begins with `RUN_STARTED`, and ends with `RUN_FINISHED` or
+`RUN_ERROR`. An AG-UI run ends where the run waits for a person, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from timeline import events
+from timeline.dialects.ag_ui_blocks import (
+    BLOCK_KINDS,
+    DELTAS,
+    MARKERS,
+    PERSON_WAITS,
+    TEXT,
+    Block,
+    LogState,
+    Message,
+    ends_run,
+    is_interrupt,
+)
+from timeline.dialects.ag_ui_tools import tool_messages
+from timeline.dialects.agent_output import WholeTexts, payload_of
+from timeline.events import EventType
+from timeline.models import Event
+
+PROTOCOL_VERSION = "1.0"
+#: Status in STATE_SNAPSHOT after an event of this type.
+_STATUSES: dict[str, str] = {
+    EventType.RUN_CREATED: "queued",
+    EventType.RUN_STARTED: "running",
+    EventType.RUN_WAITING: "waiting",
+    EventType.RUN_PAUSED: "paused",
+    EventType.RUN_COMPLETED: "completed",
+    EventType.RUN_FAILED: "failed",
+    EventType.RUN_STOPPED: "stopped",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRun:
+    """What an AG-UI client calls a part of a log: that after sequence number `after_seq`."""
+
+    thread_id: str
+    run_id: str
+    after_seq: int = 0
+    #: The user message that the client has sent: its ID here, its ID there, and its text.
+    message_ref: UUID | None = None
+    message_id: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AgUiRows:
+    """What rows say of a run and of what its events refer to."""
+
+    whole: WholeTexts = field(default_factory=WholeTexts)
+    #: The requests of clients, in order. The last one that begins before an event names its AG-UI run.
+    client_runs: Sequence[ClientRun] = ()
+    #: The ID of the run's lineage, which is the thread of a run that no AG-UI client has started.
+    lineage: str = ""
+
+    def client_run(self, event: Event) -> ClientRun:
+        """Return the names of the AG-UI run that an event belongs to."""
+        begun = [run for run in self.client_runs if run.after_seq < event.seq]
+        return begun[-1] if begun else ClientRun(self.lineage, str(event.log_id))
+
+
+def ag_ui_messages(batch: Sequence[Event], rows: AgUiRows, state: LogState) -> list[list[Message]]:
+    """Return the messages of each event. `state` is that before the first one, and is changed."""
+    return [_stamped(event, _translate(event, rows, state)) for event in batch]
+
+
+def _stamped(event: Event, messages: list[Message]) -> list[Message]:
+    stamp = round(event.ts.timestamp() * 1000)
+    return [{**message, "timestamp": stamp} for message in messages]
+
+
+def _translate(event: Event, rows: AgUiRows, state: LogState) -> list[Message]:
+    if event.late or event.type == EventType.RUN_RESUMED:
+        return []
+    if event.type not in MARKERS:
+        return _custom(event, rows) if state.is_open else []
+    messages: list[Message] = []
+    if not state.is_open:
+        messages.append(_run_started(event, rows))
+        state.is_open = True
+    block = Block.of(event, state.anchor) if event.type in BLOCK_KINDS else None
+    if state.block is not None and state.block != block:
+        messages += state.block.closing()
+        state.block = None
+    if block is not None:
+        messages += _block_messages(event, block, state)
+    elif event.type in (EventType.TOOL_START, EventType.TOOL_END):
+        messages += tool_messages(event, rows.whole, state.message_id(event.log_id))
+    else:
+        messages += _unstreamed_text(event, state) + _TRANSLATIONS.get(event.type, _custom)(event, rows)
+    state.pass_over(event)
+    if ends_run(event):
+        state.is_open = False
+    return messages
+
+
+def _added_message(event: Event, rows: AgUiRows) -> list[Message]:
+    """Return a message that neither the model nor a tool has sent in other events."""
+    role, text = event.payload.get("role"), _message_text(event, rows)
+    if event.ref_id is not None and event.ref_id == rows.client_run(event).message_ref:
+        return []  # RUN_STARTED has named it
+    if role not in ("user", "assistant") or text is None:
+        return []  # streamed as text, or as the result of a tool
+    message_id = str(event.ref_id or f"{event.log_id}.{event.seq}")
+    return [
+        {"type": "TEXT_MESSAGE_START", "messageId": message_id, "role": role},
+        {"type": "TEXT_MESSAGE_CONTENT", "messageId": message_id, "delta": text},
+        {"type": "TEXT_MESSAGE_END", "messageId": message_id},
+    ]
+
+
+def _message_text(event: Event, rows: AgUiRows) -> str | None:
+    """Return the text of a message that no other event sends. Runners send theirs in the event."""
+    whole = rows.whole.contents.get(event.ref_id) if event.ref_id else None
+    sent = event.payload.get("content")
+    return whole if whole is not None else sent if isinstance(sent, str) else None
+
+
+def _block_messages(event: Event, block: Block, state: LogState) -> list[Message]:
+    opening = block.opening() if state.block is None else []
+    state.block = block if event.type in DELTAS else None
+    closing = [] if state.block else block.closing()
+    return [*opening, *block.content(event.payload.get("text") or ""), *closing]
+
+
+def _unstreamed_text(event: Event, state: LogState) -> list[Message]:
+    """Return the text of an answer that a runner sends at the end of the model call only."""
+    text = event.payload.get("text") if event.type == EventType.LLM_TURN_END else None
+    if not text or state.text > state.turn:
+        return []
+    block = Block(TEXT, f"{event.log_id}.s{event.seq}")
+    return [*block.opening(), *block.content(text), *block.closing()]
+
+
+def _run_started(event: Event, rows: AgUiRows) -> Message:
+    run = rows.client_run(event)
+    names = {"threadId": run.thread_id, "runId": run.run_id}
+    started: Message = {"type": "RUN_STARTED", **names, "protocolVersion": PROTOCOL_VERSION}
+    if run.message_ref is not None:
+        message = {"id": run.message_id or str(run.message_ref), "role": "user", "content": run.text}
+        started["input"] = {**names, "messages": [message]}
+    return started
+
+
+def _state(event: Event, rows: AgUiRows) -> list[Message]:
+    """Return the state of the run, which each change of its status replaces."""
+    status = event.payload.get("status") if event.type == EventType.RUN_PHASE else _STATUSES[event.type]
+    snapshot = {"runId": str(event.log_id), "status": status, "reason": event.payload.get("reason"), "seq": event.seq}
+    return [{"type": "STATE_SNAPSHOT", "snapshot": snapshot}]
+
+
+def _waiting(event: Event, rows: AgUiRows) -> list[Message]:
+    outcome = {"type": "interrupt", "interrupts": [_interrupt(event)]}
+    return [*_state(event, rows), *([_run_finished(event, rows, outcome=outcome)] if is_interrupt(event) else [])]
+
+
+def _interrupt(event: Event) -> Message:
+    reason = event.payload["reason"]
+    is_question = reason == "input"
+    interrupt: Message = {
+        "id": f"{event.log_id}.{event.seq}",
+        "reason": reason if reason in PERSON_WAITS else f"paused:{reason}",
+        "message": event.payload.get("question") or events.describe(event.type, event.payload),
+    }
+    if is_question:
+        interrupt["responseSchema"] = {"type": "string"}
+        interrupt["metadata"] = {"choices": event.payload.get("choices") or []}
+    return interrupt
+
+
+def _completed(event: Event, rows: AgUiRows) -> list[Message]:
+    complete = rows.whole.complete
+    result = complete.get("structuredOutput")
+    if result is None:
+        result = complete.get("result")
+    finished = _run_finished(event, rows, outcome={"type": "success"}, result=result)
+    usage = [_token_usage(model, counts) for model, counts in (complete.get("modelUsage") or {}).items()]
+    return [*_state(event, rows), finished | ({"usage": usage} if usage else {})]
+
+
+def _token_usage(model: str, counts: Mapping[str, Any]) -> Message:
+    """Return the tokens of a model as AG-UI counts them: those of the cache are part of the input."""
+    cached, written = counts["cacheReadInputTokens"], counts["cacheCreationInputTokens"]
+    return {
+        "model": model,
+        "inputTokens": counts["inputTokens"] + cached + written,
+        "outputTokens": counts["outputTokens"],
+        "cachedInputTokens": cached,
+        "cacheWriteInputTokens": written,
+    }
+
+
+def _stopped(event: Event, rows: AgUiRows) -> list[Message]:
+    return [*_state(event, rows), _run_finished(event, rows, outcome={"type": "cancelled"})]
+
+
+def _failed(event: Event, rows: AgUiRows) -> list[Message]:
+    text = event.payload.get("error") or events.describe(event.type, event.payload)
+    return [*_state(event, rows), {"type": "RUN_ERROR", "message": text, "code": event.payload["error_type"]}]
+
+
+def _run_finished(event: Event, rows: AgUiRows, **fields: Any) -> Message:
+    run = rows.client_run(event)
+    return {"type": "RUN_FINISHED", "threadId": run.thread_id, "runId": run.run_id, **fields}
+
+
+def _custom(event: Event, rows: AgUiRows) -> list[Message]:
+    value = {"seq": event.seq, "step": event.step, "payload": payload_of(event, rows.whole)}
+    return [{"type": "CUSTOM", "name": event.type, "value": value}]
+
+
+_TRANSLATIONS: dict[str, Callable[[Event, AgUiRows], list[Message]]] = {
+    EventType.MESSAGE_ADDED: _added_message,
+    EventType.RUN_CREATED: _state,
+    EventType.RUN_STARTED: _state,
+    EventType.RUN_PHASE: _state,
+    EventType.RUN_WAITING: _waiting,
+    EventType.RUN_PAUSED: _waiting,
+    EventType.RUN_COMPLETED: _completed,
+    EventType.RUN_FAILED: _failed,
+    EventType.RUN_STOPPED: _stopped,
+}
