@@ -85,6 +85,19 @@ class CallNotUnknown(RunRefusal):
     code = "call_not_unknown"
 
 
+class ApprovalDecided(RunRefusal):
+    """The approval was decided before, expired, or ended with its run. `data` says how and by whom."""
+
+    code = "approval_decided"
+
+
+class ApprovalNotFound(RunRefusal):
+    """The call has no approval, or the caller may not see it. Both cases look the same."""
+
+    code = "approval_not_found"
+    status = 404
+
+
 class ToolCallNotFound(RunRefusal):
     """The run has no such tool call."""
 

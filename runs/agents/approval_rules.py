@@ -76,6 +76,11 @@ def parse(value: object) -> tuple[ApprovalRule, ...]:
     return tuple(_rule(rule, ["approvals", index]) for index, rule in enumerate(value))
 
 
+def of_project(settings: object) -> tuple[ApprovalRule, ...]:
+    """Return the rules in a project's settings. Raises `InvalidPolicy`: without them no run may go on."""
+    return parse(settings.get("approvals", [])) if isinstance(settings, Mapping) else ()
+
+
 def decide(
     lists: Sequence[Sequence[ApprovalRule]], tool_name: str, arguments: Mapping[str, JSON] | str
 ) -> ApprovalRule | None:

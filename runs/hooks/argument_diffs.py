@@ -18,7 +18,7 @@ def argument_diff(before: Mapping[str, JSON] | str, after: Mapping[str, JSON]) -
     if not all(isinstance(name, str) for name in after):
         raise TypeError("a name is not a string")
     if isinstance(before, str):
-        return {name: {"to": value} for name, value in after.items()} | {"": {"from": before}}
+        return cast("dict[str, JSON]", {"": {"from": before, "to": dict(after)}})
     names = [*before, *(name for name in after if name not in before)]
     changed = [
         name for name in names if name not in before or name not in after or not _same(before[name], after[name])

@@ -139,7 +139,7 @@ class Hook:
 
     #: The name in definitions.
     name: ClassVar[str] = ""
-    events: ClassVar[frozenset[HookEvent]] = frozenset()
+    events: frozenset[HookEvent] = frozenset()
     #: A guard that raises, takes too long or returns an invalid verdict denies the call or stops the run. A hook that
     #: is no guard, an observer, changes nothing then; and it can only add messages, not deny, change or stop.
     guard: ClassVar[bool] = False

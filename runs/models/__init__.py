@@ -1,6 +1,7 @@
 """The models of agents, runs, messages, tool calls and their records."""
 
 from runs.models.agent import Agent
+from runs.models.approval import Approval
 from runs.models.checkpoint import Attempt, Checkpoint, RunError, TurnUsage
 from runs.models.chore import Chore
 from runs.models.claude_transcript import ClaudeTranscript, ClaudeTranscriptEntry
@@ -19,6 +20,7 @@ __all__ = [
     "AgentRun",
     "AgentRunMessage",
     "AgentRunToolCall",
+    "Approval",
     "Attempt",
     "Checkpoint",
     "Chore",
