@@ -153,7 +153,7 @@ AGENTOPS_ALLOW_PRIVATE_SINKS = env.boolean("AGENTOPS_ALLOW_PRIVATE_SINKS", defau
 # Programs that the gates of policies may start: names that are found on PATH, or whole paths. None: tools alone.
 AGENTOPS_GATE_COMMANDS = env.names("AGENTOPS_GATE_COMMANDS", [])
 AGENTOPS_GATE_TIMEOUT_S = env.seconds("AGENTOPS_GATE_TIMEOUT_S", 300, low=0.1, high=86_400)
-# Modules with hooks of this deployment, besides those of installed packages (runs/hooks/catalogue.py).
+# Modules with hooks of this deployment, besides those of installed packages (runs/hooks/hook_catalogue.py).
 AGENTOPS_HOOK_MODULES = env.names("AGENTOPS_HOOK_MODULES", [])
 # Names of the hooks of every agent, called before those of its definition.
 AGENTOPS_HOOKS = env.names("AGENTOPS_HOOKS", [])

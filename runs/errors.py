@@ -91,11 +91,10 @@ class ApprovalDecided(RunRefusal):
     code = "approval_decided"
 
 
-class ApprovalNotFound(RunRefusal):
-    """The call has no approval, or the caller may not see it. Both cases look the same."""
+class ApprovalNotRequested(RunRefusal):
+    """The tool call has never waited for an approval."""
 
-    code = "approval_not_found"
-    status = 404
+    code = "approval_not_requested"
 
 
 class ToolCallNotFound(RunRefusal):

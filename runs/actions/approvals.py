@@ -18,16 +18,16 @@ from runs.actions.run_actions import RunAuditAction
 from runs.agents import approval_rules
 from runs.agents.policy_errors import InvalidPolicy
 from runs.errors import InvalidPolicies
-from runs.lifecycle import approvals
-from runs.lifecycle.approvals import Decision, DecisionResult
+from runs.lifecycle import approval_decisions
+from runs.lifecycle.approval_decisions import Decision, DecisionResult
 from runs.models import AgentRun, Approval
 
 
 def decide(actor: Actor, run: AgentRun, call_id: UUID, decision: Decision) -> DecisionResult:
-    """Approve or deny the call that the run waits for; see runs.lifecycle.approvals."""
+    """Approve or deny the call that the run waits for; see runs.lifecycle.approval_decisions."""
     name = actor if isinstance(actor, str) else actor.actor
     with transaction.atomic():
-        result = approvals.decide(run.pk, call_id, decision, by=name)
+        result = approval_decisions.decide(run.pk, call_id, decision, by=name)
         if result.is_new:
             approval = result.approval
             after = {

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from runs.agents.durations import seconds_of
+from runs.agents.policy_durations import seconds_of
 from runs.agents.policy_errors import InvalidPolicy
 from runs.hooks.base import JSON
 from runs.hooks.patterns import InvalidPattern, Pattern

@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 
 from runs.agents.policy_errors import InvalidPolicy
-from runs.hooks import catalogue
+from runs.hooks import hook_catalogue
 from runs.hooks.base import InvalidHook
 from runs.hooks.deciding import ActiveHook
 from runs.hooks.patterns import InvalidPattern, Pattern
@@ -26,7 +26,7 @@ def parse(value: object) -> tuple[ActiveHook, ...]:
 
 def of_site() -> tuple[ActiveHook, ...]:
     """Return the hooks that AGENTOPS_HOOKS names. Raises `InvalidHook`: without them no run may go on."""
-    return tuple(ActiveHook(catalogue.make(name, {})) for name in settings.AGENTOPS_HOOKS)
+    return tuple(ActiveHook(hook_catalogue.make(name, {})) for name in settings.AGENTOPS_HOOKS)
 
 
 def _hook(value: object, index: int) -> ActiveHook:
@@ -43,7 +43,7 @@ def _hook(value: object, index: int) -> ActiveHook:
     if tools is not None and not isinstance(tools, str):
         raise InvalidPolicy("tools must be a pattern", [*path, "tools"])
     try:
-        return ActiveHook(catalogue.make(name, options), Pattern(tools) if tools is not None else None)
+        return ActiveHook(hook_catalogue.make(name, options), Pattern(tools) if tools is not None else None)
     except InvalidPattern as error:
         raise InvalidPolicy(f"tools: {error}", [*path, "tools"]) from None
     except InvalidHook as error:

@@ -12,7 +12,7 @@ from typing import Any
 
 from runs.agents import approval_rules, hook_uses
 from runs.agents.approval_rules import ApprovalRule
-from runs.agents.durations import seconds_of
+from runs.agents.policy_durations import seconds_of
 from runs.agents.policy_errors import InvalidPolicy
 from runs.hooks.deciding import ActiveHook
 

@@ -239,7 +239,7 @@ def end_waits() -> int:
     """Queue the waiting runs whose time has come. Returns how many.
 
     Runs that wait for a resume by their policy are left to runs.engine.policy.due_resumes, and those with an approval
-    that has expired to runs.lifecycle.approvals.
+    that has expired to runs.lifecycle.approval_decisions.
     """
     count = 0
     due = AgentRun.objects.due_waits().exclude(status_reason__in=[*POLICY_WAITS, WaitReason.APPROVAL])

@@ -30,7 +30,7 @@ Arguments = Mapping[str, Any] | str
 
 
 @dataclass(frozen=True)
-class Permit:
+class CallPermit:
     """The call may run. `events` are committed with its start."""
 
     #: The arguments instead of the model's; None if they are unchanged.
@@ -38,14 +38,14 @@ class Permit:
     events: Sequence[Entry] = ()
 
 
-def review(drive: Drive, call: AgentRunToolCall, tool: Tool) -> Permit | CallResult | ApprovalNeeded:
+def review(drive: Drive, call: AgentRunToolCall, tool: Tool) -> CallPermit | CallResult | ApprovalNeeded:
     """Decide whether a call that was not started may run. Nothing is written.
 
     Deny > ask > allow, of hooks and rules together. An approval settles "ask" for the arguments that were approved,
     not for others; a denial holds in any case.
     """
     if not drive.stands_before(tool):
-        return Permit()
+        return CallPermit()
     given = given_arguments(drive, call)
     decision = decide_call(drive.hooks, _context(drive, call, tool, given))
     events = hook_events.verdict_entries(decision.decisions, step=call.step_number, call=call)
@@ -56,15 +56,15 @@ def review(drive: Drive, call: AgentRunToolCall, tool: Tool) -> Permit | CallRes
         return denial(call, "an approval rule", rule.reason or "calls like this are not allowed", events)
     changed = decision.arguments if canonical(decision.arguments) != canonical(given) else call.changed_arguments
     if not _asks(decision, rule, tool):
-        return Permit(_as_changed(changed), events)
+        return CallPermit(_as_changed(changed), events)
     approval = approval_rows.approved(call)
     if approval is not None and canonical(decision.arguments) != canonical(given):
         return denial(call, "the approval", "a hook changed the arguments after they were approved", events)
     if approval is not None:
-        return Permit(_as_changed(changed), events)
+        return CallPermit(_as_changed(changed), events)
     standing = approval_rows.approved_for_run(drive.run, tool.name)
     if standing is not None:
-        return Permit(_as_changed(changed), [*events, _standing_event(call, standing)])
+        return CallPermit(_as_changed(changed), [*events, _standing_event(call, standing)])
     return ApprovalNeeded(call, _request(decision, rule), _as_changed(changed) is not None, events)
 
 

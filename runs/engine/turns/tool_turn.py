@@ -22,7 +22,7 @@ from runs.engine.results import ApprovalNeeded, CallClosed, CallUnknown
 from runs.engine.safe_commit import commit_safely, do_nothing
 from runs.engine.shutdown import StopPending
 from runs.engine.turns import call_gate, hook_events, late_results, open_call
-from runs.engine.turns.call_gate import Permit
+from runs.engine.turns.call_gate import CallPermit
 from runs.engine.turns.model_turn import turn_start
 from runs.hooks.base import HookEvent
 from runs.models import AgentRunToolCall, Checkpoint, RunError
@@ -93,8 +93,8 @@ def _result(drive: Drive, call: AgentRunToolCall, *, started: bool) -> CallResul
     if open_call.is_too_many(drive, call):
         return _refusal(f"Not run: more than {open_call.MAX_CALLS} calls in one answer.")
     # A call that was started before was permitted then, with the arguments that are stored.
-    permit = Permit() if call.starts else call_gate.review(drive, call, tool)
-    if not isinstance(permit, Permit):
+    permit = CallPermit() if call.starts else call_gate.review(drive, call, tool)
+    if not isinstance(permit, CallPermit):
         return permit
     if permit.changed_arguments is not None:
         call.changed_arguments = dict(permit.changed_arguments)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runs.hooks.base import JSON, Hook, HookContext, HookEvent, Verdict
-from runs.hooks.guards import options as option
+from runs.hooks.guards import guard_options as option
 
 COMMAND_ARGUMENTS = ("command", "cmd", "argv", "script", "shell_command")
 #: What a shell would not take as a word: pipes, lists, redirections, substitutions, variables, patterns of files.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runs.hooks.base import Hook, HookContext, HookEvent, Verdict
-from runs.hooks.guards import options as option
+from runs.hooks.guards import guard_options as option
 
 
 class CostGuard(Hook):

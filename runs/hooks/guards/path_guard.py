@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from runs.hooks.base import JSON, Hook, HookContext, HookEvent, Verdict
-from runs.hooks.guards import options as option
+from runs.hooks.guards import guard_options as option
 
 #: Names of arguments that hold paths, in common tools.
 PATH_ARGUMENTS = (

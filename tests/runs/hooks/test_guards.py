@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runs.hooks import catalogue
+from runs.hooks import hook_catalogue
 from runs.hooks.base import HookContext, HookEvent, InvalidHook, Verdict
 from runs.hooks.guards.path_guard import fault_of
 
@@ -17,7 +17,7 @@ def verdict(name: str, given: Any, /, *, cost: str = "0", effect: str = "at_most
         event=HookEvent.PRE_TOOL_USE, run_id="r", agent_id="a", step=1, tool_name="tool", effect=effect,
         arguments=given, cost_usd=Decimal(cost),
     )  # fmt: skip
-    return catalogue.make(name, options).decide(context)
+    return hook_catalogue.make(name, options).decide(context)
 
 
 @pytest.mark.parametrize(
@@ -105,4 +105,4 @@ def test_the_cost_guard_asks_and_denies() -> None:
 )
 def test_it_refuses_invalid_options(name: str, options: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidHook, match=says):
-        catalogue.make(name, options)
+        hook_catalogue.make(name, options)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from runs.hooks import catalogue
+from runs.hooks import hook_catalogue
 from runs.hooks.base import HookContext
 from tests.support.engine.hook_samples import DECIDES
 
@@ -19,7 +19,7 @@ Told = Callable[..., None]
 def told(settings: Settings) -> Iterator[Told]:
     """Say what the hooks of `hook_samples` do: name → function of the context."""
     settings.AGENTOPS_HOOK_MODULES = ["tests.support.engine.hook_samples"]
-    catalogue.reload()
+    hook_catalogue.reload()
 
     def tell(**decides: Callable[[HookContext], Any]) -> None:
         DECIDES.update(decides)
@@ -27,4 +27,4 @@ def told(settings: Settings) -> Iterator[Told]:
     yield tell
     DECIDES.clear()
     settings.AGENTOPS_HOOK_MODULES = []
-    catalogue.reload()
+    hook_catalogue.reload()

@@ -15,9 +15,10 @@ from pydantic_ai.messages import ToolCallPart
 from agentops.projects.models import AuditEntry, Notification
 from runs.actions import approvals, run_actions
 from runs.actions.resume import resume
-from runs.errors import ApprovalDecided, ApprovalNotFound, InvalidInput
+from runs.errors import ApprovalDecided, ApprovalNotRequested, InvalidInput
 from runs.hooks.base import HookContext, HookEvent, Verdict
-from runs.lifecycle.approvals import Decision
+from runs.lifecycle import approval_decisions
+from runs.lifecycle.approval_decisions import Decision
 from runs.models import AgentRun, AgentRunToolCall, Approval, RunCommand
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus, ToolStatus
@@ -42,7 +43,7 @@ def waiting(scripted: MakeScripted, *, calls: Any = (("ledger_once",),), rules: 
     return run
 
 
-def decide(run: AgentRun, decision: Decision, by: str = "user:ada") -> approvals.DecisionResult:
+def decide(run: AgentRun, decision: Decision, by: str = "user:ada") -> approval_decisions.DecisionResult:
     call = Approval.objects.filter(run=run).order_by("-pk").values_list("call", flat=True)[0]
     return approvals.decide(by, AgentRun.objects.get(pk=run.pk), call, decision)
 
@@ -188,12 +189,12 @@ def test_an_approval_that_nobody_decides_expires(
     worker.sweep_once()
     assert Approval.objects.get(run=run).state == "pending"
     AgentRun.objects.filter(pk=run.pk).update(not_before=datetime(2020, 1, 1, tzinfo=UTC))
-    approvals.approvals.expire_due()
+    approval_decisions.expire_due()
     run = drive(run, worker) if on_expiry == "deny" else AgentRun.objects.get(pk=run.pk)
     assert Approval.objects.get(run=run).state == "expired"
     assert effects() == []
     if on_expiry == "deny":
-        assert (run.status, outputs(run)) == (RunStatus.COMPLETED, [approvals.approvals.EXPIRED])
+        assert (run.status, outputs(run)) == (RunStatus.COMPLETED, [approval_decisions.EXPIRED])
     else:
         assert (run.status, run.status_reason) == (RunStatus.PAUSED, "escalated")
         assert Notification.objects.filter(run_id=run.pk, kind="escalated").count() == 1
@@ -336,5 +337,5 @@ def test_it_refuses_an_invalid_decision(scripted: MakeScripted, decision: Decisi
 def test_a_call_without_an_approval_has_none_to_decide(scripted: MakeScripted) -> None:
     run = drive(scripted(calls=[["ledger_once"]]))
     call = AgentRunToolCall.objects.get(run=run)
-    with pytest.raises(ApprovalNotFound):
+    with pytest.raises(ApprovalNotRequested):
         approvals.decide("user:ada", run, call.pk, APPROVE)

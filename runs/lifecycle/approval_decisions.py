@@ -16,7 +16,7 @@ from runs import chaos
 from runs.conversation import tool_results, transcript, writes
 from runs.conversation.tool_results import CallResult
 from runs.conversation.tool_starts import as_object
-from runs.errors import ApprovalDecided, ApprovalNotFound, InvalidInput, RunNotFound
+from runs.errors import ApprovalDecided, ApprovalNotRequested, InvalidInput, RunNotFound, ToolCallNotFound
 from runs.hooks.argument_diffs import argument_diff
 from runs.lifecycle import approval_rows, transitions
 from runs.models import AgentRun, AgentRunToolCall, Approval
@@ -80,7 +80,7 @@ def decide(run_id: UUID, call_id: UUID, decision: Decision, *, by: str) -> Decis
             raise RunNotFound(f"no run {run_id}")
         approval = Approval.objects.select_related("call__message").filter(run=run, call=call_id).first()
         if approval is None:
-            raise ApprovalNotFound("this call has no approval to decide")
+            raise _no_approval(run, call_id)
         approval.call.run = approval.run = run
         if approval.state != State.PENDING:
             return _answer_late_decision(approval, run, decision, by)
@@ -173,6 +173,13 @@ def _deny(approval: Approval, text: str, source: Source = Source.WEB) -> None:
 def _queue(run: AgentRun, source: Source) -> None:
     payload = RunPhase(status=RunStatus.QUEUED, reason=REASON)
     transitions.move(run, RunStatus.QUEUED, payload, source=source, reason=REASON, not_before=None)
+
+
+def _no_approval(run: AgentRun, call_id: UUID) -> ToolCallNotFound | ApprovalNotRequested:
+    call = AgentRunToolCall.objects.filter(run=run, pk=call_id).first()
+    if call is None:
+        return ToolCallNotFound("no such tool call in this run")
+    return ApprovalNotRequested(f"this call is {call.status}, and waits for no approval", call_status=call.status)
 
 
 def _answer_late_decision(approval: Approval, run: AgentRun, decision: Decision, by: str) -> DecisionResult:
