@@ -12,6 +12,7 @@ from django.core.management import find_commands
 COMMANDS = {
     "up": "Serve the site and execute its runs in one process on SQLite, until Ctrl-C",
     "agent": "Define agents, start runs, watch and control them",
+    "approvals": "List tool calls that wait for approval, and change the approval rules of a project",
     "replay": "Play the stored events of a run again, read-only",
     "project": "Create and list projects",
     "key": "Create, list and revoke API keys",
