@@ -33,9 +33,6 @@ POINTS = {
     "result.in_transaction": "in the result's transaction",
     "result.committed": "result committed",
     "tool.next": "between two tools",
-    "approval.before": "before an approval is requested",
-    "approval.in_transaction": "in the transaction that requests an approval",
-    "approval.requested": "approval requested, the run waits",
     "checkpoint.before": "before the checkpoint",
     "checkpoint.in_transaction": "in the checkpoint's transaction",
     "checkpoint.committed": "checkpoint committed",
@@ -51,6 +48,12 @@ POINTS = {
     "lease.lapse_seen": "expired lease detected",
     "run.taken_over": "run taken over",
 }
+#: Those of a worker whose run waits for an approval.
+APPROVAL_POINTS = {
+    "approval.before": "before an approval is requested",
+    "approval.in_transaction": "in the transaction that requests an approval",
+    "approval.requested": "approval requested, the run waits",
+}
 #: Those of a web process that stores the events of a runner.
 INGEST_POINTS = {
     "ingest.in_transaction": "in the transaction of a run's events",
@@ -64,7 +67,7 @@ class _ArmedPoint:
     def __init__(self, spec: str) -> None:
         name, _, rest = spec.partition(":")
         hit, _, action = rest.partition(":")
-        if name not in POINTS and name not in INGEST_POINTS:
+        if name not in {**POINTS, **APPROVAL_POINTS, **INGEST_POINTS}:
             raise ValueError(f"unknown crash point {name!r} in AGENTOPS_CHAOS; see runs/chaos.py")
         self.name = name
         self._hits_left = int(hit or 1)

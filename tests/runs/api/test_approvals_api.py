@@ -54,7 +54,9 @@ def test_a_program_lists_and_approves(alpha: Program, run: AgentRun) -> None:
 def test_the_second_decision_is_refused_with_the_name_of_the_first(alpha: Program, run: AgentRun) -> None:
     where = address(run)
     assert alpha.post(where, {"decision": "deny", "message": "No."}).json()["message"] == "No."
-    problem = refused(alpha.post(where, {"decision": "approve"}), 409, "approval_decided")
+    answer = alpha.post(where, {"decision": "approve"})
+    assert refused(answer) == (409, "approval_decided")
+    problem = answer.json()
     assert (problem["state"], problem["by"]) == ("denied", f"key:{key_prefix(alpha.headers)}")
     assert problem["by"] in problem["detail"]
     assert alpha.post(where, {"decision": "deny", "message": "No."}).status_code == 200
