@@ -10,6 +10,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.checks import Warning as Doubt
 from django.db import connections
+from django.utils.module_loading import import_string
 
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 #: Settings of PostgreSQL that have to be on, and why.
@@ -63,6 +64,22 @@ def no_door_of_the_tests_is_open(app_configs: Any, **_: Any) -> list[CheckMessag
     if not settings.AGENTOPS_TESTING:
         return []
     return [Error("AGENTOPS_TESTING is set: other programs can end this process.", id="agentops.E003")]
+
+
+@register()
+def hooks_can_be_loaded(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """Warn about hooks of other packages that cannot be used. Agents that name them cannot start."""
+    catalogue = import_string("runs.hooks.hook_catalogue")
+    messages: list[CheckMessage] = [
+        Doubt(f"Hooks are missing. {fault}", hint="Correct or uninstall it.", id="agentops.W006")
+        for fault in catalogue.faults()
+    ]
+    unknown = sorted(set(settings.AGENTOPS_HOOKS) - set(catalogue.names()))
+    hint = "No run can start. Install the package of the hook, or correct the name."
+    messages += [
+        Error(f"AGENTOPS_HOOKS names {name!r}, which is no hook.", hint=hint, id="agentops.E006") for name in unknown
+    ]
+    return messages
 
 
 @register(Tags.database)
