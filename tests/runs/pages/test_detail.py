@@ -408,8 +408,9 @@ def test_a_silent_run_says_since_when(run: AgentRun) -> None:
 
 
 @pytest.mark.every_database
-@pytest.mark.parametrize("reason", list(WaitReason))
+@pytest.mark.parametrize("reason", sorted(set(WaitReason) - {WaitReason.APPROVAL}))
 def test_waiting_says_for_what(run: AgentRun, reason: WaitReason) -> None:
+    """A wait for approval has a call to show: test_approvals_page.py has it."""
     by_itself = {WaitReason.COOLDOWN, WaitReason.RETRY_ALONE} | POLICY_WAITS
     until = timezone.now() + timedelta(minutes=3) if reason in by_itself else None
     moved(claimed(run), RunStatus.WAITING, RunWaiting(reason=reason, until=until), reason=reason, not_before=until)
