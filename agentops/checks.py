@@ -74,6 +74,22 @@ def tools_can_be_loaded(app_configs: Any, **_: Any) -> list[CheckMessage]:
     return [Doubt(f"Tools are missing. {fault}", hint=hint, id="agentops.W005") for fault in registry.faults()]
 
 
+@register()
+def hooks_can_be_loaded(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """Warn about hooks of other packages that cannot be used. Agents that name them cannot start."""
+    catalogue = import_string("runs.hooks.hook_catalogue")
+    messages: list[CheckMessage] = [
+        Doubt(f"Hooks are missing. {fault}", hint="Correct or uninstall it.", id="agentops.W006")
+        for fault in catalogue.faults()
+    ]
+    unknown = sorted(set(settings.AGENTOPS_HOOKS) - set(catalogue.names()))
+    hint = "No run can start. Install the package of the hook, or correct the name."
+    messages += [
+        Error(f"AGENTOPS_HOOKS names {name!r}, which is no hook.", hint=hint, id="agentops.E006") for name in unknown
+    ]
+    return messages
+
+
 @register(Tags.database)
 def commits_are_durable(app_configs: Any, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
     """Check that commits are written to disk, on which all guarantees depend."""

@@ -68,6 +68,11 @@ GROUPS: dict[str, dict[str, str]] = {
         "AGENTOPS_GATE_COMMANDS": "Programs that gates of policies may start: names on `PATH`, or absolute paths. "
         "Without it gates may use tools only.",
         "AGENTOPS_GATE_TIMEOUT_S": "Seconds that such a program may take.",
+        "AGENTOPS_HOOK_MODULES": "Python modules whose hooks agents may use, besides those of installed packages.",
+        "AGENTOPS_HOOKS": "Names of hooks that are called for every agent, before those of its definition.",
+        "AGENTOPS_HOOK_TIMEOUT_S": "Seconds that a hook may take. A guard that takes longer denies the call.",
+        "AGENTOPS_APPROVAL_EXPIRES_S": "Seconds after which an undecided approval expires, unless its rule says "
+        "otherwise.",
         "AGENTOPS_FIXTURES": "Directories with recordings that the `fixture` provider may play, besides those that are "
         "included.",
         "AGENTOPS_ALLOW_PRIVATE_SINKS": "Allow outgoing requests to private and loopback addresses too: of tools, and "

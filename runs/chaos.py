@@ -48,6 +48,12 @@ POINTS = {
     "lease.lapse_seen": "expired lease detected",
     "run.taken_over": "run taken over",
 }
+#: Those of a worker whose run waits for an approval.
+APPROVAL_POINTS = {
+    "approval.before": "before an approval is requested",
+    "approval.in_transaction": "in the transaction that requests an approval",
+    "approval.requested": "approval requested, the run waits",
+}
 #: Those of a web process that stores the events of a runner.
 INGEST_POINTS = {
     "ingest.in_transaction": "in the transaction of a run's events",
@@ -66,7 +72,7 @@ class _ArmedPoint:
     def __init__(self, spec: str) -> None:
         name, _, rest = spec.partition(":")
         hit, _, action = rest.partition(":")
-        if name not in {*POINTS, *INGEST_POINTS, *SESSION_POINTS}:
+        if name not in {*POINTS, *APPROVAL_POINTS, *INGEST_POINTS, *SESSION_POINTS}:
             raise ValueError(f"unknown crash point {name!r} in AGENTOPS_CHAOS; see runs/chaos.py")
         self.name = name
         self._hits_left = int(hit or 1)

@@ -85,6 +85,18 @@ class CallNotUnknown(RunRefusal):
     code = "call_not_unknown"
 
 
+class ApprovalDecided(RunRefusal):
+    """The approval was decided before, expired, or ended with its run. `data` says how and by whom."""
+
+    code = "approval_decided"
+
+
+class ApprovalNotRequested(RunRefusal):
+    """The tool call has never waited for an approval."""
+
+    code = "approval_not_requested"
+
+
 class ToolCallNotFound(RunRefusal):
     """The run has no such tool call."""
 

@@ -78,6 +78,8 @@ API: dict[str, dict[str, str]] = {
     f"{_RUN}/pause": {"POST": OPERATE},
     f"{_RUN}/stop": {"POST": OPERATE},
     f"{_RUN}/commands": {"POST": OPERATE},
+    f"{_RUN}/approvals/<uuid:call_id>": {"POST": OPERATE},
+    "api/projects/<str:project>/approvals": {"GET": READ},
 }
 #: A page of the API's, for people: tests/runs/api/test_openapi.py has it.
 PAGES = {"api/docs"}
@@ -102,6 +104,7 @@ BODIES = {
     "api/projects/<str:project>/agent-runs/resume": {"ids": [UNKNOWN]},
     "api/projects/<str:project>/notifications/read": {"ids": [UNKNOWN]},
     _CLAUDE: {"project_key": "work", "session_id": "theirs", "entries": [{"type": "x"}]},
+    f"{_RUN}/approvals/<uuid:call_id>": {"decision": "approve"},
     f"{_RUN}/commands": {"type": "stop"},
     f"{_RUN}/fork": {"step": 1},
     f"{_RUN}/tool-calls/<uuid:call_id>/resolve": {"choice": "retry"},

@@ -54,6 +54,7 @@ API = {
     *("api/projects/<str:project>/agent-runs", "api/projects/<str:project>/notifications", RUN),
     *("api/projects/<str:project>/imports", "api/projects/<str:project>/imports/<uuid:import_id>"),
     "api/projects/<str:project>/search",
+    "api/projects/<str:project>/approvals",
     *(
         f"{RUN}/{part}"
         for part in ("messages", "messages/<uuid:message_id>", "tool-calls", "tool-calls/<uuid:call_id>")
@@ -64,6 +65,7 @@ API = {
 #: They answer a POST with the rows that the others show, or show no run.
 OTHERS = {
     *(f"{RUN}/{part}" for part in ("resume", "fork", "pause", "stop", "commands", "tool-calls/<uuid:call_id>/resolve")),
+    f"{RUN}/approvals/<uuid:call_id>",
     *("api/docs", "api/projects/<str:project>/agent-runs/resume", "api/projects/<str:project>/notifications/read"),
     *(f"api/internal/{part}" for part in ("agent-events", "agent-hooks/claude-code")),
     *(f"api/internal/{part}" for part in ("sessions", "sessions/known", "sessions/wait")),

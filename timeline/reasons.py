@@ -28,11 +28,13 @@ REASON_LABELS: dict[str, str] = {
     "retry_alone": "to be retried alone",
     # Returns to the queue
     "answered": "question answered",
+    "approval_decided": "approval decided",
     "cooldown_over": "next attempt is due",
     "outcome_resolved": "tool call resolved",
     "restored": "database restored",
     "slice_over": "time slice used up",
     # Stops
+    "hook": "by a hook",
     "repeated_calls": "repeated tool calls",
     # Ends of attempts, abandoned model calls, recoveries and rollbacks
     "continued": "continued",

@@ -27,6 +27,7 @@ from django.db.models import QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
+from agentops.projects import approval_links
 from agentops.projects.access import RULES, Action
 from agentops.projects.models import Membership, Notification, NotificationReceipt
 from agentops.projects.names import one_line
@@ -185,7 +186,7 @@ def _message(notification: Notification, person: Any, connection: BaseEmailBacke
     }
     return EmailMessage(
         subject,
-        _text(notification),
+        _text(notification, person),
         settings.DEFAULT_FROM_EMAIL,
         [person.email],
         headers=headers,
@@ -193,9 +194,11 @@ def _message(notification: Notification, person: Any, connection: BaseEmailBacke
     )
 
 
-def _text(notification: Notification) -> str:
+def _text(notification: Notification, person: Any) -> str:
     site, project = settings.AGENTOPS_BASE_URL, notification.project
     parts = [notification.title, notification.text]
+    if notification.kind == Notification.Kind.APPROVAL:
+        parts.append(f"Approve or deny, without a login: {site}{approval_links.url_path(notification.pk, person.pk)}")
     if notification.run_id is not None:
         parts.append(f"Run: {site}{reverse('runs:detail', args=[notification.run_id])}")
     parts.append(f"All notifications: {site}{reverse('notifications', args=[project.slug])}")

@@ -295,6 +295,8 @@ class Notification(models.Model):
         ESCALATED = "escalated"
         #: A run has paused because of a problem that a person has to fix.
         PAUSED = "paused"
+        #: A tool call waits for approval.
+        APPROVAL = "approval"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="notifications", db_index=False)

@@ -38,6 +38,7 @@ class RunAuditAction(enum.StrEnum):
     RUN_KILLED = "run.killed"
     RUN_STOPPED = "run.stopped"
     CALL_RESOLVED = "run.call_resolved"
+    APPROVAL_DECIDED = "run.approval_decided"
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,21 @@
 """Django administration of agents, runs and their records."""
 
-from runs.admin import agent_admin, conversation_admin, external_admin, log_admin, run_admin, step_records
+from runs.admin import (
+    agent_admin,
+    approval_admin,
+    conversation_admin,
+    external_admin,
+    log_admin,
+    run_admin,
+    step_records,
+)
 
-__all__ = ["agent_admin", "conversation_admin", "external_admin", "log_admin", "run_admin", "step_records"]
+__all__ = [
+    "agent_admin",
+    "approval_admin",
+    "conversation_admin",
+    "external_admin",
+    "log_admin",
+    "run_admin",
+    "step_records",
+]

@@ -13,6 +13,7 @@ from agentops.projects.errors import InvalidSlug
 from agentops.projects.names import clean_slug
 from runs.agents import policies, policy_commands
 from runs.agents.policies import Policies
+from runs.agents.policy_errors import InvalidPolicy
 from runs.errors import InvalidAgent, InvalidPolicies
 from runs.providers.messages import canonical
 
@@ -65,7 +66,7 @@ def check(definition: Mapping[str, Any]) -> Definition:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         raise InvalidAgent(first["msg"].removeprefix("Value error, "), pointer=pointer_of(first["loc"])) from None
-    except policies.InvalidPolicy as error:
+    except InvalidPolicy as error:
         raise InvalidPolicies(str(error), pointer=pointer_of(["policies", *error.path])) from None
     return parsed
 
@@ -79,7 +80,7 @@ def _check_gates(parsed: Policies, data: Mapping[str, Any], settings: Mapping[st
                     policy_commands.check(rule.run, settings)
             except policy_commands.GateRefused as error:
                 at = [trigger, index] if isinstance(data[trigger], list) else [trigger]
-                raise policies.InvalidPolicy(f"invalid gate: {error}", [*at, "run"]) from error
+                raise InvalidPolicy(f"invalid gate: {error}", [*at, "run"]) from error
 
 
 def _check_json(value: object, path: tuple[str | int, ...] = ()) -> None:

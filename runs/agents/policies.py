@@ -6,18 +6,21 @@
 from __future__ import annotations
 
 import enum
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from runs.agents import approval_rules, hook_uses
+from runs.agents.approval_rules import ApprovalRule
+from runs.agents.policy_durations import seconds_of
+from runs.agents.policy_errors import InvalidPolicy
+from runs.hooks.deciding import ActiveHook
 
 MAX_MESSAGE = 200_000
 MAX_GATE = 1_000
 MAX_RULES = 20
 MAX_ATTEMPTS = 1_000
 MAX_COOLDOWN_S = 30 * 86_400.0
-SECONDS_OF = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "": 1.0}
-DURATION = re.compile(r"\s*(?P<number>[0-9]{1,12}(?:\.[0-9]{1,6})?)\s*(?P<unit>[a-z]*)\s*", re.ASCII)
 FOREVER = "forever"
 #: The longest backoff between unlimited attempts, in seconds.
 MAX_PACE_S = 300.0
@@ -100,16 +103,6 @@ KINDS = {
 OPTIONS = frozenset({"action", "message", "append", "attempts", "cooldown", "match", "run"})
 
 
-class InvalidPolicy(ValueError):
-    """A policy is invalid. `path` is the path of the invalid value within `policies`."""
-
-    code = "invalid_policy"
-
-    def __init__(self, text: str, path: Sequence[str | int]) -> None:
-        super().__init__(text)
-        self.path = tuple(path)
-
-
 @dataclass(frozen=True)
 class PolicyRule:
     """One rule of a trigger: an action and its options."""
@@ -140,6 +133,9 @@ class Policies:
     rules: Mapping[Trigger, tuple[PolicyRule, ...]]
     on_unknown_tool: OnUnknownTool = OnUnknownTool.WAIT
     on_crash: OnCrash = OnCrash.ROLL_FORWARD
+    #: The hooks of the definition, without those of the site.
+    hooks: tuple[ActiveHook, ...] = ()
+    approvals: tuple[ApprovalRule, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -152,7 +148,7 @@ class PolicyDecision:
 
 def parse(value: Mapping[str, Any]) -> Policies:
     """Parse the `policies` of a definition. Raises `InvalidPolicy`."""
-    names = {*Trigger, "on_unknown_tool", "on_crash"}
+    names = {*Trigger, "on_unknown_tool", "on_crash", "hooks", "approvals"}
     for name in value:
         if name not in names:
             raise InvalidPolicy(f"unknown policy {str(name)[:64]!r}; use one of: {', '.join(sorted(names))}", [name])
@@ -160,6 +156,8 @@ def parse(value: Mapping[str, Any]) -> Policies:
         rules={trigger: _rules(trigger, value[trigger]) for trigger in Trigger if trigger in value},
         on_unknown_tool=_choice(OnUnknownTool, value, "on_unknown_tool", OnUnknownTool.WAIT),
         on_crash=_choice(OnCrash, value, "on_crash", OnCrash.ROLL_FORWARD),
+        hooks=hook_uses.parse(value.get("hooks", [])),
+        approvals=approval_rules.parse(value.get("approvals", [])),
     )
 
 
@@ -202,17 +200,6 @@ def wait_s(rule: PolicyRule, attempt_count: int) -> float:
 def kind_of(error_type: str) -> ErrorKind:
     """Return the kind of an error type. Unknown types are `other`."""
     return KINDS.get(error_type, ErrorKind.OTHER)
-
-
-def seconds_of(value: object) -> float:
-    """Parse a duration, such as "500ms", "60s", "5m", "2h", "1d" or a number of seconds. Raises ValueError."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError("a duration must be a text such as 60s or 5m, or a number of seconds")
-    match = DURATION.fullmatch(value if isinstance(value, str) else str(value))
-    unit = match["unit"] if match else ""
-    if match is None or unit not in SECONDS_OF:
-        raise ValueError(f"{str(value)[:64]!r} is not a duration; write it as 500ms, 60s, 5m, 2h or 1d")
-    return float(match["number"]) * SECONDS_OF[unit]
 
 
 def _rules(trigger: Trigger, value: object) -> tuple[PolicyRule, ...]:

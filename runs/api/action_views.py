@@ -59,14 +59,16 @@ Handler = Callable[[dict[str, Any]], Response]
 class ActionView(ApiView):
     """A POST with a body and one action, on a run or in a project."""
 
+    #: What the caller has to be allowed to do.
+    required_action: ClassVar[Action] = Action.OPERATE
     #: Whether an empty body counts as `{}`.
     is_body_optional: ClassVar[bool] = False
 
     def post(self, request: Request, **_: Any) -> HttpResponse:
         if "run_id" not in self.kwargs:
-            project = self.get_project(Action.OPERATE)
+            project = self.get_project(self.required_action)
             return self.run_once(project, partial(self.act, project))
-        run = self.get_run(Action.OPERATE)
+        run = self.get_run(self.required_action)
         return self.run_once(run.project, partial(self.act, run))
 
     def act(self, target: Any, data: dict[str, Any]) -> Response:

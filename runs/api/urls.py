@@ -20,6 +20,7 @@ from runs.api import (
     transcript_views,
 )
 from runs.api.ag_ui import ag_ui_view
+from runs.api.approvals import approval_views
 from runs.api.ingest import event_posts, hook_posts, import_views, otlp_views, session_aliases, session_posts
 from runs.api.schema import docs
 from runs.api.search import search_views
@@ -44,6 +45,7 @@ of_run = [
     path("pause", action_views.PauseView.as_view(), name="pause"),
     path("stop", action_views.Stop.as_view(), name="stop"),
     path("commands", action_views.Commands.as_view(), name="commands"),
+    path("approvals/<uuid:call_id>", approval_views.ApprovalDetail.as_view(), name="approval"),
 ]
 # projects/{project}/
 of_project = [
@@ -64,6 +66,7 @@ of_project = [
     path("claude-sessions", transcript_views.ClaudeSessions.as_view(), name="claude-sessions"),
     path("claude-sessions/entries", transcript_views.ClaudeTranscriptView.as_view(), name="claude-transcript"),
     path("claude-sessions/subpaths", transcript_views.ClaudeSubpaths.as_view(), name="claude-subpaths"),
+    path("approvals", approval_views.Approvals.as_view(), name="approvals"),
     path("imports", import_views.Imports.as_view(), name="imports"),
     path("imports/<uuid:import_id>", import_views.ImportDetail.as_view(), name="import"),
     path("search", search_views.SearchView.as_view(), name="search"),

@@ -20,7 +20,7 @@ from runs.conversation import transcript, writes
 from runs.conversation.message_text import SHORT_PREVIEW
 from runs.conversation.writes import Commit
 from runs.fixtures.format import UNKNOWN_OUTCOME
-from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Checkpoint
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Checkpoint, RunCommand
 from runs.providers import messages
 from runs.providers.messages import content_of
 from runs.statuses import ToolStatus
@@ -56,6 +56,8 @@ class CallResult:
     duration_ms: int | None = None
     #: Events that belong to the result.
     events: Sequence[Entry] = ()
+    #: Commands to the run's own inbox, because of the result.
+    commands: Sequence[RunCommand] = ()
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ def close(
     events = [*before, _end_event(call, transcript.masked_text_of(row)), transcript.message_event(row), *result.events]
     commit = Commit(
         run_id=call.run_id, epoch=epoch, source=source, events=events, messages=[row], finished_call=call,
+        commands=result.commands,
         expected_status=expected_status, checkpoint=checkpoint, next_turn_start=next_turn_start,
     )  # fmt: skip
     return ClosedCall(row, message, commit)

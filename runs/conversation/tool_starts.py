@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
@@ -33,7 +34,7 @@ def planned_call(message: AgentRunMessage, part: ToolCallPart, *, effect: Effect
         message_id=message.id,
         call_id=part.tool_call_id[:256],
         tool_name=part.tool_name[:256],
-        input=REDACTOR.clean(_as_object(part.args))[0],
+        input=REDACTOR.clean(as_object(part.args))[0],
         effect=(effect or Effect.READ).value,
         idempotency_key=str(pk) if effect is Effect.IDEMPOTENT else None,
         step_number=message.step_number,
@@ -41,7 +42,7 @@ def planned_call(message: AgentRunMessage, part: ToolCallPart, *, effect: Effect
     )
 
 
-def _as_object(arguments: str | dict[str, Any] | None) -> Any:
+def as_object(arguments: str | Mapping[str, Any] | None) -> Any:
     """Return the arguments as an object, or as their exact text if they are not a JSON object."""
     if not isinstance(arguments, str):
         return arguments or {}
@@ -65,14 +66,17 @@ def start_call(call: AgentRunToolCall, *, attempt: int) -> Entry:
     return Entry(payload, step=call.step_number, ref_id=call.id, clean=True)
 
 
-def commit_start(call: AgentRunToolCall, entry: Entry, epoch: int, *, expected_status: str) -> None:
-    """Commit `running` (see `start_call`) before the tool runs.
+def commit_start(call: AgentRunToolCall, entries: Sequence[Entry], epoch: int, *, expected_status: str) -> None:
+    """Commit `running` (see `start_call`) before the tool runs, with the changed arguments if there are any.
 
     Raises `LeaseLost` if the run was taken over, and `MoveRefused` if the status of the row is not `expected_status`.
     """
     with transaction.atomic():
         # The append comes first, so that a worker that lost its lease gets LeaseLost and not MoveRefused.
-        log.append(call.run_id, [entry], source=Source.WORKER, epoch=epoch)
+        log.append(call.run_id, entries, source=Source.WORKER, epoch=epoch)
         rows = AgentRunToolCall.objects.filter(pk=call.pk, status=expected_status)
-        if not rows.update(status=call.status, starts=call.starts, started_at=call.started_at):
+        columns = {"status": call.status, "starts": call.starts, "started_at": call.started_at}
+        if call.changed_arguments is not None:
+            columns["changed_arguments"] = call.changed_arguments
+        if not rows.update(**columns):
             raise MoveRefused(f"call {call.pk} is not {expected_status} any more")

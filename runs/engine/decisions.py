@@ -6,11 +6,14 @@ from collections.abc import Set
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from runs.hooks.base import HookEvent
+
 
 class Next(Enum):
     SAVE_CHECKPOINT = auto()  # the last step is finished and has no checkpoint
     STOP = auto()  # a stop command is pending
     WAIT_FOR_OUTCOME = auto()  # a call's outcome is unknown, and the agent's policy is to ask
+    WAIT_FOR_APPROVAL = auto()  # a person has to approve the next call
     WAIT_FOR_ANSWER = auto()  # the next call is a question to a person
     WAIT_FOR_CHILDREN = auto()  # the next call is the work of child runs that have not ended
     STOP_REPEATED = auto()  # the model repeats the same call too often
@@ -24,6 +27,11 @@ class Next(Enum):
     PAUSE = auto()  # a pause command is pending
     PAUSE_MAX_STEPS = auto()
     PAUSE_BUDGET = auto()  # tokens, cost or time are used up
+    # Hooks are due:
+    ASK_AGENT_START = auto()
+    ASK_TURN_START = auto()
+    ASK_TURN_END = auto()
+    ASK_AGENT_STOP = auto()
     HAND_BACK = auto()  # the slice is over, or the worker is ending
     ASK_MODEL = auto()
     ASK_STARTED_MODEL = auto()  # the same, with `llm.turn.start` already committed
@@ -55,6 +63,10 @@ class View:
     is_question: bool = False
     #: The next open call spawns child runs, or waits for them.
     has_unended_children: bool = False
+    #: A person has to approve the next open call.
+    needs_approval: bool = False
+    #: The events of turns whose hooks have not been asked for the current step.
+    due_hooks: Set[HookEvent] = frozenset()
     #: A call of the last turn ended the run, and all its calls have results.
     is_done: bool = False
     #: The run ends by a tool call, not by an answer: its agent has an `on_idle` policy and a tool such as `done`.
@@ -73,13 +85,15 @@ def next_action(view: View) -> Next:
         return Next.STOP
     if view.has_open_calls:
         return _with_open_calls(view)
+    if HookEvent.TURN_END in view.due_hooks:
+        return Next.ASK_TURN_END
     if view.has_given_up or view.is_cooling_down:
         return _unless_paused(view, Next.GIVE_UP if view.has_given_up else Next.COOL_DOWN)
     if view.pending & {"send", "reply"} and "pause" not in view.pending:
         return Next.TAKE_MESSAGES
     has_message = bool(view.pending & {"send", "reply"})
     if not has_message and (view.is_done or (view.is_answered and not view.has_idle_policy)):
-        return Next.COMPLETE
+        return Next.ASK_AGENT_STOP if HookEvent.AGENT_STOP in view.due_hooks else Next.COMPLETE
     if "pause" in view.pending:
         return Next.PAUSE
     if view.is_answered:
@@ -96,6 +110,8 @@ def _with_open_calls(view: View) -> Next:
         return _unless_paused(view, Next.WAIT_FOR_OUTCOME)
     if view.is_repeated:
         return Next.STOP_REPEATED
+    if view.needs_approval:
+        return _unless_paused(view, Next.WAIT_FOR_APPROVAL)
     if view.is_question:
         return _unless_paused(view, Next.WAIT_FOR_ANSWER)
     if view.has_unended_children:
@@ -112,4 +128,8 @@ def _before_the_next_step(view: View) -> Next:
         return Next.PAUSE_MAX_STEPS
     if view.is_over_budget:
         return Next.PAUSE_BUDGET
-    return Next.HAND_BACK if view.is_release_due else Next.ASK_MODEL
+    if view.is_release_due:
+        return Next.HAND_BACK
+    if HookEvent.AGENT_START in view.due_hooks:
+        return Next.ASK_AGENT_START
+    return Next.ASK_TURN_START if HookEvent.TURN_START in view.due_hooks else Next.ASK_MODEL

@@ -9,13 +9,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, cast
+from uuid import UUID
 
 from django.conf import settings
 from django.db.models import Count, Min, QuerySet
 from pydantic_ai.messages import ModelResponse, ToolReturnPart
 
-from runs.agents import policies
+from runs.agents import approval_rules, hook_uses, policies
+from runs.agents.approval_rules import ApprovalRule
 from runs.agents.output_schema import schema_of
 from runs.agents.policies import OnCrash, Policies, Trigger
 from runs.agents.prices import ModelPrice, readable_prices
@@ -27,10 +30,12 @@ from runs.engine.event_loop import LoopThread
 from runs.engine.held_session import PROVIDER as SESSIONS
 from runs.engine.held_session import HeldSession, SessionTools
 from runs.engine.leases import Lease
-from runs.engine.results import NoAnswer
+from runs.engine.results import ApprovalNeeded, NoAnswer
 from runs.engine.shutdown import Shutdown, ShutdownDue, StopPending
 from runs.engine.spending import Spending
 from runs.engine.turns.calls_ahead import CallsAhead
+from runs.hooks.base import TURN_EVENTS, HookEvent
+from runs.hooks.deciding import ActiveHook
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
 from runs.providers import base as providers
@@ -41,6 +46,8 @@ from runs.tools.catalogue import TOOLS
 from runs.tools.parallel import parallel_limit
 from runs.tools.registry import AgentTools
 from timeline import log
+from timeline.events import EventType
+from timeline.log import Entry
 
 #: Seconds between two looks for a stop command while the model or a tool runs.
 STOP_CHECK_S = 1.0
@@ -91,10 +98,20 @@ class Drive:
     session: HeldSession | None = None
     #: Open calls after the first one whose tools run already.
     ahead: CallsAhead = field(default_factory=CallsAhead)
+    #: The ID of the row of a call that may open child runs, and the events of that permit.
+    spawn_permit: tuple[UUID, Sequence[Entry]] | None = None
     #: Why the child runs of the next call could not be opened; empty otherwise.
     spawn_refusal: str = ""
     #: The failure after which this worker does not call the model again.
     no_answer: NoAnswer | None = None
+    #: The call that has to wait for a person.
+    needs_approval: ApprovalNeeded | None = None
+    #: The hooks of the site and of the agent, in the order in which they are asked.
+    hooks: tuple[ActiveHook, ...] = ()
+    #: The rules of the project, and those of the agent.
+    approval_rules: tuple[tuple[ApprovalRule, ...], ...] = ()
+    #: Event → the last step for which the hooks of turns were asked.
+    hooks_asked: dict[HookEvent, int] = field(default_factory=dict)
     _next_stop_check: float = 0.0
 
     @property
@@ -131,7 +148,37 @@ class Drive:
 
     def may_start_ahead(self, tool: Tool) -> bool:
         """Whether calls of this tool may run at the same time as other calls of their turn."""
-        return tool.may_overlap
+        return tool.may_overlap and not self.stands_before(tool)
+
+    @property
+    def cost_usd(self) -> Decimal:
+        """The cost of the run so far; 0 if it is not known."""
+        return self.run.cost_usd or Decimal(0)
+
+    def stands_before(self, tool: Tool | None) -> bool:
+        """Whether a hook, a rule or the tool itself may keep a call of this tool from running."""
+        if tool is None:
+            return False
+        has_hook = any(hook.is_about(HookEvent.PRE_TOOL_USE, tool.name) for hook in self.hooks)
+        return has_hook or tool.needs_approval or approval_rules.may_stop(self.approval_rules, tool.name)
+
+    def step_of(self, event: HookEvent) -> int:
+        """Return the step that the hooks of a turn are asked for now."""
+        is_before = event in (HookEvent.AGENT_START, HookEvent.TURN_START)
+        return self.run.step_count + 1 if is_before else self.run.step_count
+
+    def due_hooks(self) -> frozenset[HookEvent]:
+        """Return the events of turns whose hooks have not been asked for the current step."""
+        due = {
+            event
+            for event in TURN_EVENTS
+            if any(hook.is_about(event) for hook in self.hooks) and self.hooks_asked.get(event) != self.step_of(event)
+        }
+        if self.run.step_count > self.run.step_base:
+            due.discard(HookEvent.AGENT_START)
+        else:
+            due.discard(HookEvent.TURN_END)
+        return frozenset(due)
 
     def check(self) -> None:
         """Raise `LeaseLost` if the lease is gone, or `ShutdownDue` if the process must end now."""
@@ -213,6 +260,8 @@ def open_drive(
     parallel_limit(tool_settings)
     conversation = transcript.load(run)
     session = HeldSession(run, lease, loop, conversation) if config["provider"] == SESSIONS else None
+    rules = policies.parse(config.get("policies") or {})
+    hooks = (*hook_uses.of_site(), *rules.hooks)
     drive = Drive(
         run=run,
         lease=lease,
@@ -221,7 +270,7 @@ def open_drive(
         provider=session or provider,
         session=session,
         toolset=SessionTools(session) if session else TOOLS.resolve(config.get("tools") or [], tool_settings),
-        policies=policies.parse(config.get("policies") or {}),
+        policies=rules,
         slice_end=time.monotonic() + settings.AGENTOPS_SLICE_S,
         spending=spending.load(run),
         output_schema=schema_of(tool_settings),
@@ -232,6 +281,9 @@ def open_drive(
         open_calls=list(open_calls(run)),
         checkpointed_step=checkpoints.last_checkpoint(run),
         failed_attempts=_failed_attempts(run),
+        hooks=hooks,
+        approval_rules=(approval_rules.of_project(run.project.settings), rules.approvals),
+        hooks_asked=_hooks_asked(run, hooks),
     )
     drive.toolset.open()
     # If the process was suspended between two of these queries, and the run taken over, they do not fit together.
@@ -243,6 +295,20 @@ def _failed_attempts(run: AgentRun) -> FailedAttempts:
     failures = RunError.objects.filter(run=run, step_number=run.step_count + 1, context="llm")
     counts = failures.aggregate(times=Count("id"), first=Min("created_at"))
     return FailedAttempts(counts["times"], counts["first"])
+
+
+def _hooks_asked(run: AgentRun, hooks: tuple[ActiveHook, ...]) -> dict[HookEvent, int]:
+    """Return which hooks of turns were asked for the current steps, from their events. No query without such hooks."""
+    if not any(hook.is_about(event) for hook in hooks for event in TURN_EVENTS):
+        return {}
+    verdicts = log.events_of(run.pk).filter(
+        type=EventType.HOOK_DECIDED, step__in=[run.step_count, run.step_count + 1], ref_id=None
+    )
+    return {
+        HookEvent(payload["event"]): step
+        for payload, step in verdicts.order_by("seq").values_list("payload", "step")
+        if step is not None and payload.get("event") in TURN_EVENTS
+    }
 
 
 def open_calls(run: AgentRun) -> QuerySet[AgentRunToolCall]:

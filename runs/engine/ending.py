@@ -22,7 +22,7 @@ from runs.engine.notes import note
 from runs.engine.releases import DecideAgain, HeldRun, UnloadedRun, release_run
 from runs.engine.results import Progress
 from runs.engine.safe_commit import do_nothing
-from runs.lifecycle import causes, inbox, summaries
+from runs.lifecycle import approval_rows, causes, inbox, summaries
 from runs.models import AgentRun, AgentRunToolCall, RunCommand
 from runs.providers.base import FixtureExhausted
 from runs.queries.durations import times_of
@@ -112,8 +112,9 @@ def fail(held_run: HeldRun, error_type: str, error: str, **move_options: Any) ->
 def stop(drive: HeldRun) -> Progress:
     """Stop the run, as a pending command demands."""
     command = _command(drive, Type.STOP)
-    payload = RunStopped(reason="operator", by=command.created_by)
-    return release_run(drive, RunStatus.STOPPED, payload, reason="operator", applied=[command])
+    reason = "hook" if command.created_by.startswith(inbox.HOOK) else "operator"
+    payload = RunStopped(reason=reason, by=command.created_by)
+    return release_run(drive, RunStatus.STOPPED, payload, reason=reason, applied=[command])
 
 
 def stop_repeated(drive: Drive) -> Progress:
@@ -233,6 +234,29 @@ def wait_for_answer(
         drive, RunStatus.WAITING, payload, reason=WaitReason.INPUT, ref_id=drive.open_calls[0].pk, unless=unless,
         then=and_then, **move_options,
     )  # fmt: skip
+
+
+def wait_for_approval(drive: Drive) -> Progress:
+    """Let the run wait until a person approves its next call or denies it, or the approval expires."""
+    needed = drive.needs_approval
+    assert needed is not None
+    chaos.point("approval.before")
+    approval = approval_rows.new_approval(drive.run, needed.call, needed.request)
+    given = needed.request.arguments if needed.is_changed else None
+
+    def write() -> None:
+        # As the hooks have changed them: what the approver sees is what runs.
+        AgentRunToolCall.objects.filter(pk=needed.call.pk).update(changed_arguments=given)
+        approval_rows.save_request(approval)
+        chaos.point("approval.in_transaction")
+
+    released = release_run(
+        drive, RunStatus.WAITING, RunWaiting(reason=WaitReason.APPROVAL, until=approval.expires_at),
+        reason=WaitReason.APPROVAL, not_before=approval.expires_at, ref_id=needed.call.pk, unless=STOP_OR_PAUSE,
+        also=write, events_before=[*needed.events, approval_rows.requested_event(approval)],
+    )  # fmt: skip
+    chaos.point("approval.requested")
+    return released
 
 
 def wait_for_outcome(drive: Drive) -> Progress:

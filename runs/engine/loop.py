@@ -6,10 +6,11 @@ Actions return what they have committed. Only this module changes the state in m
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from django.db import transaction
 from django.utils import timezone
-from pydantic_ai.messages import UserPromptPart
+from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
 
 from runs import chaos
 from runs.conversation import checkpoints, transcript
@@ -22,19 +23,22 @@ from runs.engine.releases import DecideAgain
 from runs.engine.results import (
     ActResult,
     AnswerCommitted,
+    ApprovalNeeded,
     CallClosed,
     CallUnknown,
     CheckpointSaved,
+    HooksAsked,
     MessagesTaken,
     NoAnswer,
     Progress,
     SpawnRefused,
 )
 from runs.engine.shutdown import ShutdownDue, StopPending
-from runs.engine.turns import model_turn, subagents, tool_turn
+from runs.engine.turns import model_turn, subagents, tool_turn, turn_hooks
+from runs.hooks.base import HookEvent
 from runs.lifecycle import inbox
 from runs.lifecycle.command_outcomes import mark_applied
-from runs.models import AgentRunMessage
+from runs.models import AgentRunMessage, RunCommand
 from runs.providers.messages import content_of, request
 from timeline.log import hold
 
@@ -80,12 +84,12 @@ def _apply_result(drive: Drive, result: ActResult) -> Next | None:
             return _apply_answer(drive, result)
         case CallClosed():
             return _apply_call_result(drive, result)
-        case CallUnknown(call):
-            drive.unknown_call = call
+        case CallUnknown() | ApprovalNeeded() | SpawnRefused():
+            _note_obstacle(drive, result)
+        case HooksAsked(event, asked_step):
+            drive.hooks_asked[event] = asked_step
         case NoAnswer():
             drive.no_answer = result
-        case SpawnRefused(why):
-            drive.spawn_refusal = why
         case MessagesTaken(messages):
             for row, message in messages:
                 drive.conversation.add(row, message)
@@ -95,6 +99,17 @@ def _apply_result(drive: Drive, result: ActResult) -> Next | None:
         case Progress():
             pass
     return None
+
+
+def _note_obstacle(drive: Drive, result: CallUnknown | ApprovalNeeded | SpawnRefused) -> None:
+    """Keep why the next open call has to wait for a person, or cannot open its child runs."""
+    match result:
+        case CallUnknown(call):
+            drive.unknown_call = call
+        case ApprovalNeeded():
+            drive.needs_approval = result
+        case SpawnRefused(why):
+            drive.spawn_refusal = why
 
 
 def _apply_answer(drive: Drive, answer: AnswerCommitted) -> Next | None:
@@ -134,17 +149,24 @@ def _take_messages(drive: Drive) -> MessagesTaken:
     """Move the messages of the inbox into the conversation, in one transaction."""
     run = drive.run
     commands = [c for c in inbox.pending_commands(run.pk) if c.type in (inbox.Type.SEND, inbox.Type.REPLY)]
-    turns = [request(UserPromptPart(content_of(c.payload["message"]), timestamp=timezone.now())) for c in commands]
     with transaction.atomic():
         # First, so that a worker that lost its lease gets LeaseLost and not a conflict of positions.
         hold(run.pk, drive.epoch)
         messages = transcript.add_requests(
-            run, [(AgentRunMessage.Role.USER, turn) for turn in turns],
+            run, list(map(_turn, commands)),
             step=run.step_count + 1, epoch=drive.epoch, position=drive.conversation.position,
         )  # fmt: skip
         mark_applied(commands)
         append(drive.lease, [transcript.message_event(row) for row, _ in messages])
     return MessagesTaken(messages)
+
+
+def _turn(command: RunCommand) -> tuple[str, ModelRequest]:
+    """Return the message of a command with its role. Only hooks send system messages."""
+    text, now = command.payload["message"], timezone.now()
+    if inbox.is_system_message(command):
+        return AgentRunMessage.Role.SYSTEM, request(SystemPromptPart(text, timestamp=now))
+    return AgentRunMessage.Role.USER, request(UserPromptPart(content_of(text), timestamp=now))
 
 
 def _give_up(drive: Drive) -> Progress:
@@ -172,6 +194,11 @@ _ACTS: dict[Next, Callable[[Drive], ActResult]] = {
     Next.PAUSE_MAX_STEPS: occasions.on_max_steps,
     Next.WAIT_FOR_ANSWER: occasions.on_prompt,
     Next.WAIT_FOR_CHILDREN: subagents.wait,
+    Next.ASK_AGENT_START: partial(turn_hooks.ask, event=HookEvent.AGENT_START),
+    Next.ASK_TURN_START: partial(turn_hooks.ask, event=HookEvent.TURN_START),
+    Next.ASK_TURN_END: partial(turn_hooks.ask, event=HookEvent.TURN_END),
+    Next.ASK_AGENT_STOP: partial(turn_hooks.ask, event=HookEvent.AGENT_STOP),
+    Next.WAIT_FOR_APPROVAL: ending.wait_for_approval,
     Next.WAIT_FOR_OUTCOME: ending.wait_for_outcome,
     Next.COMPLETE: ending.complete,
     Next.STOP: ending.stop,

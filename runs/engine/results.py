@@ -9,8 +9,11 @@ from enum import Enum, auto
 
 from pydantic_ai.messages import ModelMessage
 
+from runs.hooks.base import HookEvent
+from runs.lifecycle.approval_rows import ApprovalRequest
 from runs.models import AgentRunMessage, AgentRunToolCall
 from runs.providers.retries import Failure
+from timeline.log import Entry
 
 
 class Progress(Enum):
@@ -77,6 +80,34 @@ class CheckpointSaved:
     step: int
 
 
+@dataclass(frozen=True)
+class ApprovalNeeded:
+    """The next open call has to wait for a person. `events` are committed with the request."""
+
+    call: AgentRunToolCall
+    request: ApprovalRequest
+    #: The arguments of the request are not those of the model.
+    is_changed: bool
+    events: Sequence[Entry] = ()
+
+
+@dataclass(frozen=True)
+class HooksAsked:
+    """The hooks of an event were asked for a step, and their verdicts are committed."""
+
+    event: HookEvent
+    step: int
+
+
 ActResult = (
-    Progress | AnswerCommitted | NoAnswer | CallClosed | CallUnknown | MessagesTaken | SpawnRefused | CheckpointSaved
+    Progress
+    | AnswerCommitted
+    | NoAnswer
+    | CallClosed
+    | CallUnknown
+    | MessagesTaken
+    | SpawnRefused
+    | CheckpointSaved
+    | ApprovalNeeded
+    | HooksAsked
 )

@@ -39,6 +39,8 @@ def _view(drive: Drive, pending: Set[str], *, is_answered: bool, has_calls: bool
         has_given_up=drive.no_answer is not None and drive.no_answer.until is None,
         is_repeated=first is not None and drive.streak(first) >= repeats.STOP_AT,
         is_over_budget=bool(drive.spending.used_up()),
+        needs_approval=drive.needs_approval is not None,
+        due_hooks=drive.due_hooks() if drive.hooks else frozenset(),
         is_question=first is not None and open_call.question(drive) is not None,
         has_unended_children=first is not None and subagents.has_to_wait(drive),
         is_done=drive.ending_call() is not None,

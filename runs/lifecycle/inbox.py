@@ -28,6 +28,8 @@ from timeline.redaction.redact import MODEL_INPUT
 
 Type = RunCommand.Type
 MAX_MESSAGE = 200_000
+#: The prefix of a hook as the author of commands.
+HOOK = "hook:"
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,32 @@ def opening_turn(run_id: UUID, message: str, *, by: str) -> tuple[RunCommand, En
         received_at=timezone.now(),
     )  # fmt: skip
     return command, replace(received_event(command), phase=Phase.QUEUED)
+
+
+def hook_turn(run_id: UUID, message: str, *, hook: str, place: str, is_system: bool) -> RunCommand:
+    """Return a message of a hook to the agent. `place` names the event and its step or call, so it is sent once."""
+    payload: dict[str, Any] = {"message": REDACTOR.clean_text(message)[0]}
+    if is_system:
+        payload["role"] = "system"
+    return _of_hook(run_id, Type.SEND, payload, hook, place)
+
+
+def hook_stop(run_id: UUID, *, hook: str, place: str) -> RunCommand:
+    """Return the command of a hook to stop the run."""
+    return _of_hook(run_id, Type.STOP, {}, hook, place)
+
+
+def is_system_message(command: RunCommand) -> bool:
+    """Whether a message becomes a system message. Senders cannot choose this."""
+    return "role" in command.payload
+
+
+def _of_hook(run_id: UUID, kind: Type, payload: dict[str, Any], hook: str, place: str) -> RunCommand:
+    """Return a command of a hook. Its key and its author cannot collide with others: see `policy_turn`."""
+    return RunCommand(
+        run_id=run_id, key=f"~hook:{place}"[:128], type=kind, payload=payload, created_by=f"{HOOK}{hook}"[:200],
+        received_at=timezone.now(),
+    )  # fmt: skip
 
 
 def policy_turns(root_run_id: UUID, trigger: str) -> int:

@@ -20,7 +20,7 @@ from django.db.models.functions import Coalesce, Greatest
 from runs import chaos
 from runs.conversation import tool_results, writes
 from runs.errors import MoveRefused
-from runs.lifecycle import causes, command_outcomes, pause_notifications, summaries
+from runs.lifecycle import approval_rows, causes, command_outcomes, pause_notifications, summaries
 from runs.lifecycle.wake import wake
 from runs.models import AgentRun, Attempt
 from runs.statuses import (
@@ -105,6 +105,7 @@ def move(
         if to.terminal or to is RunStatus.PAUSED:
             tool_results.close_open_calls(run, epoch=epoch, source=source)
             command_outcomes.close(run.pk, to)
+            events_before = [*approval_rows.cancel(run), *events_before]
         error = causes.error_events(run, to, payload, reason=reason, events_before=events_before, changes=changes)
         entry = Entry(payload, phase=PHASES[to], ref_id=ref_id)
         log.append(run.pk, [*error, *events_before, entry], source=source, epoch=epoch)
@@ -249,10 +250,11 @@ def expire_leases(owner: str) -> int:
 def end_waits() -> int:
     """Queue the waiting runs whose time has come. Returns how many.
 
-    Runs that wait for a resume by their policy are left to runs.engine.policy.due_resumes.
+    Runs that wait for a resume by their policy are left to runs.engine.policy.due_resumes, and those with an approval
+    that has expired to runs.lifecycle.approval_decisions.
     """
     count = 0
-    due = AgentRun.objects.due_waits().exclude(status_reason__in=POLICY_WAITS)
+    due = AgentRun.objects.due_waits().exclude(status_reason__in=[*POLICY_WAITS, WaitReason.APPROVAL])
     for run in due[:100]:
         # A run that has to be tried alone still has to be, and keeps its place in the queue.
         is_alone = run.status_reason == WaitReason.RETRY_ALONE

@@ -2,6 +2,7 @@
 
 from runs.models.ag_ui_run import AgUiRun
 from runs.models.agent import Agent
+from runs.models.approval import Approval
 from runs.models.checkpoint import Attempt, Checkpoint, RunError, TurnUsage
 from runs.models.chore import Chore
 from runs.models.claude_transcript import ClaudeTranscript, ClaudeTranscriptEntry
@@ -22,6 +23,7 @@ __all__ = [
     "AgentRun",
     "AgentRunMessage",
     "AgentRunToolCall",
+    "Approval",
     "Attempt",
     "Checkpoint",
     "Chore",

@@ -22,6 +22,9 @@ class AgentRunToolCall(models.Model):
     tool_name = models.CharField(max_length=256)
     #: The arguments: an object, or the text if it is not a JSON object.
     input = models.JSONField(null=True)
+    #: The exact arguments that the tool gets instead of those of the message, as a hook or an approver changed them.
+    #: They may contain secrets. Null: nothing was changed.
+    changed_arguments = models.JSONField(null=True)
     #: The complete output or the error. Null until the call ends.
     output = models.JSONField(null=True)
     status = models.CharField(max_length=9, choices=choices(ToolStatus), default=ToolStatus.PLANNED.value)

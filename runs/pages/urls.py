@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
+from runs.pages.approvals import decision_pages, inbox_page
 from runs.pages.compare import compare_page
 from runs.pages.forms import fork_form, start
 from runs.pages.imports import imports_page, ingest_page
@@ -23,6 +24,9 @@ urlpatterns = [
     path("p/<slug:project>/imports", imports_page.index, name="imports"),
     path("p/<slug:project>/imports/<uuid:import_id>", imports_page.detail, name="import"),
     path("p/<slug:project>/ingest", ingest_page.index, name="ingest"),
+    # /p/{project}/approvals, /approvals
+    path("p/<slug:project>/approvals", inbox_page.index, name="approvals"),
+    path("approvals/<str:token>", decision_pages.by_link, name="approval-link"),
     # /p/{project}/search
     path("p/<slug:project>/search", search_page.index, name="search"),
     # /runs/{run}
@@ -41,6 +45,7 @@ urlpatterns = [
     path("runs/<uuid:run_id>/messages/<uuid:message_id>", payloads.message, name="message"),
     path("runs/<uuid:run_id>/calls/<uuid:call_id>", payloads.call, name="call"),
     path("runs/<uuid:run_id>/calls/<uuid:call_id>/resolve", action_pages.resolve, name="resolve"),
+    path("runs/<uuid:run_id>/calls/<uuid:call_id>/decide", decision_pages.decide, name="decide"),
     path("runs/<uuid:run_id>/events/<int:seq>", payloads.event, name="event"),
     # /compare
     path("compare", compare_page.compare, name="compare"),

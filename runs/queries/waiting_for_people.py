@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from django.db.models import Q
 
@@ -15,6 +16,15 @@ MAX_COUNT = 100
 #: A session of another program that began before is taken for one that its user has left.
 LIVE = timedelta(days=1)
 _REASONS = (WaitReason.APPROVAL, WaitReason.INPUT, WaitReason.UNKNOWN_TOOL)
+
+
+def inbox_count(project_id: UUID) -> int:
+    """Return the number of runs that wait for an approval or an answer that is given here, at most `MAX_COUNT`."""
+    waiting = AgentRun.objects.filter(
+        project=project_id, status=RunStatus.WAITING, status_reason__in=(WaitReason.APPROVAL, WaitReason.INPUT),
+        source=AgentRun.Source.NATIVE,
+    )  # fmt: skip
+    return waiting[:MAX_COUNT].count()
 
 
 def waiting_for_people(project: Project, now: datetime) -> int:

@@ -31,7 +31,7 @@ from runs.engine.shutdown import Shutdown
 from runs.engine.step import drive_run
 from runs.errors import MoveRefused
 from runs.external.silence import notice_silence
-from runs.lifecycle import children, suspects, transitions
+from runs.lifecycle import approval_decisions, children, suspects, transitions
 from runs.lifecycle.suspects import Candidate
 from runs.worker.housekeeping import index_texts, mail, settle, tidy
 from runs.worker.quarantine import Gate, try_alone
@@ -137,6 +137,7 @@ class Worker:
         transitions.end_waits()
         children.continue_parents()
         due_resumes.end_waits()
+        approval_decisions.expire_due()
         notice_silence()
         first = suspects.candidates(BATCH)
         count = self._take_all(first, pool)

@@ -230,12 +230,12 @@ def test_the_page_and_the_bell_cost_the_same_with_many(
 ) -> None:
     client = signed_in(ann)
     told(project)
-    # Session, user, project and its visibility, the menu, the rows, who gets mail, the bell.
-    with django_assert_num_queries(7):
+    # Session, user, project and its visibility, the menu, the rows, who gets mail, the bell, the inbox.
+    with django_assert_num_queries(8):
         client.get(INBOX)
     for number in range(PAGE_SIZE * 2):
         told(project, str(number))
-    with django_assert_num_queries(7):
+    with django_assert_num_queries(8):
         client.get(INBOX)
     with django_assert_num_queries(1):
         notifications.unread_count(project.pk, ann.pk)

@@ -86,3 +86,9 @@ def make_waiting(project: Project | None = None, **settings: Any) -> AgentRun:
         worker.drive(run.pk)
         worker.close(5)
     return drive(run)
+
+
+def make_awaiting_approval(project: Project | None = None, **rule: Any) -> AgentRun:
+    """A run that plays a recording and waits for the approval of its first call."""
+    rules = [{"tools": ".*", "action": "ask", "reason": "It reads files."} | rule]
+    return drive(make_run(make_agent(project, policies={"approvals": rules})))

@@ -18,6 +18,10 @@ class HookDecided(Payload):
     reason: str | None = None
     duration_ms: Millis | None = None
     diff: JsonValue = None
+    call_id: str | None = None
+    tool_name: str | None = None
+    #: The hook failed, and the verdict follows from its kind.
+    failed: bool = False
 
     def describe(self) -> str:
         return sentence(f"Hook {self.hook or 'unnamed'}: {self.verdict or 'no verdict'}", because(self.reason))
@@ -57,7 +61,13 @@ class ApprovalRequested(_Approval):
 
 @register(EventType.APPROVAL_RESOLVED)
 class ApprovalResolved(_Approval):
-    """A call was approved or denied."""
+    """A call was approved or denied, or nobody decided. `diff` contains the changes of the approver to the arguments.
+
+    `always`: the approval holds for all later calls of the tool in the run.
+    """
+
+    diff: JsonValue = None
+    always: bool = False
 
     def describe(self) -> str:
         return sentence(self.tool_name or "Call", self.decision or "decided", by(self.by), because(self.reason))

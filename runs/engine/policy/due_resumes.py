@@ -15,6 +15,7 @@ from django.db import Error, transaction
 from runs.actions import resume
 from runs.agents import policies
 from runs.agents.policies import PolicyAction, PolicyRule, Trigger, kind_of, rule_for
+from runs.agents.policy_errors import InvalidPolicy
 from runs.engine.policy import acts
 from runs.errors import RunRefusal
 from runs.lifecycle import inbox, transitions
@@ -61,7 +62,7 @@ def _end(run_id: UUID) -> bool:
     try:
         with transaction.atomic():
             _resume(run, trigger)
-    except (RunRefusal, policies.InvalidPolicy) as error:
+    except (RunRefusal, InvalidPolicy) as error:
         _escalate(AgentRun.objects.get(pk=run_id), trigger, str(error))
         return False
     return True
@@ -80,7 +81,7 @@ def _rule(run: AgentRun, trigger: Trigger) -> PolicyRule:
     rules = policies.parse(run.agent_config.get("policies") or {})
     rule = rule_for(rules, trigger, kind_of(run.error_type))
     if rule is None or rule.action is not PolicyAction.RESUME:
-        raise policies.InvalidPolicy(f"{trigger} no longer has a rule that resumes the run", [trigger])
+        raise InvalidPolicy(f"{trigger} no longer has a rule that resumes the run", [trigger])
     return rule
 
 

@@ -286,11 +286,12 @@ def _trimming_events(drive: Drive) -> list[Entry]:
 def _first_call(drive: Drive, response: ModelResponse, calls: list[AgentRunToolCall]) -> AgentRunToolCall | None:
     """Return the call that may be marked running in the same commit; None if there is none.
 
-    Its tool must exist, neither be a question nor spawn runs, and the repeat guard must let it pass. Agents that roll
-    back start no call here: a turn can only be rolled back while none of its calls has started.
+    Its tool must exist, neither be a question nor spawn runs, no hook or approval may stand before it, and the repeat
+    guard must let it pass. Agents that roll back start no call here: a turn can only be rolled back while none of its
+    calls has started.
     """
     tool = drive.toolset.get(calls[0].tool_name) if calls else None
-    if drive.has_rollback_policy or tool is None or tool.asks or tool.spawns:
+    if drive.has_rollback_policy or tool is None or tool.asks or tool.spawns or drive.stands_before(tool):
         return None
     newest_first = chain([response], reversed(drive.conversation.history))
     return calls[0] if repeats.streak(newest_first, calls[0].call_id) < repeats.STOP_AT else None

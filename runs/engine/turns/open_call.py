@@ -35,7 +35,12 @@ def question(drive: Drive) -> Question | None:
 
 
 def arguments(drive: Drive, call: AgentRunToolCall) -> Any:
-    """Return the arguments from the message, which is never redacted; the row's `input` is."""
+    """Return the arguments that the tool gets: as a hook or an approver changed them, or those of the message.
+
+    The message is never redacted; the row's `input` is.
+    """
+    if call.changed_arguments is not None:
+        return call.changed_arguments
     return next(part for part in _parts(drive) if part.tool_call_id == call.call_id).args or {}
 
 

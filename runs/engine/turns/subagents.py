@@ -68,6 +68,8 @@ def has_to_wait(drive: Drive) -> bool:
     if call.status == ToolStatus.RUNNING:
         until = _deadline(call, _request(drive, tool))
         return not _is_over(until) and any(not child.state.terminal for child in _children(call))
+    if drive.stands_before(tool) and (drive.spawn_permit is None or drive.spawn_permit[0] != call.pk):
+        return False  # its hooks and rules come first
     try:
         _check(drive.run, _request(drive, tool))
     except (BadArguments, _Refused):
@@ -203,9 +205,11 @@ def _spawn(drive: Drive, tool: Tool, request: SpawnRequest) -> None:
     started = tool_starts.start_call(call := copy(call), attempt=0)
     only_child = children[0].pk if len(children) == 1 else None
     AgentRunToolCall.objects.filter(pk=call.pk).update(
-        status=call.status, starts=call.starts, started_at=call.started_at, child_run=only_child
-    )
-    entries = [started, *(_started_event(call, child, index) for index, child in enumerate(children))]
+        status=call.status, starts=call.starts, started_at=call.started_at, child_run=only_child,
+        changed_arguments=call.changed_arguments,
+    )  # fmt: skip
+    permitted = drive.spawn_permit[1] if drive.spawn_permit is not None else ()
+    entries = [*permitted, started, *(_started_event(call, child, index) for index, child in enumerate(children))]
     if tool.ends:
         to_agent = str(children[0].agent_config.get("agent_id"))
         handed_over = Handoff(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,13 +19,16 @@ from runs.engine import views
 from runs.engine.decisions import Next, next_action
 from runs.engine.drive import STOP_CHECK_S, Drive
 from runs.engine.notes import note, note_failure
-from runs.engine.results import CallClosed, CallUnknown
+from runs.engine.releases import DecideAgain
+from runs.engine.results import ApprovalNeeded, CallClosed, CallUnknown
 from runs.engine.safe_commit import commit_safely, do_nothing
 from runs.engine.shutdown import StopPending
-from runs.engine.turns import late_results, open_call, subagents
+from runs.engine.turns import call_gate, hook_events, late_results, open_call, subagents
+from runs.engine.turns.call_gate import CallPermit
 from runs.engine.turns.calls_ahead import CallAhead
 from runs.engine.turns.live_output import LiveOutput
 from runs.engine.turns.model_turn import turn_start
+from runs.hooks.base import HookEvent
 from runs.models import AgentRunToolCall, Checkpoint, RunError
 from runs.providers.retries import HOLD_WORKER_S
 from runs.providers.retry_limits import retry_limits
@@ -60,7 +64,7 @@ class _FailedCall:
     error: ToolFailed | None = None
 
 
-def run_next(drive: Drive, *, started: bool) -> CallClosed | CallUnknown:
+def run_next(drive: Drive, *, started: bool) -> CallClosed | CallUnknown | ApprovalNeeded:
     """Run the next open call and commit its result.
 
     The last result of a turn is committed with the turn's checkpoint, and with the start of the next turn if one
@@ -71,6 +75,8 @@ def run_next(drive: Drive, *, started: bool) -> CallClosed | CallUnknown:
     chaos.point("hooks.before")
     _start_ahead(drive)
     result = _result(drive, call, started=started)
+    if isinstance(result, ApprovalNeeded):
+        return result
     if result.status is ToolStatus.UNKNOWN and not _tells_model(drive):
         return CallUnknown(call)
     try:
@@ -95,7 +101,7 @@ def _start_ahead(drive: Drive) -> None:
             continue
         if open_call.is_too_many(drive, call) or drive.streak(call) >= repeats.STOP_AT:
             return
-        _commit_start(drive, call, 0)
+        _commit_start(drive, call, 0, ())
         drive.ahead.add(call.pk, _start(drive, call, tool))
 
 
@@ -106,14 +112,14 @@ def _start(drive: Drive, call: AgentRunToolCall, tool: Tool) -> CallAhead:
     return CallAhead(StartedTool(tool, context, open_call.arguments(drive, call)), output)
 
 
-def _result(drive: Drive, call: AgentRunToolCall, *, started: bool) -> CallResult:
+def _result(drive: Drive, call: AgentRunToolCall, *, started: bool) -> CallResult | ApprovalNeeded:
     """Decide by the status of the row what to do, and do it."""
     tool = drive.toolset.get(call.tool_name)
     if call.status == ToolStatus.UNKNOWN and call.finished_at is not None:
         return _unknown_result(call)  # without that time it is to run again: see runs.actions.unknown_calls
     started = started or _runs_in_session(drive, call)
     if tool is not None and tool.spawns and not open_call.is_too_many(drive, call):
-        return subagents.result(drive, call, tool)
+        return _result_of_children(drive, call, tool)
     is_lost = call.status == ToolStatus.RUNNING and not started
     if is_lost and (tool is None or tool.effect is Effect.AT_MOST_ONCE):
         # Started by a worker that died, so it may have taken effect.
@@ -122,15 +128,52 @@ def _result(drive: Drive, call: AgentRunToolCall, *, started: bool) -> CallResul
         return _refusal(open_call.unknown_tool(drive, call))
     if open_call.is_too_many(drive, call):
         return _refusal(f"Not run: more than {open_call.MAX_CALLS} calls in one answer.")
-    return _run(drive, call, tool, started=started)
+    # A call that was started before was permitted then, with the arguments that are stored.
+    permit = CallPermit() if call.starts else call_gate.review(drive, call, tool)
+    if not isinstance(permit, CallPermit):
+        return permit
+    if permit.changed_arguments is not None:
+        call.changed_arguments = dict(permit.changed_arguments)
+    result = _run(drive, call, tool, started=started, before=permit.events)
+    return _with_reviews(drive, call, tool, result)
 
 
-def _run(drive: Drive, call: AgentRunToolCall, tool: Tool, *, started: bool) -> CallResult:
+def _result_of_children(drive: Drive, call: AgentRunToolCall, tool: Tool) -> CallResult | ApprovalNeeded:
+    """Return what the children of a call have achieved. Raises `DecideAgain` once they may be opened."""
+    is_permitted = drive.spawn_permit is not None and drive.spawn_permit[0] == call.pk
+    if call.status == ToolStatus.PLANNED and drive.stands_before(tool) and not is_permitted:
+        permit = call_gate.review(drive, call, tool)
+        if not isinstance(permit, CallPermit):
+            return permit
+        if permit.changed_arguments is not None:
+            call.changed_arguments = dict(permit.changed_arguments)
+        drive.spawn_permit = call.pk, permit.events
+        raise DecideAgain
+    return subagents.result(drive, call, tool)
+
+
+def _with_reviews(drive: Drive, call: AgentRunToolCall, tool: Tool, result: CallResult) -> CallResult:
+    """Ask the hooks about a call that has run, once, after its last attempt."""
+    events = {ToolStatus.COMPLETED: HookEvent.POST_TOOL_USE, ToolStatus.ERROR: HookEvent.POST_TOOL_USE_FAILURE}
+    event = events.get(result.status)
+    if event is None or not any(hook.is_about(event, tool.name) for hook in drive.hooks):
+        return result
+    context = hook_events.context(
+        drive, event, call.step_number, tool_name=tool.name, effect=tool.effect.value, call_id=call.call_id,
+        arguments=call_gate.given_arguments(drive, call), output=result.output,
+    )  # fmt: skip
+    outcome = hook_events.outcome(drive, context, call)
+    return replace(result, events=[*result.events, *outcome.events], commands=outcome.commands)
+
+
+def _run(
+    drive: Drive, call: AgentRunToolCall, tool: Tool, *, started: bool, before: Sequence[Entry] = ()
+) -> CallResult:
     """Run the tool, with retries if its effect and its settings allow them. The last attempt counts."""
     attempt = 0
     while True:
         if attempt or not (started or call.pk in drive.ahead):
-            _commit_start(drive, call, attempt)
+            _commit_start(drive, call, attempt, () if attempt else before)
         result, failed = _attempt(drive, call, tool, attempt)
         pause_s = _pause_s(drive, tool, failed, attempt)
         retry = [] if pause_s is None or failed is None else [_retry_event(drive, call, failed, attempt, pause_s)]
@@ -206,7 +249,9 @@ def _watch(drive: Drive) -> None:
     for call in drive.open_calls[1:] if drive.session is not None else ():
         assert drive.session is not None
         if call.status == ToolStatus.PLANNED and drive.session.is_asking(call.call_id):
-            _commit_start(drive, call, 0)
+            if drive.stands_before(drive.toolset.get(call.tool_name)):
+                return  # it is asked about when it is its turn
+            _commit_start(drive, call, 0, ())
             drive.session.permit(call.call_id)
 
 
@@ -258,13 +303,13 @@ def _tells_model(drive: Drive) -> bool:
     return policy == "tell_model"
 
 
-def _commit_start(drive: Drive, call: AgentRunToolCall, attempt: int) -> None:
+def _commit_start(drive: Drive, call: AgentRunToolCall, attempt: int, before: Sequence[Entry]) -> None:
     chaos.point("hooks.decided")
     chaos.point("tool.before_start")
     expected_status = call.status
-    entry = tool_starts.start_call(call, attempt=attempt)
+    entries = [*before, tool_starts.start_call(call, attempt=attempt)]
     commit_safely(
-        partial(tool_starts.commit_start, call, entry, drive.epoch, expected_status=expected_status),
+        partial(tool_starts.commit_start, call, entries, drive.epoch, expected_status=expected_status),
         is_committed=lambda: AgentRunToolCall.objects.filter(pk=call.pk, starts=call.starts).exists(),
         read_result=do_nothing,
         lease=drive.lease,

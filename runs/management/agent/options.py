@@ -31,6 +31,7 @@ def add_all(add: AddSubcommand) -> None:
     _add_fork(add)
     _add_commands(add)
     _add_outcome(add)
+    _add_approvals(add)
 
 
 def _add_definitions(add: AddSubcommand) -> None:
@@ -171,6 +172,26 @@ def _add_outcome(add: AddSubcommand) -> None:
     choice.add_argument("--done", metavar="OUTPUT", type=clean_argument, help="the call succeeded, with this output")
     choice.add_argument("--failed", metavar="ERROR", type=clean_argument, help="the call failed, with this error")
     _add_json(outcome)
+
+
+def _add_approvals(add: AddSubcommand) -> None:
+    approve = add("approve", "runs.management.agent.approval_commands.approve", help="Approve a waiting tool call")
+    deny = add("deny", "runs.management.agent.approval_commands.deny", help="Deny a waiting tool call")
+    for parser in (approve, deny):
+        _add_run_argument(parser)
+        parser.add_argument(
+            "call", metavar="CALL", nargs="?", type=clean_argument, help=f"{CALL_HELP} (default: the waiting call)"
+        )
+        _add_json(parser)
+    arguments = approve.add_mutually_exclusive_group()
+    arguments.add_argument(
+        "--arguments", metavar="JSON", type=clean_argument, help="run the call with these arguments instead"
+    )
+    arguments.add_argument("--arguments-file", metavar="F", help=f"the same from a file; {STDIN} reads standard input")
+    approve.add_argument("--always", action="store_true", help="approve all later calls of the tool in this run too")
+    deny.add_argument(
+        "--message", metavar="TEXT", type=clean_argument, default="", help="what the model is told besides the denial"
+    )
 
 
 def _add_run_argument(parser: CommandParser) -> None:

@@ -17,7 +17,7 @@ from runs.statuses import ToolStatus
 
 
 def resolve(run: AgentRun, options: dict[str, Any]) -> Resolution:
-    call = _find_call(run, options["call"])
+    call = find_call(run, options["call"])
     if options["retry"]:
         return run_actions.resolve_call(operator(), run, call.pk, OutcomeChoice.RETRY)
     if options["done"] is not None:
@@ -25,7 +25,7 @@ def resolve(run: AgentRun, options: dict[str, Any]) -> Resolution:
     return run_actions.resolve_call(operator(), run, call.pk, OutcomeChoice.FAILED, text=options["failed"])
 
 
-def _find_call(run: AgentRun, reference: str) -> AgentRunToolCall:
+def find_call(run: AgentRun, reference: str) -> AgentRunToolCall:
     """Return a call by its own ID or by the model's. Of several, an unknown one, otherwise the newest."""
     condition = Q(call_id=reference)
     with suppress(ValueError):

@@ -21,7 +21,7 @@ from runs.external.watching.followed_file import QUIET_S
 from runs.external.watching.remote_sink import BadKey, RemoteSink
 from runs.external.watching.sinks import LocalSink, Sink
 from runs.external.watching.watcher import Watcher
-from runs.management.agent import hooks
+from runs.management.agent import watch_hooks
 from runs.management.agent.references import operator
 
 MAX_LABEL = 64
@@ -53,7 +53,7 @@ class Command(AgentopsCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if options["hooks"]:
-            hooks.show_or_install(self, options, _key(options))
+            watch_hooks.show_or_install(self, options, _key(options))
         elif options["install"]:
             raise CommandError("--install needs --hooks claude-code", returncode=EXIT_USAGE)
         else:

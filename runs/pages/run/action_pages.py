@@ -49,7 +49,7 @@ def _action(failure: str) -> Callable[[Act], Callable[..., HttpResponse]]:
                     raise
                 messages.error(request, f"{failure}: {refusal}.")
                 next_run = run
-            return _redirect_to(request, next_run)
+            return redirect_to(request, next_run)
 
         return view
 
@@ -134,9 +134,10 @@ def resolve(request: HttpRequest, principal: Principal, run: AgentRun, call_id: 
     return run
 
 
-def _redirect_to(request: HttpRequest, run: AgentRun) -> HttpResponse:
-    """Redirect to the page of a run, with GET."""
-    url = resolve_url("runs:detail", run.pk)
+def redirect_to(request: HttpRequest, run: AgentRun) -> HttpResponse:
+    """Redirect to the page of a run, or to the inbox that the form was on, with GET."""
+    returns_to_inbox = request.POST.get("next") == "inbox"
+    url = resolve_url("runs:approvals", run.project.slug) if returns_to_inbox else resolve_url("runs:detail", run.pk)
     if HtmxDetails(request):
         return HttpResponseClientRedirect(url)
     return HttpResponse(status=303, headers={"Location": url})

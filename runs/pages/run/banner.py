@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.urls import reverse
 
+from runs.pages.approvals.shown_approval import ShownApproval
 from timeline import log
 from timeline.display import clean
 from timeline.events import EventType
@@ -63,6 +64,8 @@ class Banner:
     calls: Sequence[OpenCall] = ()
     #: The agent's question to answer.
     question: AgentQuestion | None = None
+    #: The call to approve or deny.
+    approval: ShownApproval | None = None
 
 
 # --- Reading ---------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from django.conf import settings
@@ -93,7 +93,7 @@ def head_of(request: HttpRequest, principal: Principal, data: RunData) -> Head:
         reason=clean(reason_label(run.status_reason)),
         summary=clip(run.summary, SUMMARY_BYTES).text,
         lineage=lineage,
-        banners=banners_of(data, lineage, pending),
+        banners=[_decidable(banner, refusals) for banner in banners_of(data, lineage, pending)],
         refusals=refusals,
         resume_offer=None if refusals.resume else _resume_offer(run),
         fork_refusal=_why_not_fork(run, allowed=Action.OPERATE in actions),
@@ -103,6 +103,13 @@ def head_of(request: HttpRequest, principal: Principal, data: RunData) -> Head:
         poll_seconds=None if run.state.terminal else POLL_SECONDS,
         commands=_commands(request, run),
     )
+
+
+def _decidable(banner: Banner, refusals: ActionRefusals) -> Banner:
+    """Return the banner with the forms of its approval, if the user may decide."""
+    if banner.approval is None:
+        return banner
+    return replace(banner, approval=replace(banner.approval, may_decide=not refusals.resolve))
 
 
 def _refusals(run: AgentRun, pending: Sequence[RunCommand], *, allowed: bool) -> ActionRefusals:

@@ -11,7 +11,9 @@ from datetime import datetime
 
 from runs.actions import unknown_calls
 from runs.lifecycle import questions
-from runs.models import AgentRun
+from runs.lifecycle.questions import OpenQuestion
+from runs.models import AgentRun, Approval
+from runs.pages.approvals.shown_approval import shown
 from runs.pages.run.banner import AgentQuestion, Banner, OpenCall, href_of, label_of, newest_event, parse_time
 from runs.pages.run.facts import RunData
 from runs.pages.run.lineage import Lineage
@@ -34,7 +36,6 @@ RETRIED_ALONE = (
     "The worker died during this step, so the step runs again without other runs. The run continues automatically.",
 )
 _OTHERS: dict[str, tuple[str, str]] = {
-    WaitReason.APPROVAL: ("Waiting for approval", "The tool call continues when it is approved or denied."),
     WaitReason.CHILDREN: ("Waiting for child runs", "The run continues automatically when they have ended."),
     WaitReason.ON_ERROR: ("Error: a policy resumes the run", ""),
     WaitReason.ON_DEAD: ("Worker lost: a policy resumes the run", ""),
@@ -86,9 +87,25 @@ def _input(run: AgentRun, banner: Banner) -> Banner:
     pending = questions.open_question(run)
     if pending is None:
         return replace(banner, head="Waiting for an answer", text="Send a message to continue the run.")
+    return replace(
+        banner, head="The agent asks a question", text="", label="Show in timeline", question=question_of(pending)
+    )
+
+
+def question_of(pending: OpenQuestion) -> AgentQuestion:
+    """Return a question as pages show it."""
     choices = [(choice, clip(choice, LINE).text) for choice in pending.choices[:MAX_CHOICES] if choice.strip()]
-    question = AgentQuestion(clip(pending.text, TEXT_BYTES).text, choices)
-    return replace(banner, head="The agent asks a question", text="", label="Show in timeline", question=question)
+    return AgentQuestion(clip(pending.text, TEXT_BYTES).text, choices)
+
+
+def _approval(run: AgentRun, banner: Banner) -> Banner:
+    approval = Approval.objects.select_related("run", "call").filter(run=run, state=Approval.State.PENDING).first()
+    if approval is None:
+        return replace(banner, head="Waiting for approval")
+    return replace(
+        banner, head="A tool call waits for approval", text="The same run continues when it is approved or denied.",
+        until_word="expires", label="Show in timeline", approval=shown(approval, may_decide=False),
+    )  # fmt: skip
 
 
 # --- Waits for a time -------------------------------------------------------------------------------------------------
@@ -130,6 +147,7 @@ _OUTAGES: dict[str, str] = {
 }
 _MORE: dict[str, Callable[[AgentRun, Banner], Banner]] = {
     WaitReason.UNKNOWN_TOOL: _unknown_tool,
+    WaitReason.APPROVAL: _approval,
     WaitReason.INPUT: _input,
     WaitReason.COOLDOWN: _cooldown,
     **dict.fromkeys(POLICY_WAITS, _policy),

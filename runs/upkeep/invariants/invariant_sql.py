@@ -44,6 +44,7 @@ _NAMES = {
     "checkpoints": "AS NOT MATERIALIZED (SELECT * FROM agent_run_checkpoints{by_run})",
     "attempts": "AS NOT MATERIALIZED (SELECT * FROM agent_run_attempts{by_run})",
     "commands": "AS NOT MATERIALIZED (SELECT * FROM agent_run_commands{by_run})",
+    "approvals": "AS NOT MATERIALIZED (SELECT * FROM agent_run_approvals{by_run})",
     "endings": """AS (SELECT run_id, COUNT(*) AS n, MIN(type) AS type, MIN(seq) AS seq FROM events
         WHERE type IN ('run.completed', 'run.failed', 'run.stopped', 'run.resumed') AND NOT late GROUP BY run_id)""",
     "event_counts": """AS NOT MATERIALIZED (SELECT run_id, ref_id, type, COUNT(*) AS n FROM events

@@ -50,9 +50,9 @@ PROVEN_BY_CROWDS = ("newest-first", "every-death-counts", "every-restart-counts"
 
 
 def points() -> list[str]:
-    """The names of the registry, but those of web processes and of sessions, which tests/processes has."""
+    """The names of the registry, but those of approvals, sessions and web processes, which tests/processes has."""
     found = re.findall(r'^    "([a-z_]+\.[a-z_]+)":', (ROOT / "runs" / "chaos.py").read_text(), re.MULTILINE)
-    return [name for name in found if not name.startswith(("ingest.", "session."))]
+    return [name for name in found if not name.startswith(("approval.", "ingest.", "session."))]
 
 
 def asked_for(asked: argparse.Namespace, engines: Sequence[str]) -> tuple[list[Order], list[tuple[str, str]]]:

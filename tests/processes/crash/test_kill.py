@@ -281,5 +281,6 @@ def test_every_point_in_the_code_is_met_here() -> None:
         "run.taken_over",
     }
     assert set(chaos.POINTS) == {*MET, *elsewhere, *OF_DOORS}
-    # tests/processes/ingest kills web processes, and test_killed_sessions.py workers with a session.
-    assert placed == {*chaos.POINTS, *chaos.INGEST_POINTS, *chaos.SESSION_POINTS}
+    # test_killed_approvals.py kills at those of approvals, test_killed_sessions.py at those of sessions, and
+    # tests/processes/ingest kills web processes.
+    assert placed == {*chaos.POINTS, *chaos.APPROVAL_POINTS, *chaos.INGEST_POINTS, *chaos.SESSION_POINTS}

@@ -156,7 +156,7 @@ def test_what_was_done_is_known_by_its_call(rolling: MakeScripted, die_at: DieAt
     assert die_at(run, "turn.committed")
     _, second = AgentRunToolCall.objects.filter(run=run).order_by("id")
     started = tool_starts.start_call(second, attempt=0)
-    tool_starts.commit_start(second, started, 1, expected_status="planned")
+    tool_starts.commit_start(second, [started], 1, expected_status="planned")
     result = CallResult(ToolStatus.COMPLETED, "did it", attempts=1)
     position = transcript.last_position(run.pk) + 1
     writes.write(tool_results.close(second, result, position=position, epoch=1).commit)

@@ -33,6 +33,7 @@ from runs.models import (
     AgentRun,
     AgentRunMessage,
     AgentRunToolCall,
+    Approval,
     Attempt,
     Checkpoint,
     Chore,
@@ -118,6 +119,14 @@ def fill_run(run: AgentRun, rows: int, text: str) -> None:
         )
         for n, message in enumerate(messages)
     )  # fmt: skip
+    Approval.objects.bulk_create(
+        Approval(
+            project=run.project, run=run, call=call, tool_name=text[:256], arguments={"text": text}, reason=text,
+            requested_by=text[:200], state="denied", message=text, decided_by=text[:200], changes={"text": text},
+            created_at=now, expires_at=now, decided_at=now,
+        )
+        for call in AgentRunToolCall.objects.filter(run=run, message__in=messages)
+    )  # fmt: skip
     step = Checkpoint.objects.filter(run=run).count()
     for n in range(step, step + rows):
         Checkpoint.objects.create(run=run, step_number=n, last_message_position=n, created_at=now)
@@ -168,7 +177,7 @@ def rows_of(model: type[Model], project: Project) -> list[Any]:
 
 
 OF_RUNS: tuple[type[Model], ...] = (
-    *(AgentRunMessage, AgentRunToolCall, Attempt, Checkpoint, CliSession, ExternalRun),
+    *(AgentRunMessage, AgentRunToolCall, Approval, Attempt, Checkpoint, CliSession, ExternalRun),
     *(RunCommand, RunError, TurnUsage),
 )
 assert {Agent, Membership} <= set(registered())

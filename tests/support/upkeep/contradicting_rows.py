@@ -17,7 +17,7 @@ from runs.external.ingest import Sender, record
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
 from runs.upkeep.invariants import check
-from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.factories import drive, make_agent, make_awaiting_approval, make_project, make_run
 from timeline.maintenance import allow_changes
 from timeline.models import Event
 
@@ -87,6 +87,7 @@ def make_world() -> World:
         "recovered": recovered(make_run()).pk,
         "elsewhere": elsewhere.pk,
         "paused": paused.pk,
+        "asking": make_awaiting_approval().pk,
         "out_of_steps": out_of_steps.pk,
         "forked": fork(run.pk, by="test", step=1).pk,
         "other_project": elsewhere.project_id,

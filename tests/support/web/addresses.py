@@ -41,6 +41,8 @@ PAGES: dict[str, dict[str, str]] = {
     "runs/<uuid:run_id>/messages/<uuid:message_id>": {"GET": READ},
     "runs/<uuid:run_id>/calls/<uuid:call_id>": {"GET": READ},
     "runs/<uuid:run_id>/calls/<uuid:call_id>/resolve": {"POST": OPERATE},
+    "runs/<uuid:run_id>/calls/<uuid:call_id>/decide": {"POST": OPERATE},
+    "p/<slug:project>/approvals": {"GET": READ},
     "runs/<uuid:run_id>/events/<int:seq>": {"GET": READ},
     "runs/<uuid:run_id>/resume": {"POST": OPERATE},
     "runs/<uuid:run_id>/pause": {"POST": OPERATE},

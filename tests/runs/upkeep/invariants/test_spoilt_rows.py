@@ -115,6 +115,10 @@ SPOILT = [
     ),
     Spoilt("T8", (CALL.format("output = NULL"),)),
     Spoilt("T8", (OUTSIDE_CALL.format("output = NULL"),)),
+    Spoilt("T9", ("UPDATE agent_runs SET status_reason = 'input' WHERE id = %(asking)s",)),
+    Spoilt("T9", (
+        "UPDATE agent_run_approvals SET state = 'cancelled', decided_at = created_at WHERE run_id = %(asking)s",
+    )),
     Spoilt(
         "C1",
         ("UPDATE agent_run_checkpoints SET last_message_position = 1 WHERE run_id = %(run)s AND step_number = 2",),

@@ -1,0 +1,76 @@
+"""Approvals, as people and programs see and decide them, with an audit entry for each decision.
+
+The caller has checked the permission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import QuerySet
+
+from agentops.projects.audit import Actor, AuditAction, record
+from agentops.projects.models import Project
+from runs.actions.run_actions import RunAuditAction
+from runs.agents import approval_rules
+from runs.agents.policy_errors import InvalidPolicy
+from runs.errors import InvalidPolicies
+from runs.lifecycle import approval_decisions
+from runs.lifecycle.approval_decisions import Decision, DecisionResult
+from runs.models import AgentRun, Approval
+
+
+def decide(actor: Actor, run: AgentRun, call_id: UUID, decision: Decision) -> DecisionResult:
+    """Approve or deny the call that the run waits for; see runs.lifecycle.approval_decisions."""
+    name = actor if isinstance(actor, str) else actor.actor
+    with transaction.atomic():
+        result = approval_decisions.decide(run.pk, call_id, decision, by=name)
+        if result.is_new:
+            approval = result.approval
+            after = {
+                "call": str(call_id), "tool_name": approval.tool_name, "state": approval.state,
+                "edited": sorted(approval.changes or {}), "always": approval.always,
+            }  # fmt: skip
+            before = {"state": Approval.State.PENDING.value}
+            record(actor, RunAuditAction.APPROVAL_DECIDED, project=run.project, obj=run, before=before, after=after)
+    return result
+
+
+def pending(projects: Sequence[UUID] | QuerySet[Project]) -> QuerySet[Approval]:
+    """Return the approvals that wait in these projects, the oldest first, with their runs."""
+    rows = Approval.objects.filter(project__in=projects, state=Approval.State.PENDING)
+    return rows.select_related("run", "project", "call").order_by("pk")
+
+
+def rules_of(project: Project) -> list[dict[str, Any]]:
+    """Return the approval rules of a project as stored. Raises `InvalidPolicies` if they are not readable."""
+    _check(project.settings)
+    return list(project.settings.get("approvals", [])) if isinstance(project.settings, dict) else []
+
+
+def set_rules(actor: Actor, project: Project, rules: list[Any]) -> None:
+    """Replace the approval rules of a project. Raises `InvalidPolicies`, and writes nothing then.
+
+    Workers read them when they claim a run, so a change takes effect within a slice.
+    """
+    _check({"approvals": rules})
+    with transaction.atomic():
+        locked = Project.objects.select_for_update(no_key=True).get(pk=project.pk)
+        settings = locked.settings if isinstance(locked.settings, dict) else {}
+        before = settings.get("approvals")
+        if before != rules:
+            locked.settings = {**settings, "approvals": rules}
+            locked.save(update_fields=["settings"])
+            was, now = {"approvals": before}, {"approvals": rules}
+            record(actor, AuditAction.PROJECT_CHANGED, project=locked, obj=locked, before=was, after=now)
+
+
+def _check(settings: object) -> None:
+    try:
+        approval_rules.of_project(settings)
+    except InvalidPolicy as error:
+        pointer = "/".join(map(str, error.path[1:]))
+        raise InvalidPolicies(str(error), pointer=f"/{pointer}" if pointer else "") from None

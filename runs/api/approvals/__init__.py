@@ -1,0 +1,1 @@
+"""The inbox of approvals in the API."""

@@ -1,0 +1,66 @@
+"""The hooks that definitions can name: the built-in guards, those of installed packages and of the site's modules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+from django.conf import settings
+
+from runs import extensions
+from runs.extensions import ExtensionFailed
+from runs.hooks.base import Hook, InvalidHook
+from runs.hooks.guards import BUILTIN
+
+SETTING = "AGENTOPS_HOOK_MODULES"
+
+
+@cache
+def _catalogue() -> tuple[dict[str, type[Hook]], list[ExtensionFailed]]:
+    """Return the hooks by name, and the extensions that cannot be used. A name is given once, built-in ones first."""
+    faults: list[ExtensionFailed] = []
+    hooks: dict[str, type[Hook]] = {hook.name: hook for hook in BUILTIN}
+    candidates = extensions.installed(extensions.HOOKS, settings.AGENTOPS_HOOK_MODULES, SETTING)
+    for extension, value in extensions.load_each(candidates, faults):
+        added = list(_hooks_of(value))
+        if not added:
+            extensions.note(ExtensionFailed(extension.source, "contains no subclass of Hook with a name"), faults)
+        for hook in added:
+            if hooks.setdefault(hook.name, hook) is not hook:
+                extensions.note(ExtensionFailed(extension.source, f"the hook {hook.name!r} exists already"), faults)
+    return hooks, faults
+
+
+def names() -> list[str]:
+    """Return the sorted names of all hooks."""
+    return sorted(_catalogue()[0])
+
+
+def faults() -> list[ExtensionFailed]:
+    """Return why hooks of other packages or modules are missing."""
+    return _catalogue()[1]
+
+
+def reload() -> None:
+    """Look for hooks again at the next use."""
+    _catalogue.cache_clear()
+
+
+def make(name: str, options: Mapping[str, Any]) -> Hook:
+    """Return the hook of this name with these options. Raises `InvalidHook`."""
+    hook = _catalogue()[0].get(name)
+    if hook is None:
+        raise InvalidHook(f"unknown hook {name[:64]!r}; use one of: {', '.join(names())}")
+    try:
+        return hook(options)
+    except Exception as error:  # also of code that this site does not know
+        raise InvalidHook(f"{name}: {error}") from error
+
+
+def _hooks_of(value: object) -> Iterator[type[Hook]]:
+    members = vars(value).values() if isinstance(value, ModuleType) else [value]
+    for member in members:
+        if isinstance(member, type) and issubclass(member, Hook) and member.name:
+            yield member

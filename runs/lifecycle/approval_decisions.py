@@ -1,0 +1,234 @@
+"""Decisions about approvals: by people and programs, and by the time limit. The same run always goes on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+from uuid import UUID
+
+from django.db import Error, transaction
+from django.utils import timezone
+
+from agentops.projects import notifications
+from runs import chaos
+from runs.conversation import tool_results, transcript, writes
+from runs.conversation.tool_results import CallResult
+from runs.conversation.tool_starts import as_object
+from runs.errors import ApprovalDecided, ApprovalNotRequested, InvalidInput, RunNotFound, ToolCallNotFound
+from runs.hooks.argument_diffs import argument_diff
+from runs.lifecycle import approval_rows, transitions
+from runs.models import AgentRun, AgentRunToolCall, Approval
+from runs.providers.messages import canonical
+from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
+from timeline.events.run import RunPaused, RunPhase
+from timeline.log import Entry, append
+from timeline.models import Source
+from timeline.redaction.redact import DEFAULT as REDACTOR
+
+log = logging.getLogger(__name__)
+State = Approval.State
+MAX_MESSAGE = 10_000
+MAX_ARGUMENTS = 1_000_000
+#: Status reason of a run that returns to the queue.
+REASON = "approval_decided"
+DENIED = "A person denied this call, so it was not run."
+EXPIRED = "Nobody approved this call in time, so it was not run."
+#: The beginning of what stands in place of a redacted secret.
+PLACEHOLDER = "[REDACTED:"
+BATCH = 100
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a person decides. `arguments` replace those of the call; None leaves them."""
+
+    approves: bool
+    arguments: Mapping[str, Any] | None = None
+    #: The approval holds for all later calls of the tool in this run.
+    always: bool = False
+    #: What the model is told about a denial.
+    message: str = ""
+
+    @property
+    def state(self) -> Approval.State:
+        """The state of an approval that was decided so."""
+        return State.APPROVED if self.approves else State.DENIED
+
+
+@dataclass(frozen=True)
+class DecisionResult:
+    """The decided approval. `is_new`: whether this request decided it."""
+
+    approval: Approval
+    run: AgentRun
+    is_new: bool = True
+
+
+def decide(run_id: UUID, call_id: UUID, decision: Decision, *, by: str) -> DecisionResult:
+    """Approve or deny the call that a run waits for, and queue the run.
+
+    Of several decisions at once the first counts: the others raise `ApprovalDecided`, which names who decided and how.
+    A repetition by the same person succeeds again.
+    """
+    _check(decision)
+    with transaction.atomic():
+        # NO KEY, as for a command: see runs.lifecycle.inbox.
+        run = AgentRun.objects.select_for_update(no_key=True, of=("self",)).filter(pk=run_id).first()
+        if run is None:
+            raise RunNotFound(f"no run {run_id}")
+        approval = Approval.objects.select_related("call__message").filter(run=run, call=call_id).first()
+        if approval is None:
+            raise _no_approval(run, call_id)
+        approval.call.run = approval.run = run
+        if approval.state != State.PENDING:
+            return _answer_late_decision(approval, run, decision, by)
+        if decision.arguments is not None:
+            _change_arguments(approval, decision.arguments)
+        approval.message = REDACTOR.clean_text(decision.message)[0]
+        approval.always = decision.always
+        _settle(approval, decision.state, by=by)
+        if not decision.approves:
+            _deny(approval, f"{DENIED} {approval.message}".strip())
+        else:
+            append(run.pk, [approval_rows.resolved_event(approval)], source=Source.WEB)
+        _queue(run, Source.WEB)
+        chaos.point("command.in_transaction")
+    return DecisionResult(approval, run)
+
+
+def expire_due() -> int:
+    """End the approvals whose time is over, by the database's clock. Returns how many. Called by every sweep."""
+    due = AgentRun.objects.due_waits().filter(status_reason=WaitReason.APPROVAL)
+    return sum(_expire_safely(run_id) for run_id in due.values_list("pk", flat=True)[:BATCH])
+
+
+def exact_arguments(call: AgentRunToolCall) -> Mapping[str, Any] | str:
+    """Return the arguments that the call would run with, not redacted. `call.message` is loaded."""
+    if call.changed_arguments is not None:
+        changed: Mapping[str, Any] = call.changed_arguments
+        return changed
+    parts = [part for part in call.message.content["parts"] if part.get("part_kind") == "tool-call"]
+    given = next(part for part in parts if part["tool_call_id"][:256] == call.call_id)["args"]
+    return cast("Mapping[str, Any] | str", as_object(given))
+
+
+def _check(decision: Decision) -> None:
+    if len(decision.message) > MAX_MESSAGE:
+        raise InvalidInput(f"the message must have at most {MAX_MESSAGE} characters", pointer="/message")
+    if not decision.approves and (decision.arguments is not None or decision.always):
+        raise InvalidInput("a denial accepts neither arguments nor always", pointer="/decision")
+    if decision.arguments is None:
+        return
+    text = canonical(decision.arguments)
+    if len(text) > MAX_ARGUMENTS:
+        raise InvalidInput(f"the arguments must have at most {MAX_ARGUMENTS} characters as JSON", pointer="/arguments")
+    if "\\u0000" in text or "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise InvalidInput("the arguments contain a NUL character or an unpaired surrogate", pointer="/arguments")
+
+
+def _change_arguments(approval: Approval, edited: Mapping[str, Any]) -> None:
+    """Store the arguments of the approver. Values that were shown redacted keep their secret if they are unchanged."""
+    exact = exact_arguments(approval.call)
+    restored = _restored(edited, approval.arguments, exact)
+    if PLACEHOLDER in canonical(restored) and PLACEHOLDER not in canonical(exact):
+        text = "a value contains the placeholder of a redacted secret: leave the whole value unchanged, or replace it"
+        raise InvalidInput(text, pointer="/arguments")
+    changes = argument_diff(exact, restored)
+    if changes:
+        approval.call.changed_arguments = restored
+        approval.call.save(update_fields=["changed_arguments"])
+        approval.changes = REDACTOR.clean(cast("Any", changes))[0]
+
+
+def _restored(edited: Any, shown: Any, exact: Any) -> Any:
+    """Return the edited value, with the exact one in place of each redacted one that was left as it was shown."""
+    if canonical(edited) == canonical(shown):
+        return exact
+    if isinstance(edited, Mapping) and isinstance(shown, dict) and isinstance(exact, Mapping):
+        return {name: _restored(value, shown.get(name), exact.get(name)) for name, value in edited.items()}
+    if isinstance(edited, list) and isinstance(shown, list) and isinstance(exact, list):
+        known = list(zip(shown, exact, strict=False))
+        return [_restored(value, *(known[at] if at < len(known) else (None, None))) for at, value in enumerate(edited)]
+    return edited
+
+
+def _settle(approval: Approval, state: Approval.State, *, by: str = "") -> None:
+    approval.state, approval.decided_by, approval.decided_at = state, by[:200], timezone.now()
+    approval.save(update_fields=["state", "decided_by", "decided_at", "message", "always", "changes"])
+
+
+def _deny(approval: Approval, text: str, source: Source = Source.WEB) -> None:
+    """Close the call, which was never started. The model sees the text as its result."""
+    call = approval.call
+    position = transcript.last_position(call.run_id) + 1
+    event: Entry = approval_rows.resolved_event(approval)
+    closed = tool_results.close(
+        call, CallResult(ToolStatus.DENIED, text), position=position, epoch=None, source=source, before=[event]
+    )
+    writes.write(closed.commit)
+
+
+def _queue(run: AgentRun, source: Source) -> None:
+    payload = RunPhase(status=RunStatus.QUEUED, reason=REASON)
+    transitions.move(run, RunStatus.QUEUED, payload, source=source, reason=REASON, not_before=None)
+
+
+def _no_approval(run: AgentRun, call_id: UUID) -> ToolCallNotFound | ApprovalNotRequested:
+    call = AgentRunToolCall.objects.filter(run=run, pk=call_id).first()
+    if call is None:
+        return ToolCallNotFound("no such tool call in this run")
+    return ApprovalNotRequested(f"this call is {call.status}, and waits for no approval", call_status=call.status)
+
+
+def _answer_late_decision(approval: Approval, run: AgentRun, decision: Decision, by: str) -> DecisionResult:
+    """Answer a decision that comes too late: a repetition succeeds, anything else raises `ApprovalDecided`."""
+    is_same = (approval.state, approval.decided_by, approval.always) == (decision.state, by[:200], decision.always)
+    if is_same and decision.arguments is None and approval.message == REDACTOR.clean_text(decision.message)[0]:
+        return DecisionResult(approval, run, is_new=False)
+    facts = {"state": approval.state, "by": approval.decided_by or None, "run_status": run.status}
+    if approval.decided_by:
+        raise ApprovalDecided(f"{approval.decided_by} already {approval.state} this call", **facts)
+    why = "the approval expired" if approval.state == State.EXPIRED else f"the run is {run.status}"
+    raise ApprovalDecided(f"this call cannot be decided any more: {why}", **facts)
+
+
+def _expire_safely(run_id: UUID) -> bool:
+    try:
+        with transaction.atomic():
+            return _expire(run_id)
+    except Error:
+        raise
+    except Exception:
+        log.exception("an approval could not expire", extra={"run_id": str(run_id)})
+        return False
+
+
+def _expire(run_id: UUID) -> bool:
+    due = AgentRun.objects.due_waits().filter(status_reason=WaitReason.APPROVAL)
+    run = due.select_for_update(skip_locked=True, no_key=True, of=("self",)).filter(pk=run_id).first()
+    if run is None:
+        return False  # decided meanwhile, or another sweep was faster
+    approval = Approval.objects.select_related("call__message").get(run=run, state=State.PENDING)
+    approval.call.run = approval.run = run
+    _settle(approval, State.EXPIRED)
+    if approval.pauses_on_expiry:
+        _pause(approval)
+    else:
+        _deny(approval, EXPIRED, Source.POLICY)
+        _queue(run, Source.POLICY)
+    return True
+
+
+def _pause(approval: Approval) -> None:
+    run, reason = approval.run, PauseReason.ESCALATED
+    detail = f"Nobody decided about {approval.tool_name} until {approval.expires_at:%Y-%m-%d %H:%M} UTC."
+    transitions.move(
+        run, RunStatus.PAUSED, RunPaused(reason=reason, detail=detail), source=Source.POLICY, reason=reason,
+        events_before=[approval_rows.resolved_event(approval)], not_before=None,
+    )  # fmt: skip
+    title, _ = REDACTOR.clean_text(f"Escalated: {run.title or run.agent_config.get('agent_id') or run.pk}")
+    notifications.notify(
+        run.project_id, kind=notifications.Kind.ESCALATED, title=title, text=detail, run_id=run.pk
+    )  # fmt: skip

@@ -1,0 +1,112 @@
+"""The views that approve or deny a call: from the inbox and the run page, and by the link of an e-mail."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.contrib import messages
+from django.contrib.auth import get_user_model
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+
+from agentops.http import strict_json
+from agentops.http.methods import require_http_methods, require_POST
+from agentops.projects import approval_links
+from agentops.projects.access import Action, Principal, may, principal_for_user
+from agentops.projects.requests import principal_of
+from runs.access import run_for
+from runs.actions import approvals
+from runs.errors import InvalidInput, RunRefusal
+from runs.lifecycle.approval_decisions import Decision
+from runs.models import AgentRun, Approval
+from runs.pages.approvals.shown_approval import shown
+from runs.pages.forms import fields
+from runs.pages.run.action_pages import redirect_to
+from timeline.redaction import project_scope
+
+APPROVE, DENY = "approve", "deny"
+
+
+@require_POST
+def decide(request: HttpRequest, run_id: UUID, call_id: UUID) -> HttpResponse:
+    """Approve or deny a call, and return to the page of the form."""
+    principal = principal_of(request)
+    run = run_for(principal, run_id, Action.APPROVE)
+    _decide(request, principal, run, call_id)
+    return redirect_to(request, run)
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def by_link(request: HttpRequest, token: str) -> HttpResponse:
+    """Show the call of an e-mail's link, and decide about it by POST. GET changes nothing.
+
+    The link stands for its recipient, who needs no login but must still be allowed to approve.
+    """
+    found = _of_link(request, token)
+    if found is None:
+        return render(request, "runs/approval_link.html", {"item": None}, status=404)
+    approval, principal = found
+    if request.method == "POST":
+        _decide(request, principal, approval.run, approval.call_id)
+        return HttpResponse(status=303, headers={"Location": request.path})
+    context = {"item": shown(approval, may_decide=approval.state == Approval.State.PENDING), "actor": principal.actor}
+    return render(request, "runs/approval_link.html", context)
+
+
+def _of_link(request: HttpRequest, token: str) -> tuple[Approval, Principal] | None:
+    """Return the approval and the recipient of a link; None if it is invalid, or the recipient may not approve."""
+    link = approval_links.read(token)
+    if link is None:
+        return None
+    rows = Approval.objects.select_related("run__project", "call")
+    approval = rows.filter(notification_id=link.notification_id).first()
+    user = get_user_model()._default_manager.filter(pk=link.user_id, is_active=True).first()
+    if approval is None or user is None:
+        return None
+    principal = principal_for_user(user, ip=request.META.get("REMOTE_ADDR"))
+    if not may(principal, Action.APPROVE, approval.project_id):
+        return None
+    project_scope.add(approval.project_id)
+    return approval, principal
+
+
+def _decide(request: HttpRequest, principal: Principal, run: AgentRun, call_id: UUID) -> None:
+    """Decide as the form says, and tell the user what happened."""
+    try:
+        decision = _decision(request)
+        result = approvals.decide(principal, run, call_id, decision)
+    except RunRefusal as refusal:
+        if refusal.status not in {409, 422}:
+            raise
+        messages.error(request, f"Not decided: {refusal}.")
+        return
+    tool, state = result.approval.tool_name, result.approval.state
+    if result.is_new:
+        messages.success(request, f"{tool} {state}. The run continues.")
+    else:
+        messages.info(request, f"You have already {state} {tool}.")
+
+
+def _decision(request: HttpRequest) -> Decision:
+    choice = request.POST.get("decision")
+    if choice == DENY:
+        return Decision(approves=False, message=fields.text(request.POST.get("message", "")).strip())
+    if choice != APPROVE:
+        raise InvalidInput(f"decision must be {APPROVE} or {DENY}", pointer="/decision")
+    return Decision(approves=True, arguments=_arguments(request), always=bool(request.POST.get("always")))
+
+
+def _arguments(request: HttpRequest) -> dict[str, object] | None:
+    """Return the edited arguments; None if the form has none."""
+    text = request.POST.get("arguments")
+    if text is None:
+        return None
+    try:
+        value = strict_json.parse(text.replace("\r\n", "\n"), strict_json.BODY)
+    except (strict_json.NotJson, RecursionError) as error:
+        raise InvalidInput(f"the arguments are not JSON: {error}", pointer="/arguments") from None
+    if not isinstance(value, dict):
+        raise InvalidInput("the arguments must be a JSON object", pointer="/arguments")
+    return value

@@ -1,0 +1,91 @@
+"""Approvals in a browser: the inbox and the gate of a run, without scripts, by keyboard, on a narrow screen."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from agentops.projects.models import Role
+from runs.lifecycle.approval_decisions import Decision, decide
+from runs.models import AgentRun, AgentRunToolCall, Approval
+from tests.support.accounts import make_person
+from tests.support.browser.accessibility import obstacles
+from tests.support.browser.run_page import open_run
+from tests.support.browser.tabs import Tabs
+from tests.support.factories import drive, make_awaiting_approval, make_project
+from tests.support.web.server import WebThread
+
+pytestmark = [pytest.mark.browser]
+
+
+@pytest.fixture
+def run(web: WebThread) -> AgentRun:
+    return make_awaiting_approval(make_project("alpha"))
+
+
+def assert_fits(page: Page) -> None:
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def call_of(run: AgentRun) -> AgentRunToolCall:
+    return AgentRunToolCall.objects.filter(run=run, approval__isnull=False).earliest("pk")
+
+
+@pytest.mark.smoke
+def test_a_call_is_edited_and_approved_without_scripts(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
+    page = tabs.open(web.url, make_person(run.project, Role.OPERATOR), javascript=False)
+    open_run(page, run)
+    page.get_by_role("link", name="Approvals 1 waiting").click()
+    place = page.locator(f"#approval-{Approval.objects.get(run=run).pk}")
+    place.get_by_text("Edit and approve…").click()
+    place.get_by_label("Arguments", exact=True).fill('{"pattern": "x"}')
+    place.get_by_role("button", name="Approve edited call").click()
+
+    expect(page.get_by_text("approved. The run continues.")).to_be_visible()
+    expect(page.get_by_role("heading", name="Nothing is waiting")).to_be_visible()
+    assert call_of(run).changed_arguments == {"pattern": "x"}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_inbox_and_the_gate_are_accessible_and_fit_a_narrow_screen(
+    tabs: Tabs, web: WebThread, run: AgentRun, scheme: str
+) -> None:
+    page = tabs.open(
+        web.url,
+        make_person(run.project, Role.OPERATOR),
+        viewport={"width": 400, "height": 800},
+        color_scheme=scheme,  # type: ignore[arg-type]
+    )
+    for address in ("/p/alpha/approvals", f"/runs/{run.pk}"):
+        page.goto(f"{web.url}{address}")
+        place = page.locator(f"#approval-{Approval.objects.get(run=run).pk}")
+        expect(place.get_by_role("button", name="Approve call")).to_be_visible()
+        assert obstacles(page) == []
+        for each in ("Edit and approve…", "Always approve…", "Deny…"):
+            place.get_by_text(each).click()
+            assert_fits(page)
+            assert obstacles(page) == []
+
+
+def test_a_decision_of_somebody_else_shows_on_an_open_gate(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
+    page = tabs.open(web.url, make_person(run.project, Role.OPERATOR))
+    open_run(page, run)
+    place = page.locator(f"#approval-{Approval.objects.get(run=run).pk}")
+    place.get_by_text("Deny…").click()
+    place.get_by_label("Message to the model").fill("Use the copy.")
+    decide(run.pk, call_of(run).pk, Decision(approves=True), by="user:bob")
+    expect(place).to_have_count(0)
+    expect(page.get_by_text("approved by user:bob")).to_be_visible()
+
+
+def test_a_denial_by_keyboard_reaches_the_model(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
+    page = tabs.open(web.url, make_person(run.project, Role.OPERATOR))
+    page.goto(f"{web.url}/p/alpha/approvals")
+    place = page.locator(f"#approval-{Approval.objects.get(run=run).pk}")
+    place.get_by_text("Deny…").press("Enter")
+    place.get_by_label("Message to the model").fill("Use the copy.")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("denied. The run continues.")).to_be_visible()
+    drive(run)
+    assert str(call_of(run).output).endswith("Use the copy.")

@@ -1,0 +1,80 @@
+"""`…/approvals`: the calls that wait for a person, as a program lists and decides them."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentops.projects.models import AuditEntry
+from runs.models import AgentRun, AgentRunToolCall, Approval
+from tests.support.accounts import key_prefix
+from tests.support.api.write_requests import Program, pointers, program, refused
+from tests.support.factories import drive, make_awaiting_approval, make_project
+from tests.support.run_checks import check
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def alpha() -> Program:
+    return program(make_project("alpha"))
+
+
+@pytest.fixture
+def run(alpha: Program) -> AgentRun:
+    return make_awaiting_approval(alpha.project)
+
+
+def address(run: AgentRun) -> str:
+    return f"/{run.pk}/approvals/{Approval.objects.get(run=run).call_id}"
+
+
+def listed(alpha: Program, query: str = "") -> list[dict[str, object]]:
+    answer = alpha.client.get(f"/api/projects/alpha/approvals{query}", headers=alpha.headers)
+    assert answer.status_code == 200
+    results: list[dict[str, object]] = answer.json()["results"]
+    return results
+
+
+def test_a_program_lists_and_approves(alpha: Program, run: AgentRun) -> None:
+    [row] = listed(alpha, "?state=pending")
+    call = AgentRunToolCall.objects.get(run=run, pk=str(row["call_id"]))
+    assert (row["run_id"], row["arguments"], row["tool_name"]) == (str(run.pk), call.input, call.tool_name)
+    assert (row["reason"], row["requested_by"], row["state"]) == ("It reads files.", "rule", "pending")
+
+    answer = alpha.post(address(run), {"decision": "approve", "always": True})
+
+    assert answer.status_code == 200
+    by = f"key:{key_prefix(alpha.headers)}"
+    assert (answer.json()["state"], answer.json()["decided_by"], answer.json()["always"]) == ("approved", by, True)
+    assert (listed(alpha, "?state=pending"), len(listed(alpha))) == ([], 1)
+    assert AuditEntry.objects.get(action="run.approval_decided").actor == by
+    check(drive(run))
+
+
+def test_the_second_decision_is_refused_with_the_name_of_the_first(alpha: Program, run: AgentRun) -> None:
+    where = address(run)
+    assert alpha.post(where, {"decision": "deny", "message": "No."}).json()["message"] == "No."
+    answer = alpha.post(where, {"decision": "approve"})
+    assert refused(answer) == (409, "approval_decided")
+    problem = answer.json()
+    assert (problem["state"], problem["by"]) == ("denied", f"key:{key_prefix(alpha.headers)}")
+    assert problem["by"] in problem["detail"]
+    assert alpha.post(where, {"decision": "deny", "message": "No."}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({}, "/decision"),
+        ({"decision": "maybe"}, "/decision"),
+        ({"decision": "approve", "arguments": [1]}, "/arguments"),
+        ({"decision": "deny", "arguments": {}}, "/decision"),
+        ({"decision": "deny", "always": True}, "/decision"),
+        ({"decision": "approve", "tool_name": "rm"}, "/tool_name"),
+    ],
+)
+def test_what_is_refused(alpha: Program, run: AgentRun, body: dict[str, object], pointer: str) -> None:
+    answer = alpha.post(address(run), body)
+    assert answer.status_code == 422
+    assert pointer in (pointers(answer) or [answer.json().get("pointer")])
+    assert Approval.objects.get(run=run).state == "pending"

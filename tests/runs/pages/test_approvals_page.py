@@ -1,0 +1,202 @@
+"""The inbox of approvals and questions, the gate on a run's page, and the link of an e-mail."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.contrib.messages import get_messages
+from django.core import mail
+from django.test import Client
+from django.urls import reverse
+from pytest_django import Settings
+
+from agentops.projects import approval_links, mailing
+from agentops.projects.memberships import remove_member
+from agentops.projects.models import Role
+from runs.lifecycle import inbox
+from runs.models import AgentRun, AgentRunToolCall, Approval
+from tests.support.accounts import make_person
+from tests.support.engine.policy_occasions import asks, saying
+from tests.support.factories import drive, make_agent, make_awaiting_approval, make_project, make_run
+from tests.support.pages.parsed_page import Element, parse
+from tests.support.processes.scripted_model import PLAYS
+from tests.support.redact_samples import TOKENS
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
+
+
+@pytest.fixture
+def run() -> AgentRun:
+    return make_awaiting_approval(make_project("alpha"))
+
+
+def client_of(run: AgentRun, role: Role = Role.OPERATOR) -> Client:
+    client = Client()
+    client.force_login(make_person(run.project, role))
+    return client
+
+
+def page(client: Client, url: str = "/p/alpha/approvals") -> Element:
+    answer = client.get(url)
+    assert answer.status_code == 200
+    assert "no-store" in answer["Cache-Control"] or not url.startswith("/approvals/")
+    return parse(answer.content.decode().partition("<body")[2].partition(">")[2].partition("</body>")[0])
+
+
+def decide(client: Client, run: AgentRun, **fields: str) -> Any:
+    call = Approval.objects.get(run=run).call_id
+    return client.post(f"/runs/{run.pk}/calls/{call}/decide", fields)
+
+
+def told(answer: Any) -> tuple[str, str]:
+    *_, message = get_messages(answer.wsgi_request)
+    return message.level_tag, str(message)
+
+
+def link_count(body: Element) -> str:
+    link = body.find("inbox-link")
+    assert link is not None
+    return link.words
+
+
+def forms_to(body: Element, end: str) -> list[Element]:
+    return [each for each in body.walk() if each.tag == "form" and each.attributes.get("action", "").endswith(end)]
+
+
+def test_the_inbox_shows_the_exact_arguments_and_the_count(run: AgentRun) -> None:
+    body = page(client_of(run))
+    item = body.find(f"approval-{Approval.objects.get(run=run).pk}")
+    assert item is not None
+    [arguments] = item.all("payload")
+    assert json.loads(arguments.text) == AgentRunToolCall.objects.get(run=run, approval__isnull=False).input
+    assert "It reads files." in item.text
+    assert "requested by an approval rule" in item.text
+    assert link_count(body) == "Approvals 1 waiting"
+    assert len(forms_to(body, "/decide")) == 4
+
+
+def test_a_viewer_sees_it_and_cannot_decide(run: AgentRun) -> None:
+    client = client_of(run, Role.VIEWER)
+    for url in ("/p/alpha/approvals", f"/runs/{run.pk}"):
+        assert forms_to(page(client, url), "/decide") == []
+    assert decide(client, run, decision="approve").status_code == 403
+    assert Approval.objects.get(run=run).state == "pending"
+
+
+@pytest.mark.parametrize(("place", "where"), [("inbox", "/p/alpha/approvals"), ("run", None)])
+def test_a_decision_leads_back_to_where_it_was_made(run: AgentRun, place: str, where: str | None) -> None:
+    client = client_of(run)
+    assert len(forms_to(page(client, f"/runs/{run.pk}"), "/decide")) == 4
+    answer = decide(client, run, decision="approve", next=place)
+    assert (answer.status_code, answer["Location"]) == (303, where or f"/runs/{run.pk}")
+    approval = Approval.objects.get(run=run)
+    assert told(answer) == ("success", f"{approval.tool_name} approved. The run continues.")
+    assert link_count(page(client)) == "Approvals"
+    again = decide(client, run, decision="deny")
+    assert told(again) == ("error", f"Not decided: {approval.decided_by} already approved this call.")
+
+
+def test_an_edit_and_a_denial(run: AgentRun) -> None:
+    client = client_of(run)
+    assert told(decide(client, run, decision="approve", arguments="[1]"))[1].endswith("must be a JSON object.")
+    assert "not JSON" in told(decide(client, run, decision="approve", arguments="{"))[1]
+    assert told(decide(client, run, decision="maybe"))[0] == "error"
+    assert Approval.objects.get(run=run).state == "pending"
+    assert told(decide(client, run, decision="approve", arguments='{"a": 1}'))[0] == "success"
+    assert AgentRunToolCall.objects.get(run=run, approval__isnull=False).changed_arguments == {"a": 1}
+
+
+def test_invisible_characters_are_shown_and_survive_an_edit(run: AgentRun) -> None:
+    """A text that reads another way round than it runs must not deceive who approves it."""
+    approval = Approval.objects.get(run=run)
+    Approval.objects.filter(pk=approval.pk).update(arguments={"command": "safe\u202eevil"})
+    body = page(client_of(run))
+    field = body.find(f"arguments-{approval.pk}")
+    assert field is not None
+    assert "\u202e" not in body.text
+    assert r"safe\u202eevil" in field.text
+
+
+def test_secrets_of_arguments_are_masked_on_every_page(run: AgentRun) -> None:
+    token = next(iter(TOKENS.values()))()
+    Approval.objects.filter(run=run).update(arguments={"key": token}, reason=token, tool_name="tool")
+    client = client_of(run)
+    for url in ("/p/alpha/approvals", f"/runs/{run.pk}"):
+        assert token not in client.get(url).content.decode()
+
+
+def test_questions_of_agents_are_in_the_same_inbox(run: AgentRun) -> None:
+    PLAYS["asks"] = saying([asks("Which branch?", choices=["main", "next"])], ["Thanks."])
+    try:
+        settings = {"play": "asks", "ledger": ""}
+        agent = make_agent(
+            run.project, provider="scripted", model="scripted-model", tools=["ask_user"], settings=settings
+        )
+        asking = drive(make_run(agent, "Go."))
+        client = client_of(run)
+        body = page(client)
+        assert link_count(body) == "Approvals 2 waiting"
+        assert "Which branch?" in body.text
+        [choices, _] = forms_to(body, f"/runs/{asking.pk}/answer")
+        assert [each.words for each in choices.walk() if each.tag == "button"] == ["main", "next"]
+        answer = client.post(f"/runs/{asking.pk}/answer", {"message": "main", "next": "inbox"})
+        assert (answer.status_code, answer["Location"]) == (303, "/p/alpha/approvals")
+        assert drive(asking).status == "completed"
+    finally:
+        del PLAYS["asks"]
+
+
+@pytest.fixture
+def link(run: AgentRun, settings: Settings) -> str:
+    """The link in the e-mail to an operator."""
+    settings.AGENTOPS_EMAIL = True
+    person = make_person(run.project, Role.OPERATOR)
+    person.email = "ada@example.com"
+    person.save()
+    mailing.send_due()
+    [letter] = [each for each in mail.outbox if "Approval of" in each.subject]
+    path = next(word for word in str(letter.body).split() if "/approvals/" in word and "/p/" not in word)
+    return path.removeprefix(settings.AGENTOPS_BASE_URL)
+
+
+def test_the_link_of_an_e_mail_shows_the_call_and_changes_nothing(run: AgentRun, link: str) -> None:
+    assert len(forms_to(page(Client(), link), link)) == 4
+    assert Approval.objects.get(run=run).state == "pending"
+
+
+def test_the_link_decides_by_post_as_its_recipient(run: AgentRun, link: str) -> None:
+    anybody = Client()
+    assert anybody.post(link, {"decision": "deny", "message": "No."}).status_code == 303
+    approval = Approval.objects.get(run=run)
+    assert approval.state == "denied"
+    assert approval.decided_by.startswith("user:")
+    body = page(anybody, link)
+    assert "This call is denied by" in body.words
+    assert forms_to(body, link) == []
+    anybody.post(link, {"decision": "approve"})
+    assert Approval.objects.get(run=run).state == "denied"
+
+
+def test_a_link_needs_the_token_of_who_may_still_approve(run: AgentRun, link: str) -> None:
+    client = Client(enforce_csrf_checks=True)
+    assert client.post(link, {"decision": "approve"}).status_code == 403
+    notification = Approval.objects.get(run=run).notification_id
+    assert notification is not None
+    viewer = make_person(run.project, Role.VIEWER)
+    for bad in (link[:-1] + ("a" if link[-1] != "a" else "b"), approval_links.url_path(notification, viewer.pk)):
+        assert Client().post(bad, {"decision": "approve"}).status_code == 404
+    token = reverse("runs:approval-link", args=["x"])
+    assert Client().get(token).status_code == 404
+    recipient = approval_links.read(link.rpartition("/")[2])
+    assert recipient is not None
+    membership = run.project.memberships.get(user=recipient.user_id)
+    remove_member(run.project, membership.user, actor="test")
+    assert Client().get(link).status_code == 404
+    assert Approval.objects.get(run=run).state == "pending"
+
+
+def test_a_link_of_a_run_that_was_stopped_says_so(run: AgentRun, link: str) -> None:
+    inbox.stop(run.pk, by="user:bob")
+    assert "This call is cancelled" in Client().get(link).content.decode()
