@@ -136,13 +136,10 @@ AGENTOPS_GRACE_S = env.seconds("AGENTOPS_GRACE_S", 25, low=0, high=600)
 AGENTOPS_SLICE_S = env.seconds("AGENTOPS_SLICE_S", 30, low=0.05, high=3600)
 AGENTOPS_CONCURRENCY = env.integer("AGENTOPS_CONCURRENCY", 8, low=1, high=256)
 AGENTOPS_MAX_TOTAL_STEPS = env.integer("AGENTOPS_MAX_TOTAL_STEPS", 500, low=1, high=1_000_000)
-# Of failed calls; an agent's settings may say otherwise (runs/providers/retry_limits.py).
 AGENTOPS_MAX_RETRIES = env.integer("AGENTOPS_MAX_RETRIES", 3, low=0, high=100)
 AGENTOPS_TOOL_MAX_RETRIES = env.integer("AGENTOPS_TOOL_MAX_RETRIES", 1, low=0, high=100)
 AGENTOPS_RETRY_BASE_DELAY_MS = env.integer("AGENTOPS_RETRY_BASE_DELAY_MS", 500, low=0, high=3_600_000)
-# How long a run waits for a provider that cannot be reached before it pauses.
 AGENTOPS_OUTAGE_S = env.seconds("AGENTOPS_OUTAGE_S", 900, low=0, high=30 * 86_400)
-# Touched after each sweep, so that whoever watches the worker sees that it lives.
 AGENTOPS_ALIVE_FILE = env.text("AGENTOPS_ALIVE_FILE")
 AGENTOPS_FIXTURES = env.names("AGENTOPS_FIXTURES", [])
 # What agents may read with read_file and list_dir: nothing unless a directory is named here (runs/tools/roots.py).
@@ -150,7 +147,6 @@ AGENTOPS_TOOL_ROOTS = env.directories("AGENTOPS_TOOL_ROOTS", [])
 if any(Path(os.path.realpath(root)).is_relative_to(os.path.realpath(AGENTOPS_HOME)) for root in AGENTOPS_TOOL_ROOTS):
     raise BadSetting("AGENTOPS_TOOL_ROOTS must not name AGENTOPS_HOME, or a directory in it")
 AGENTOPS_CLAUDE_CLI = env.text("AGENTOPS_CLAUDE_CLI")
-# Tools that change files and run commands below these directories. Off unless they are switched on.
 AGENTOPS_WRITE_TOOLS = env.boolean("AGENTOPS_WRITE_TOOLS", default=False)
 AGENTOPS_SHELL_TOOL = env.boolean("AGENTOPS_SHELL_TOOL", default=False)
 AGENTOPS_TOOL_MODULES = env.names("AGENTOPS_TOOL_MODULES", [])
@@ -160,12 +156,9 @@ AGENTOPS_MODEL_KEYS = env.model_keys("AGENTOPS_MODEL_KEYS")
 # Programs that the gates of policies may start: names that are found on PATH, or whole paths. None: tools alone.
 AGENTOPS_GATE_COMMANDS = env.names("AGENTOPS_GATE_COMMANDS", [])
 AGENTOPS_GATE_TIMEOUT_S = env.seconds("AGENTOPS_GATE_TIMEOUT_S", 300, low=0.1, high=86_400)
-# Modules with hooks of this deployment, besides those of installed packages (runs/hooks/hook_catalogue.py).
 AGENTOPS_HOOK_MODULES = env.names("AGENTOPS_HOOK_MODULES", [])
-# Names of the hooks of every agent, called before those of its definition.
 AGENTOPS_HOOKS = env.names("AGENTOPS_HOOKS", [])
 AGENTOPS_HOOK_TIMEOUT_S = env.seconds("AGENTOPS_HOOK_TIMEOUT_S", 2.0, low=0.01, high=60)
-# Seconds after which an approval that nobody has decided expires, unless a rule says otherwise.
 AGENTOPS_APPROVAL_EXPIRES_S = env.seconds("AGENTOPS_APPROVAL_EXPIRES_S", 86_400, low=1, high=30 * 86_400)
 if AGENTOPS_RENEW_S * 2 > AGENTOPS_LEASE_S:
     raise BadSetting("AGENTOPS_RENEW_S must be at most half of AGENTOPS_LEASE_S")
