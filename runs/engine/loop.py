@@ -31,6 +31,7 @@ from runs.engine.results import (
     MessagesTaken,
     NoAnswer,
     Progress,
+    SpawnPermitted,
     SpawnRefused,
 )
 from runs.engine.shutdown import ShutdownDue, StopPending
@@ -84,8 +85,8 @@ def _apply_result(drive: Drive, result: ActResult) -> Next | None:
             return _apply_answer(drive, result)
         case CallClosed():
             return _apply_call_result(drive, result)
-        case CallUnknown() | ApprovalNeeded() | SpawnRefused():
-            _note_obstacle(drive, result)
+        case CallUnknown() | ApprovalNeeded() | SpawnPermitted() | SpawnRefused():
+            _note_review(drive, result)
         case HooksAsked(event, asked_step):
             drive.hooks_asked[event] = asked_step
         case NoAnswer():
@@ -101,13 +102,15 @@ def _apply_result(drive: Drive, result: ActResult) -> Next | None:
     return None
 
 
-def _note_obstacle(drive: Drive, result: CallUnknown | ApprovalNeeded | SpawnRefused) -> None:
-    """Keep why the next open call has to wait for a person, or cannot open its child runs."""
+def _note_review(drive: Drive, result: CallUnknown | ApprovalNeeded | SpawnPermitted | SpawnRefused) -> None:
+    """Keep why the next open call has to wait for a person, or whether it may and can open its child runs."""
     match result:
         case CallUnknown(call):
             drive.unknown_call = call
         case ApprovalNeeded():
             drive.needs_approval = result
+        case SpawnPermitted(call, permit_events):
+            drive.spawn_permit = call.pk, permit_events
         case SpawnRefused(why):
             drive.spawn_refusal = why
 

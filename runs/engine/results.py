@@ -67,6 +67,14 @@ class MessagesTaken:
 
 
 @dataclass(frozen=True)
+class SpawnPermitted:
+    """The next open call may open its child runs. `events` are committed with that."""
+
+    call: AgentRunToolCall
+    events: Sequence[Entry]
+
+
+@dataclass(frozen=True)
 class SpawnRefused:
     """The next call would spawn child runs, and none could be opened. Nothing was written."""
 
@@ -106,6 +114,7 @@ ActResult = (
     | CallClosed
     | CallUnknown
     | MessagesTaken
+    | SpawnPermitted
     | SpawnRefused
     | CheckpointSaved
     | ApprovalNeeded

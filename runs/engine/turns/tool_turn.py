@@ -19,8 +19,7 @@ from runs.engine import views
 from runs.engine.decisions import Next, next_action
 from runs.engine.drive import STOP_CHECK_S, Drive
 from runs.engine.notes import note, note_failure
-from runs.engine.releases import DecideAgain
-from runs.engine.results import ApprovalNeeded, CallClosed, CallUnknown
+from runs.engine.results import ApprovalNeeded, CallClosed, CallUnknown, SpawnPermitted
 from runs.engine.safe_commit import commit_safely, do_nothing
 from runs.engine.shutdown import StopPending
 from runs.engine.turns import call_gate, hook_events, late_results, open_call, subagents
@@ -64,7 +63,7 @@ class _FailedCall:
     error: ToolFailed | None = None
 
 
-def run_next(drive: Drive, *, started: bool) -> CallClosed | CallUnknown | ApprovalNeeded:
+def run_next(drive: Drive, *, started: bool) -> CallClosed | CallUnknown | ApprovalNeeded | SpawnPermitted:
     """Run the next open call and commit its result.
 
     The last result of a turn is committed with the turn's checkpoint, and with the start of the next turn if one
@@ -75,7 +74,7 @@ def run_next(drive: Drive, *, started: bool) -> CallClosed | CallUnknown | Appro
     chaos.point("hooks.before")
     _start_ahead(drive)
     result = _result(drive, call, started=started)
-    if isinstance(result, ApprovalNeeded):
+    if isinstance(result, ApprovalNeeded | SpawnPermitted):
         return result
     if result.status is ToolStatus.UNKNOWN and not _tells_model(drive):
         return CallUnknown(call)
@@ -112,7 +111,7 @@ def _start(drive: Drive, call: AgentRunToolCall, tool: Tool) -> CallAhead:
     return CallAhead(StartedTool(tool, context, open_call.arguments(drive, call)), output)
 
 
-def _result(drive: Drive, call: AgentRunToolCall, *, started: bool) -> CallResult | ApprovalNeeded:
+def _result(drive: Drive, call: AgentRunToolCall, *, started: bool) -> CallResult | ApprovalNeeded | SpawnPermitted:
     """Decide by the status of the row what to do, and do it."""
     tool = drive.toolset.get(call.tool_name)
     if call.status == ToolStatus.UNKNOWN and call.finished_at is not None:
@@ -138,8 +137,10 @@ def _result(drive: Drive, call: AgentRunToolCall, *, started: bool) -> CallResul
     return _with_reviews(drive, call, tool, result)
 
 
-def _result_of_children(drive: Drive, call: AgentRunToolCall, tool: Tool) -> CallResult | ApprovalNeeded:
-    """Return what the children of a call have achieved. Raises `DecideAgain` once they may be opened."""
+def _result_of_children(
+    drive: Drive, call: AgentRunToolCall, tool: Tool
+) -> CallResult | ApprovalNeeded | SpawnPermitted:
+    """Return what the children of a call have achieved, or that they may be opened."""
     is_permitted = drive.spawn_permit is not None and drive.spawn_permit[0] == call.pk
     if call.status == ToolStatus.PLANNED and drive.stands_before(tool) and not is_permitted:
         permit = call_gate.review(drive, call, tool)
@@ -147,8 +148,7 @@ def _result_of_children(drive: Drive, call: AgentRunToolCall, tool: Tool) -> Cal
             return permit
         if permit.changed_arguments is not None:
             call.changed_arguments = dict(permit.changed_arguments)
-        drive.spawn_permit = call.pk, permit.events
-        raise DecideAgain
+        return SpawnPermitted(call, permit.events)
     return subagents.result(drive, call, tool)
 
 

@@ -12,12 +12,14 @@ from django.utils import timezone
 from pydantic_ai.messages import ToolCallPart
 
 from agentops.projects.access import SYSTEM
-from runs.actions import run_actions
+from runs.actions import approvals, run_actions
 from runs.actions.resume import resume
 from runs.lifecycle import inbox, transitions
+from runs.lifecycle.approval_decisions import Decision
 from runs.models import Agent, AgentRun, AgentRunToolCall
 from runs.worker.worker import Worker
 from tests.support.engine.fixture_types import DieAt, MakeScripted
+from tests.support.engine.hook_samples import with_hooks
 from tests.support.engine.policy_occasions import in_order, of_type, saying
 from tests.support.factories import drive, make_agent, make_run
 from tests.support.processes.scripted_model import PLAYS, Move
@@ -347,3 +349,21 @@ def test_a_wait_costs_no_slot(lead: Callable[..., AgentRun], helper: MakeHelper,
     work(worker)
 
     assert set(AgentRun.objects.values_list("status", flat=True)) == {"completed"}
+
+
+@pytest.mark.parametrize("approves", [True, False])
+def test_nobody_is_started_before_a_rule_and_a_person_allow_it(
+    lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker, *, approves: bool
+) -> None:
+    run = with_hooks(lead(spawns(task("one"))), approvals=[{"tools": "spawn_.*", "action": "ask"}])
+    helper(run, "one", ["Found."])
+
+    work(worker)
+    assert state_of(run) == ("waiting", "approval")
+    assert children_of(run) == []
+    approvals.decide("user:ada", run, call_of(run).pk, Decision(approves=approves))
+    work(worker)
+
+    assert state_of(run) == ("completed", "")
+    assert len(children_of(run)) == approves
+    assert call_of(run).status == ("completed" if approves else "denied")
