@@ -269,7 +269,9 @@ def open_drive(
         shutdown=shutdown,
         provider=session or provider,
         session=session,
-        toolset=SessionTools(session) if session else TOOLS.resolve(config.get("tools") or [], tool_settings),
+        toolset=SessionTools(session, tool_settings)
+        if session
+        else TOOLS.resolve(config.get("tools") or [], tool_settings),
         policies=rules,
         slice_end=time.monotonic() + settings.AGENTOPS_SLICE_S,
         spending=spending.load(run),

@@ -17,7 +17,14 @@ from uuid import UUID, uuid4
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
-from pydantic_ai.messages import ModelMessage, ModelResponse, SystemPromptPart, UserPromptPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 from pydantic_ai.models import StreamedResponse
 from pydantic_ai.tools import ToolDefinition
 
@@ -28,6 +35,7 @@ from runs.conversation.transcript import Conversation
 from runs.engine.event_loop import LoopThread
 from runs.engine.leases import Lease
 from runs.engine.safe_commit import commit_safely, do_nothing
+from runs.lifecycle.approval_rows import REQUEST_AGAIN
 from runs.models import AgentRun, CliSession
 from runs.providers.base import FollowUp, ModelCall
 from runs.providers.claude_cli import blocks, program_command, transcripts
@@ -67,6 +75,8 @@ class HeldSession:
         self._session: ProgramSession | None = None
         #: The user messages of the conversation that the program knows.
         self._heard = 0
+        #: Calls whose arguments a hook or a person has changed.
+        self._changed: set[str] = set()
         #: Sessions that the program could not resume.
         self._missing: set[UUID] = set()
 
@@ -93,7 +103,8 @@ class HeldSession:
         session = self._session
         if session is None:
             raise OutcomeUnknown
-        future = self._loop.submit(session.result_of(ctx.call_id))
+        changed = dict(arguments) if ctx.call_id in self._changed and isinstance(arguments, Mapping) else None
+        future = self._loop.submit(session.result_of(ctx.call_id, changed))
         result = _wait(future, ctx)
         if result is None:
             raise OutcomeUnknown
@@ -106,6 +117,13 @@ class HeldSession:
     def is_asking(self, call_id: str) -> bool:
         """Whether the program waits for the permission to run a call."""
         return self._session is not None and call_id in self._session.asking
+
+    def prepare(self, call_id: str, *, is_allowed: bool, is_changed: bool) -> None:
+        """Say what was decided of a call that runs next."""
+        if is_allowed and self._session is not None:
+            self._session.allow(call_id)
+        if is_changed:
+            self._changed.add(call_id)
 
     def permit(self, call_id: str) -> None:
         """Let the program run a call that is stored as running."""
@@ -198,8 +216,11 @@ class HeldSession:
         if launch is not None and launch.row.resumed_id is not None:
             path = transcripts.path_of(self._config(), launch.row.resumed_id)
             new = _not_written(_after_last_answer(history), path)
+            if told := _told(history):
+                new = [*told, *(new or [UserPromptPart(CONTINUE)])]
+        reasons = {part.tool_call_id: _text(part) for part in _last_results(history)}
         for call_id in session.asking:
-            await session.refuse(call_id, "not run: the run went on without this call")
+            await session.refuse(call_id, reasons.get(call_id, "not run: the run went on without this call"))
         self._heard = len(said)
         if new:
             await session.say(_joined(new))
@@ -210,13 +231,14 @@ class HeldSession:
 class SessionTools:
     """The toolset of a run that is a session: any tool, because the program knows which it has."""
 
-    def __init__(self, session: HeldSession) -> None:
+    def __init__(self, session: HeldSession, agent_settings: Mapping[str, Any]) -> None:
         self._session = session
+        self._settings = agent_settings
 
     def get(self, name: str) -> Tool:
         return Tool(
             name=name, description="", parameters_schema={}, execute=self._session.run_call,
-            effect=Effect.AT_MOST_ONCE, timeout_s=None,
+            effect=Effect.AT_MOST_ONCE, timeout_s=None, needs_approval=program_command.asks_for(name, self._settings),
         )  # fmt: skip
 
     def definitions(self) -> list[ToolDefinition]:
@@ -257,6 +279,26 @@ def _user_parts(history: list[ModelMessage]) -> list[UserPromptPart]:
 def _after_last_answer(history: list[ModelMessage]) -> list[UserPromptPart]:
     last = max((index for index, message in enumerate(history) if isinstance(message, ModelResponse)), default=-1)
     return _user_parts(history[last + 1 :])
+
+
+def _last_results(history: list[ModelMessage]) -> list[ToolReturnPart]:
+    last = history[-1] if history else None
+    parts = last.parts if isinstance(last, ModelRequest) else ()
+    return [part for part in parts if isinstance(part, ToolReturnPart)]
+
+
+def _text(part: ToolReturnPart) -> str:
+    return part.content if isinstance(part.content, str) else part.model_response_str()
+
+
+def _told(history: list[ModelMessage]) -> list[UserPromptPart]:
+    """Return what people decided of the last calls while no program ran: its transcript does not have it."""
+    texts = [(part, _text(part)) for part in _last_results(history)]
+    return [
+        UserPromptPart(f"{part.tool_name}: {text}")
+        for part, text in texts
+        if part.outcome == "denied" or text.startswith(REQUEST_AGAIN)
+    ]
 
 
 def _not_written(parts: list[UserPromptPart], path: Path | None) -> list[UserPromptPart]:

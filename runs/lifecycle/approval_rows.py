@@ -12,13 +12,15 @@ from django.utils import timezone
 from agentops.projects import notifications
 from runs.models import AgentRun, AgentRunToolCall, Approval
 from runs.providers.messages import canonical
-from runs.statuses import WaitReason
+from runs.statuses import ToolStatus, WaitReason
 from timeline.events.hook import ApprovalRequested, ApprovalResolved
 from timeline.log import Entry
 from timeline.preview import preview
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 State = Approval.State
+#: The result of an approved call of a program that was ended while a person decided: approved, and not run.
+REQUEST_AGAIN = "Not run yet: the session was closed until a person had decided. The call is approved. Request it again"
 JSONObject = Mapping[str, Any]
 
 
@@ -89,6 +91,22 @@ def resolved_event(approval: Approval) -> Entry:
 def approved(call: AgentRunToolCall) -> Approval | None:
     """Return the approval of this call, if it was approved."""
     return Approval.objects.filter(call=call, state=State.APPROVED).select_related("call").first()
+
+
+def approved_before(call: AgentRunToolCall, arguments: JSONObject | str) -> Approval | None:
+    """Return the approval of an earlier call like this one that could not run: see `REQUEST_AGAIN`. It counts once."""
+    earlier = Approval.objects.filter(
+        run=call.run_id, tool_name=call.tool_name, state=State.APPROVED, call__status=ToolStatus.ERROR, call__starts=0
+    ).select_related("call").order_by("-pk").first()  # fmt: skip
+    if earlier is None:
+        return None
+    later = AgentRunToolCall.objects.filter(run=call.run_id, tool_name=call.tool_name, pk__gt=earlier.call_id)
+    if later.filter(starts__gt=0).exists():
+        return None
+    cleaned, _ = REDACTOR.clean(cast("Any", arguments))
+    changed = earlier.call.changed_arguments
+    is_same = cleaned == earlier.arguments if changed is None else canonical(arguments) == canonical(changed)
+    return earlier if is_same else None
 
 
 def approved_for_run(run: AgentRun, tool_name: str) -> Approval | None:

@@ -36,6 +36,8 @@ class CallPermit:
     #: The arguments instead of the model's; None if they are unchanged.
     changed_arguments: Mapping[str, Any] | None = None
     events: Sequence[Entry] = ()
+    #: A person or a rule has allowed it; otherwise nothing stood against it.
+    is_allowed: bool = False
 
 
 def review(drive: Drive, call: AgentRunToolCall, tool: Tool) -> CallPermit | CallResult | ApprovalNeeded:
@@ -56,15 +58,17 @@ def review(drive: Drive, call: AgentRunToolCall, tool: Tool) -> CallPermit | Cal
         return denial(call, "an approval rule", rule.reason or "calls like this are not allowed", events)
     changed = decision.arguments if canonical(decision.arguments) != canonical(given) else call.changed_arguments
     if not _asks(decision, rule, tool):
-        return CallPermit(_as_changed(changed), events)
+        return CallPermit(_as_changed(changed), events, is_allowed=rule is not None)
     approval = approval_rows.approved(call)
     if approval is not None and canonical(decision.arguments) != canonical(given):
         return denial(call, "the approval", "a hook changed the arguments after they were approved", events)
     if approval is not None:
-        return CallPermit(_as_changed(changed), events)
+        return CallPermit(_as_changed(changed), events, is_allowed=True)
     standing = approval_rows.approved_for_run(drive.run, tool.name)
+    if standing is None and drive.session is not None:
+        standing = approval_rows.approved_before(call, decision.arguments)
     if standing is not None:
-        return CallPermit(_as_changed(changed), [*events, _standing_event(call, standing)])
+        return CallPermit(_as_changed(changed), [*events, _standing_event(call, standing)], is_allowed=True)
     return ApprovalNeeded(call, _request(decision, rule), _as_changed(changed) is not None, events)
 
 

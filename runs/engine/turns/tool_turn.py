@@ -22,7 +22,7 @@ from runs.engine.notes import note, note_failure
 from runs.engine.results import ApprovalNeeded, CallClosed, CallUnknown, SpawnPermitted
 from runs.engine.safe_commit import commit_safely, do_nothing
 from runs.engine.shutdown import StopPending
-from runs.engine.turns import call_gate, hook_events, late_results, open_call, subagents
+from runs.engine.turns import call_gate, hook_events, late_results, open_call, session_calls, subagents
 from runs.engine.turns.call_gate import CallPermit
 from runs.engine.turns.calls_ahead import CallAhead
 from runs.engine.turns.live_output import LiveOutput
@@ -116,7 +116,7 @@ def _result(drive: Drive, call: AgentRunToolCall, *, started: bool) -> CallResul
     tool = drive.toolset.get(call.tool_name)
     if call.status == ToolStatus.UNKNOWN and call.finished_at is not None:
         return _unknown_result(call)  # without that time it is to run again: see runs.actions.unknown_calls
-    started = started or _runs_in_session(drive, call)
+    started = started or session_calls.is_running(drive, call)
     if tool is not None and tool.spawns and not open_call.is_too_many(drive, call):
         return _result_of_children(drive, call, tool)
     is_lost = call.status == ToolStatus.RUNNING and not started
@@ -133,6 +133,8 @@ def _result(drive: Drive, call: AgentRunToolCall, *, started: bool) -> CallResul
         return permit
     if permit.changed_arguments is not None:
         call.changed_arguments = dict(permit.changed_arguments)
+    if (closed := session_calls.prepare(drive, call, permit)) is not None:
+        return closed
     result = _run(drive, call, tool, started=started, before=permit.events)
     return _with_reviews(drive, call, tool, result)
 
@@ -253,10 +255,6 @@ def _watch(drive: Drive) -> None:
                 return  # it is asked about when it is its turn
             _commit_start(drive, call, 0, ())
             drive.session.permit(call.call_id)
-
-
-def _runs_in_session(drive: Drive, call: AgentRunToolCall) -> bool:
-    return call.status == ToolStatus.RUNNING and drive.session is not None and drive.session.knows(call.call_id)
 
 
 def _pause_s(drive: Drive, tool: Tool, failed: _FailedCall | None, attempt: int) -> float | None:

@@ -27,6 +27,9 @@ FLAGS: dict[str, tuple[str, type]] = {
     "allowed_tools": ("--allowedTools", list),
     "disallowed_tools": ("--disallowedTools", list),
 }
+#: The program's tools that change nothing outside of the session, and those that its mode acceptEdits allows.
+READS = frozenset({"Read", "Glob", "Grep", "LS", "NotebookRead", "TodoWrite", "Task", "Agent", "BashOutput"})
+EDITS = frozenset({"Edit", "MultiEdit", "Write", "NotebookEdit"})
 #: The model whose choice is left to the program.
 DEFAULT_MODEL = "default"
 #: What of the worker's environment the program gets: no secret of the site is among it.
@@ -88,6 +91,18 @@ def _flags(agent_settings: Mapping[str, Any]) -> Iterator[str]:
         value = agent_settings.get(name)
         if value:
             yield f"{flag}={','.join(value) if isinstance(value, list) else value}"
+
+
+def asks_for(tool: str, agent_settings: Mapping[str, Any]) -> bool:
+    """Whether a person has to approve calls of a tool: one that may change something, and that no rule names.
+
+    The program itself judges the patterns of rules, and denies what does not fit.
+    """
+    mode = agent_settings.get("permission_mode", "default")
+    rules = [*(agent_settings.get("allowed_tools") or []), *(agent_settings.get("disallowed_tools") or [])]
+    is_named = tool in {rule.partition("(")[0] for rule in rules}
+    is_accepted = mode == "acceptEdits" and tool in EDITS
+    return not (is_named or is_accepted or tool in READS or mode in ("plan", "dontAsk"))
 
 
 def environment(run_id: str, config: Path) -> dict[str, str]:

@@ -51,6 +51,8 @@ class ProgramSession:
         self._results: dict[str, CliResult] = {}
         #: The calls of the main conversation: those of a sub-agent are not ours to store.
         self._calls: set[str] = set()
+        #: Calls that a person or a rule has allowed, whatever the program's own rules say.
+        self._allowed: set[str] = set()
         #: Whether the last turn has its `result`, so that the program waits for a message.
         self.is_idle = True
         #: The API error that the last answer names.
@@ -121,11 +123,14 @@ class ProgramSession:
             self._results[str(block.get("tool_use_id"))] = result
         return len(found)
 
-    async def result_of(self, call_id: str) -> CliResult | None:
-        """Let the program run a call, and return its result; None if the program goes on or ends without one."""
+    async def result_of(self, call_id: str, arguments: Message | None = None) -> CliResult | None:
+        """Let the program run a call, and return its result; None if the program goes on or ends without one.
+
+        `arguments` replace those of the model.
+        """
         if not self.knows(call_id):
             return None
-        await self.permit(call_id)
+        await self.permit(call_id, arguments)
         while call_id not in self._results:
             try:
                 message = await self.next_message()
@@ -138,22 +143,33 @@ class ProgramSession:
                 return None
             if message["type"] == "user":
                 self.take_results(message)
-            await self.permit(call_id)
+            await self.permit(call_id, arguments)
         return self._results.pop(call_id)
+
+    def allow(self, call_id: str) -> None:
+        """Say that a person or a rule has allowed a call. Callable from any thread."""
+        self._allowed.add(call_id)
 
     def knows(self, call_id: str) -> bool:
         """Whether this process has requested the call. An earlier one may have."""
         return call_id in self._calls
 
-    async def permit(self, call_id: str) -> None:
-        """Let a call run, if the program waits for that."""
-        for request in self._asking.pop(call_id, []):
-            await self._permit(request)
+    async def permit(self, call_id: str, arguments: Message | None = None) -> None:
+        """Let a call run, if the program waits for that. Its own rules decide, unless the call is allowed."""
+        for message in self._asking.pop(call_id, []):
+            request, is_allowed = message["request"], call_id in self._allowed
+            if request["subtype"] == "can_use_tool":
+                given = request.get("input") if arguments is None else arguments
+                allowed = {"behavior": "allow", "updatedInput": given}
+                await self._answer(message, allowed if is_allowed else _denied(NOT_ALLOWED))
+            else:
+                await self._answer(message, _hook_answer("allow" if is_allowed else "", arguments=arguments))
 
     async def refuse(self, call_id: str, reason: str) -> None:
         """Deny a call that waits for an answer."""
-        for request in self._asking.pop(call_id, []):
-            await self._decide(request, "deny", reason)
+        for message in self._asking.pop(call_id, []):
+            is_permission = message["request"]["subtype"] == "can_use_tool"
+            await self._answer(message, _denied(reason) if is_permission else _hook_answer("deny", reason))
 
     @property
     def asking(self) -> list[str]:
@@ -179,26 +195,8 @@ class ProgramSession:
         elif request["subtype"] == "hook_callback":
             await self._answer(message, {})  # of a sub-agent's call: the program's own rules decide
         else:
-            await self._decide(message, "deny", NOT_ALLOWED)
+            await self._answer(message, _denied(NOT_ALLOWED))
         return False
-
-    async def _permit(self, message: Message) -> None:
-        """Let a call run that is stored as running. A permission is only given to tools that need no person."""
-        if message["request"]["subtype"] == "hook_callback":
-            await self._answer(message, {})
-        else:
-            await self._decide(message, "deny", NOT_ALLOWED)
-
-    async def _decide(self, message: Message, behavior: str, reason: str) -> None:
-        if message["request"]["subtype"] == "can_use_tool":
-            await self._answer(message, {"behavior": behavior, "message": reason})
-            return
-        decision = {
-            "hookEventName": "PreToolUse",
-            "permissionDecision": behavior,
-            "permissionDecisionReason": reason,
-        }
-        await self._answer(message, {"hookSpecificOutput": decision})
 
     async def _answer(self, message: Message, response: Message | None = None, *, error: str = "") -> None:
         answer: Message = {"request_id": message.get("request_id")}
@@ -219,3 +217,17 @@ class ProgramSession:
         self.named_error = None
         if failure is not None:
             raise failure
+
+
+def _denied(reason: str) -> Message:
+    return {"behavior": "deny", "message": reason}
+
+
+def _hook_answer(decision: str, reason: str = "", *, arguments: Message | None = None) -> Message:
+    """Return what our hook says of a call. Without a decision and new arguments, the program's own rules go on."""
+    if not decision and arguments is None:
+        return {}
+    output: Message = {"hookEventName": "PreToolUse", "permissionDecision": decision or "ask"}
+    if reason:
+        output["permissionDecisionReason"] = reason
+    return {"hookSpecificOutput": output if arguments is None else {**output, "updatedInput": arguments}}

@@ -64,8 +64,10 @@ def test_results_belong_to_their_calls_in_whatever_order_they_come(session_run: 
     assert program.ledger == ["Bash", "Read"]
 
 
-def test_a_tool_that_is_not_allowed_does_not_run(session_run: MakeRun, program: StubProgram) -> None:
-    run = drive(session_run({"tool": "Write", "input": {}, "output": "written"}, {"text": "I could not."}))
+def test_a_call_outside_of_a_rule_s_pattern_does_not_run(session_run: MakeRun, program: StubProgram) -> None:
+    """The program judges patterns, and asks for what does not fit."""
+    rules = {"allowed_tools": ["Bash(git diff:*)"]}
+    run = drive(session_run(BASH, {"text": "I could not."}, settings=rules))
 
     call = AgentRunToolCall.objects.get(run=run)
     assert (call.status, run.result) == ("error", "I could not.")
