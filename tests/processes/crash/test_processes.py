@@ -13,7 +13,7 @@ from runs.statuses import RunStatus
 from tests.support.processes.child_processes import ChildProcess
 from tests.support.processes.stage import Stage
 from tests.support.run_checks import check, events
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, is_alive
 
 pytestmark = pytest.mark.slow
 SLOW = [["ledger_idempotent"], ["ledger_read"]]
@@ -27,13 +27,6 @@ def forking(stage: Stage) -> ChildProcess:
 def children(pid: int) -> list[int]:
     tasks = Path(f"/proc/{pid}/task")
     return [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def holder(run: AgentRun) -> int:
@@ -69,7 +62,7 @@ def test_children_do_not_outlive_their_parent_as_workers(stage: Stage) -> None:
 
     parent.signal(stage.KILL)
     parent.killed()
-    eventually(lambda: not any(map(alive, orphans)), within_s=20, why="the children end too")
+    eventually(lambda: not any(map(is_alive, orphans)), within_s=20, why="the children end too")
 
     stage.worker()
     stage.reaches(run, RunStatus.COMPLETED, within_s=20)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from pytest_django import Settings
 from runs.agents import policy_commands
 from runs.agents.policy_commands import CommandInput, CommandVerdict
 from runs.tools.base import ToolContext
+from tests.support.waiting import process_ends
 from timeline.redaction.windows import mask
 
 
@@ -41,14 +41,6 @@ def ask(run: str, *, answer: str = "", watch: Callable[[], None] = lambda: None,
 
 def python(code: str) -> str:
     return f'{sys.executable} -c "{code}"'
-
-
-def gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
 
 
 def test_exit_0_passes() -> None:
@@ -112,7 +104,7 @@ def test_one_that_does_not_end_is_ended_with_all_it_started(settings: Settings, 
     verdict = ask(python(code))
 
     assert (verdict.passed, verdict.reason) == (False, "no answer within 1 s")
-    assert gone(int(child.read_text()))
+    process_ends(int(child.read_text()))
 
 
 def test_what_it_leaves_behind_is_ended_too(tmp_path: Path) -> None:
@@ -124,7 +116,7 @@ def test_what_it_leaves_behind_is_ended_too(tmp_path: Path) -> None:
     assert ask(python(code)).passed
 
     assert time.monotonic() - began < 60
-    assert gone(int(child.read_text()))
+    process_ends(int(child.read_text()))
 
 
 def test_one_that_nobody_waits_for_is_ended(tmp_path: Path) -> None:
@@ -137,7 +129,7 @@ def test_one_that_nobody_waits_for_is_ended(tmp_path: Path) -> None:
 
     with pytest.raises(Enough):
         ask(python(code), watch=watch)
-    assert gone(int(started.read_text()))
+    process_ends(int(started.read_text()))
 
 
 @pytest.mark.parametrize(

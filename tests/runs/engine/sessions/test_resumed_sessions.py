@@ -21,7 +21,7 @@ from tests.support.claude.stub_program import StubProgram
 from tests.support.engine.fixture_types import DieAt
 from tests.support.factories import drive
 from tests.support.run_checks import check, events
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, process_ends
 from timeline.events import describe
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -175,8 +175,7 @@ def test_a_stop_ends_the_program_and_what_it_has_started(
     run = drive(run, worker)
 
     assert run.status == "stopped"
-    pid = left.read_text().strip()
-    assert not Path(f"/proc/{pid}").exists() or Path(f"/proc/{pid}/stat").read_text().split()[2] == "Z"
+    process_ends(int(left.read_text()))
     assert AgentRunToolCall.objects.get(run=run).status == "unknown"
 
 
