@@ -45,9 +45,9 @@ _TABLES = "agent_runs JOIN timeline_log ON timeline_log.id = agent_runs.id"
 _ByRun = dict[str, list[tuple[int, IncomingEvent]]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EventResult:
-    """What became of an event: stored under `seq`, stored before, or rejected with a code."""
+    """What became of an event: stored under `seq`, stored before, or rejected with a code. Never changed."""
 
     run_id: UUID | None = None
     event_id: str | None = None
@@ -252,7 +252,7 @@ def _apply(projection: Projection, event: IncomingEvent, now: datetime) -> Event
     except RejectedEvent as error:
         return EventResult(run_id=run.pk, event_id=event.event_id, error=error)
     is_skewed = event.ts is not None and abs(now - event.ts) > MAX_SKEW
-    return EventResult(run_id=run.pk, event_id=event.event_id, seq=seq, late=late, clock_skew=is_skewed)
+    return EventResult(run.pk, event.event_id, seq, False, late, is_skewed)
 
 
 def _repeat(run: AgentRun, event: IncomingEvent, stored: dict[str, Any]) -> EventResult:

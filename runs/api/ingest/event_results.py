@@ -94,7 +94,8 @@ EVENTS_BODY: dict[str, Any] = {
 
 def result_of(result: EventResult) -> dict[str, Any]:
     """Return the answer for one event."""
-    status = "rejected" if result.error else "duplicate" if result.duplicate else "accepted"
+    error = result.error
+    status = "rejected" if error is not None else "duplicate" if result.duplicate else "accepted"
     answer: dict[str, Any] = {
         "status": status,
         "runId": str(result.run_id) if result.run_id else None,
@@ -102,7 +103,10 @@ def result_of(result: EventResult) -> dict[str, Any]:
         "seq": result.seq,
         "duplicate": result.duplicate,
     }
-    answer |= {name: True for name in ("late", "clock_skew") if getattr(result, name)}
-    if result.error is not None:
-        answer |= {"code": result.error.code, "detail": result.error.detail, "pointer": result.error.pointer}
+    if result.late:
+        answer["late"] = True
+    if result.clock_skew:
+        answer["clock_skew"] = True
+    if error is not None:
+        answer |= {"code": error.code, "detail": error.detail, "pointer": error.pointer}
     return answer
