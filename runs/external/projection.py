@@ -70,12 +70,17 @@ class Projection:
     _run_columns: set[str] = field(default_factory=set)
 
     @classmethod
-    def load(cls, run: AgentRun, source: Source, last_seq: int | None = None) -> Projection:
-        """Load the state of a run whose row is locked. Locks its log, unless `last_seq` says that it is."""
-        last_seq = log.lock(run.pk) if last_seq is None else last_seq
+    def load(cls, run: AgentRun, source: Source) -> Projection:
+        """Load the state of a run whose row is locked, and lock its log."""
+        last_seq = log.lock(run.pk)
         # After the locks, and by itself: a joined row without a lock would be as it was before waiting for them.
         states = select(ExternalRun, "run_id = %s", [run.pk])
         state = states[0] if states else ExternalRun.objects.create(run=run)
+        return cls.of(run, source, last_seq, state)
+
+    @classmethod
+    def of(cls, run: AgentRun, source: Source, last_seq: int, state: ExternalRun) -> Projection:
+        """Return the projection of rows that are locked, all of them."""
         texts = StreamedTexts(run.pk, dict(state.open_texts))
         return cls(run, state, source, last_seq, texts, _state_columns=_columns_of(state))
 
