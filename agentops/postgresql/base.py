@@ -9,7 +9,6 @@ from typing import Any
 from django.db.backends.postgresql import base
 from psycopg import Connection, Error
 
-
 #: Seconds after a check in which a connection is only looked at, without a query: busy sites save one for each request.
 FRESH_S = 1.0
 

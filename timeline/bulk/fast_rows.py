@@ -121,7 +121,7 @@ class _Shape:
         for place, expression, functions in self._converters:
             for convert in functions:
                 values[place] = convert(values[place], expression, database)
-        # As from_db does. The constructor of models, which also takes arguments by name, would take longer than the query.
+        # As from_db does. The constructor of models, which also takes names, would take longer than the query.
         instance = self._model.__new__(self._model)
         instance.__dict__.update(zip(self._names, values, strict=True))
         instance._state = ModelState()
