@@ -90,7 +90,7 @@ MIDDLEWARE = [
     "agentops.http.middleware.SecureHeaders",
     # A long timeline is half a megabyte of text; compressed, a fifth of it. Streams are not compressed.
     "django.middleware.gzip.GZipMiddleware",
-    "csp.middleware.CSPMiddleware",
+    "agentops.http.middleware.PagePolicy",
     "agentops.http.middleware.KnownHosts",
     "django.middleware.security.SecurityMiddleware",
     "agentops.http.body_limit.RefusedBodies",

@@ -29,8 +29,7 @@ BATCH = 100
 APPEND_GOAL, MLFLOW_GOAL, PHOENIX_GOAL = 0.5, 50.0, 100.0
 #: Events of a turn: of batches, and one by one.
 BATCHED, SINGLE = 16_000, 480
-ROUNDS, QUICK_ROUNDS = 7, 2
-SPANS = 2_000
+ROUNDS, QUICK_ROUNDS, PEER_ROUNDS = 7, 2, 4
 PATH = "/api/internal/agent-events"
 #: Texts for the events of a runner; they repeat after that many.
 TEXTS = 500
@@ -137,21 +136,27 @@ def _compare(what: str, own: Case, name: str, limit: Case, at_least: float | Non
 
 
 def _against(workspace: Workspace, peer: TracingPeer, own: Case, *, quick: bool) -> None:
+    """Take turns with a tracing server that runs beside the product; each turn starts when the other's is stored."""
     what = f"batches of {BATCH}, stored, against {peer.title}"
     goal = PHOENIX_GOAL if peer.title == "Phoenix" else MLFLOW_GOAL
-    count_ = (SPANS // 4 if quick else SPANS) // BATCH
+    rounds = QUICK_ROUNDS if quick else PEER_ROUNDS
+    accepted, stored, ratios = [], [], []
     try:
-        requests = peer.requests(workspace, count_ + 1, BATCH)
+        requests = peer.requests(workspace, (rounds + 1) * CLIENTS, BATCH)
         with peer.started(workspace, CLIENTS) as server:
-            server.spans_per_s(requests[:1], BATCH)
-            accepted, stored = server.spans_per_s(requests[1:], BATCH)
+            for turn in range(rounds + 1):
+                rates = server.spans_per_s(requests[turn * CLIENTS : (turn + 1) * CLIENTS], BATCH)
+                own.measure(BATCH, BATCHED // 4, f"beside-{peer.title}-{turn}")
+                if turn:  # the first turn warms up
+                    accepted.append(rates[0])
+                    stored.append(rates[1])
+                    ratios.append(own.rates[-1] / rates[1])
     except peers.PeerUnusable as error:
         show(Row(what, "-", f"{peer.title}: {error}"))
         return
-    own.measure(BATCH, BATCHED, f"beside-{peer.title}")  # next to the peer, not minutes before
-    figure = f"{peer.title}: {rate(stored, '/s')}"
-    show(Row(what, rate(own.rates[-1], "/s"), figure, own.rates[-1] / stored, at_least=goal))
-    note(f"{peer.title} accepted {rate(accepted, '/s')}; a span has about 300 B")
+    figure = f"{peer.title}: {rate(mid(stored), '/s')}"
+    show(Row(what, rate(mid(own.rates[-rounds:]), "/s"), figure, mid(ratios), at_least=goal))
+    note(f"{peer.title} accepted {rate(mid(accepted), '/s')}; a span has about 300 B")
 
 
 # --- The product ------------------------------------------------------------------------------------------------

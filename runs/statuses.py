@@ -23,6 +23,7 @@ class RunStatus(StrEnum):
         return self in TERMINAL
 
 
+STATUSES = {status.value: status for status in RunStatus}
 TERMINAL = frozenset({RunStatus.RESUMED, RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.STOPPED})
 LIVE = frozenset({RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING})
 

@@ -33,9 +33,12 @@ REFUSALS: dict[str, type[LogError]] = {"AO404": LogNotFound, "AO409": LeaseLost}
 TURN_TYPES = [EventType.LLM_TURN_START, EventType.LLM_TURN_END, EventType.LLM_TURN_ABANDONED]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Entry:
-    """An event to append: a payload object, or a mapping, which is validated as `type`. Custom ones need the type."""
+    """An event to append: a payload object, or a mapping, which is validated as `type`. Custom ones need the type.
+
+    Never changed; frozen, it would take three times as long to make.
+    """
 
     payload: events.Payload | Mapping[str, Any] = field(default_factory=dict)
     type: str = ""

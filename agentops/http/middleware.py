@@ -10,6 +10,10 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from csp.constants import HEADER
+from csp.middleware import CSPMiddleware
+from csp.utils import build_policy
+from django.conf import settings
 from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
@@ -75,6 +79,23 @@ class SecureHeaders:
         response.headers["Permissions-Policy"] = PERMISSIONS_POLICY
         # Nearly every page contains data; static files set their own Cache-Control.
         response.headers.setdefault("Cache-Control", "no-store")
+        return response
+
+
+class PagePolicy(CSPMiddleware):
+    """django-csp, which would compose the policy anew for each answer, for as long as a query takes."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        super().__init__(get_response)
+        self._policy = build_policy()
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        # The decorators of views set such attributes, and a nonce is one of the request.
+        is_special = any(name.startswith("_csp") for name in vars(response)) or hasattr(request, "_csp_nonce")
+        if is_special or settings.DEBUG:
+            special: HttpResponseBase = super().process_response(request, response)
+            return special
+        response.headers.setdefault(HEADER, self._policy)
         return response
 
 

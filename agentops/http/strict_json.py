@@ -24,8 +24,8 @@ NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 LONE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
-#: A number that parsers read differently: a negative zero, with an exponent, or with more digits than 64 bits hold.
-_RARE_NUMBER = re.compile(rb"-0|[0-9][eE]|[0-9]{19}")
+#: Makes all digits zeros.
+_TO_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _CONTAINERS = (dict, list)
 #: The keys and indexes from the top to a value.
 Path = tuple[str | int, ...]
@@ -87,28 +87,41 @@ def pointer(path: Iterable[str | int]) -> str:
 
 def _parse_quickly(raw: bytes, skeleton: bytes, limits: Limits) -> Any:
     """Return the value, or None if it must be looked at more closely: for a rare number, or because it is invalid."""
-    if _RARE_NUMBER.search(skeleton):
+    if _has_rare_number(skeleton):
         return None
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return None
+    containers = skeleton.count(b"{") + skeleton.count(b"[")
     # Of duplicate keys, one is lost.
-    return value if _number_of_keys(value, limits) == skeleton.count(b'":') else None
+    return value if _number_of_keys(value, containers, limits) == skeleton.count(b'":') else None
 
 
-def _number_of_keys(value: Any, limits: Limits) -> int:
-    """Return how many keys the objects in a value have; -1 if one has too many, or too long ones."""
-    number, todo = 0, [value]
+def _has_rare_number(skeleton: bytes) -> bool:
+    """Return whether parsers read a number differently: a negative zero, one with an exponent, or with more digits than
+    64 bits hold. An expression would take longer than to parse the document."""
+    zeros = skeleton.translate(_TO_ZEROS)
+    return b"-0" in skeleton or b"0e" in zeros or b"0E" in zeros or b"0" * 19 in zeros
+
+
+def _number_of_keys(value: Any, containers: int, limits: Limits) -> int:
+    """Return how many keys the objects in a value have; -1 if one has too many, or too long ones.
+
+    `containers`: the number of objects and lists in the text. Once all are found, nothing more is looked at.
+    """
+    number, keys, todo = 0, set[str](), [value]
     for item in todo:  # which grows meanwhile
+        members = item
         if type(item) is dict:
             number += len(item)
-            if item and (len(item) > limits.keys or max(map(len, item)) > limits.key):
+            if len(item) > limits.keys:
                 return -1
-            todo.extend([member for member in item.values() if type(member) in _CONTAINERS])
-        elif type(item) is list:
-            todo.extend([member for member in item if type(member) in _CONTAINERS])
-    return number
+            keys.update(item)
+            members = item.values()
+        if len(todo) < containers and type(item) in _CONTAINERS:
+            todo.extend([member for member in members if type(member) in _CONTAINERS])
+    return -1 if max(map(len, keys), default=0) > limits.key else number
 
 
 def _parse_closely(text: str, limits: Limits) -> Any:
@@ -150,10 +163,10 @@ def _check_raw(raw: bytes, limits: Limits) -> tuple[bytes, bool]:
     if inside + 1 > limits.nodes:
         raise _too_complex(limits)
     # The expression alone would take half of the time of reading a document, and most have no surrogates.
-    has_surrogates = b"\\ud" in plain or b"\\uD" in plain
-    if has_surrogates and not limits.lone_surrogates and (lone := LONE.search(plain)):
+    has_surrogates = not limits.lone_surrogates and (b"\\ud" in plain or b"\\uD" in plain)
+    if has_surrogates and (lone := LONE.search(plain)):
         _refuse_at(raw, lone.start(), "invalid_json", "an unpaired surrogate")
-    return skeleton, max(map(len, parts[1::2]), default=0) > limits.string
+    return skeleton, len(raw) > limits.string and max(map(len, parts[1::2]), default=0) > limits.string
 
 
 def _check_depth(skeleton: bytes, limits: Limits) -> None:

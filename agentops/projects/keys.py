@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from hmac import compare_digest
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 from django.conf import settings
 from django.db import DatabaseError, transaction
@@ -34,6 +34,7 @@ from agentops.projects.errors import (
 )
 from agentops.projects.models import ApiKey, KeyState, Project, Scope
 from agentops.projects.names import clean_name
+from timeline.bulk.fast_rows import select_joined
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +46,8 @@ CHECKSUM_LENGTH = 6  # 62**6 > 2**32
 # Of fixed length, so that long input is rejected quickly.
 PATTERN = re.compile(rf"aok_(?:live|test)_[0-9A-Za-z]{{{ID_LENGTH}}}_[0-9A-Za-z]{{{SECRET_LENGTH + CHECKSUM_LENGTH}}}")
 PREFIX_PATTERN = re.compile(r"[0-9A-Za-z_]{1,32}")
-_BY_PREFIX = """
-SELECT k.*, p.slug AS project_slug, p.name AS project_name
-FROM projects_apikey k JOIN projects_project p ON p.id = k.project_id WHERE k.prefix = %s"""
+#: Keys with their projects.
+_TABLES = "projects_apikey JOIN projects_project ON projects_project.id = projects_apikey.project_id"
 #: The digest that a key with an unknown prefix is compared with; no text has it.
 NOBODY = bytes(32)
 TOUCH_EVERY = timedelta(minutes=1)
@@ -157,13 +157,12 @@ def _create(project: Project, name: str, scopes: list[str], expires_at: datetime
 
 
 def _by_prefix(prefix: str) -> ApiKey | None:
-    """Return the key with the ID, slug and name of its project. Raw SQL, because the ORM compiles each query anew."""
-    key = next(iter(ApiKey.objects.raw(_BY_PREFIX, [prefix])), None)
-    if key is not None:
-        row: Any = key
-        values = [key.project_id, row.project_slug, row.project_name]
-        # The other fields of the project are deferred.
-        key.project = Project.from_db(key._state.db, ["id", "slug", "name"], values)
+    """Return the key with its project. Every request with a key asks for it: the ORM would compile the query anew."""
+    found = select_joined((ApiKey, Project), f"{_TABLES} WHERE prefix = %s", [prefix])
+    if not found:
+        return None
+    key, project = cast("tuple[ApiKey, Project]", found[0])
+    key.project = project
     return key
 
 

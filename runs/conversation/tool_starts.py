@@ -22,19 +22,21 @@ from timeline.events.tool import ToolStart
 from timeline.log import Entry
 from timeline.models import Source
 from timeline.preview import preview
+from timeline.redaction.batch import clean_all
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 
 def planned_call(message: AgentRunMessage, part: ToolCallPart, *, effect: Effect | None) -> AgentRunToolCall:
     """Return the unsaved row of a requested call. `effect` is None if no tool has its name."""
     pk = uuid7()
+    [(arguments, _)] = clean_all([as_object(part.args)], REDACTOR.fixed())
     return AgentRunToolCall(
         id=pk,
         run_id=message.run_id,
         message_id=message.id,
         call_id=part.tool_call_id[:256],
         tool_name=part.tool_name[:256],
-        input=REDACTOR.clean(as_object(part.args))[0],
+        input=arguments,
         effect=(effect or Effect.READ).value,
         idempotency_key=str(pk) if effect is Effect.IDEMPOTENT else None,
         step_number=message.step_number,

@@ -25,6 +25,7 @@ from timeline.bulk.fast_rows import insert
 from timeline.events.message import MessageAdded
 from timeline.log import Entry
 from timeline.preview import preview
+from timeline.redaction.batch import is_suspect
 from timeline.redaction.redact import BARE, MODEL_INPUT
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
@@ -104,8 +105,9 @@ def new_row(
     content = messages.as_stored(document, text)
     text = text if content is document else messages.canonical(content)
     secrets: frozenset[str] = frozenset()
-    redactor = REDACTOR if redacts_all else BARE if role == Role.ASSISTANT else MODEL_INPUT.fixed()
-    if redactor is not BARE or not messages.fits_a_column(text):
+    redactor = REDACTOR.fixed() if redacts_all else BARE if role == Role.ASSISTANT else MODEL_INPUT.fixed()
+    # A look at the whole text is much quicker than one at each string of it.
+    if not messages.fits_a_column(text) or (redactor is not BARE and is_suspect(text, redactor)):
         cleaned, secrets = redactor.clean(content)
         content = cast("dict[str, Any]", cleaned)
         text = messages.canonical(content) if secrets else text

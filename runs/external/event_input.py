@@ -40,8 +40,12 @@ _FIELDS = {
     "seq": "seq",
     "source": "source",
 }
+#: Names that are those of the envelope: with no other, an event needs no renaming.
+_OWN_NAMES = frozenset(_FIELDS.values())
 #: Fields that the server sets, so that they do not distinguish two events.
-_DROPPED = ("seq", "phase", "source")
+_DROPPED = frozenset({"seq", "phase", "source"})
+#: Types that need no look at their characters.
+_KNOWN_TYPES = EVENT_TYPES - RESERVED_TYPES
 MAX_IDENTIFIER = 128
 MAX_RUN_REFERENCE = 255
 MAX_STEP = 2**31 - 1
@@ -50,7 +54,7 @@ MAX_ECHO = 64
 #: Bytes of an event of a runner.
 MAX_EVENT_BYTES = 256 * 1024
 #: The characters of an event ID.
-_EVENT_ID = re.compile(r"[A-Za-z0-9._:-]+", re.ASCII)
+_EVENT_ID = re.compile(rf"[A-Za-z0-9._:-]{{1,{MAX_IDENTIFIER}}}", re.ASCII)
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:[Zz]|[+-]\d\d:?\d\d)?", re.ASCII)
 #: The first and last milliseconds that a datetime holds.
 _EPOCH_MS = (-62_135_596_800_000, 253_402_300_799_999)
@@ -68,9 +72,9 @@ class RejectedEvent(ValueError):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class IncomingEvent:
-    """An event of a runner, with a valid payload."""
+    """An event of a runner, with a valid payload. Never changed; frozen, it would take three times as long to make."""
 
     #: Our run ID or the runner's own.
     run_ref: str
@@ -94,46 +98,57 @@ class IncomingEvent:
 
 def read_event(document: object, *, max_bytes: float = MAX_EVENT_BYTES) -> IncomingEvent:
     """Return the event of a JSON value. Raises `RejectedEvent`."""
-    if not isinstance(document, Mapping):
+    if type(document) is not dict:
         raise RejectedEvent("event_object_expected", "an event must be a JSON object")
-    fields = _fields(document)
+    fields = document if _OWN_NAMES.issuperset(document) else _fields(document)
+    type_ = fields.get("type")
+    if type(type_) is not str or type_ not in _KNOWN_TYPES:
+        type_ = _other_type(fields)
+    event_id = _event_id(fields)
+    if not _DROPPED.isdisjoint(fields):
+        _check_dropped(fields)
+    body, is_storable = _body(fields)
+    digest = _digest(body, max_bytes)
+    payload, replaced = fields.get("payload"), NOTHING
+    if not is_storable and type_ in EVENT_TYPES and type(payload) is dict:
+        payload, replaced = BARE.clean(payload)  # since its texts become columns too
+    return IncomingEvent(
+        _identifier(fields, "runId", MAX_RUN_REFERENCE, required=True),
+        type_,
+        _payload(type_, {} if payload is None else payload),
+        event_id,
+        read_time(fields.get("ts")),
+        _step(fields.get("step")),
+        _identifier(fields, "nodeId", MAX_IDENTIFIER),
+        _run_kind(fields.get("runKind")),
+        digest if event_id else None,
+        replaced,
+    )
+
+
+def _other_type(fields: Mapping[str, Any]) -> str:
+    """Return the type of an event if it is none that is known: a custom one, or one that is refused later."""
     type_ = _identifier(fields, "type", MAX_IDENTIFIER, required=True)
     if type_ in RESERVED_TYPES:
         text = f"events of type {type_} are written by the server"
         raise RejectedEvent("reserved_event_type", text, "/type", status=403)
-    event_id = _event_id(fields)
-    _check_dropped(fields)
-    body, is_storable = _body(fields)
-    digest = _digest(body, max_bytes)
-    payload, replaced = fields.get("payload"), NOTHING
-    if not is_storable and type_ in EVENT_TYPES and isinstance(payload, Mapping):
-        payload, replaced = BARE.clean(dict(payload))  # since its texts become columns too
-    return IncomingEvent(
-        run_ref=_identifier(fields, "runId", MAX_RUN_REFERENCE, required=True),
-        type=type_,
-        payload=_payload(type_, {} if payload is None else payload),
-        replaced=replaced,
-        event_id=event_id or None,
-        ts=read_time(fields.get("ts")),
-        step=_step(fields.get("step")),
-        node_id=_identifier(fields, "nodeId", MAX_IDENTIFIER),
-        run_kind=_run_kind(fields.get("runKind")),
-        body_sha256=digest if event_id else None,
-    )
+    return type_
 
 
 def read_time(value: object) -> datetime | None:
     """Return a time in UTC: of a text in ISO 8601, where UTC is the default zone, or of milliseconds since 1970."""
     if value is None:
         return None
-    if isinstance(value, int) and not isinstance(value, bool) and _EPOCH_MS[0] <= value <= _EPOCH_MS[1]:
-        return datetime.fromtimestamp(value / 1000, UTC)
     if isinstance(value, str) and _TIMESTAMP.fullmatch(value):
         try:
             moment = datetime.fromisoformat(value.upper())
+            if moment.tzinfo is UTC:
+                return moment
             return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
         except (ValueError, OverflowError):
             pass
+    if isinstance(value, int) and not isinstance(value, bool) and _EPOCH_MS[0] <= value <= _EPOCH_MS[1]:
+        return datetime.fromtimestamp(value / 1000, UTC)
     raise RejectedEvent(
         "invalid_timestamp", f"{_echo(value)} is not a time: send ISO 8601 text or milliseconds since 1970", "/ts"
     )
@@ -165,12 +180,13 @@ def _identifier(fields: Mapping[str, Any], name: str, limit: int, *, required: b
     return value
 
 
-def _event_id(fields: Mapping[str, Any]) -> str:
-    event_id = _identifier(fields, "event_id", MAX_IDENTIFIER)
-    if event_id and not _EVENT_ID.fullmatch(event_id):
-        text = f"event_id must contain only letters, digits and . _ : -, not {_echo(event_id)}"
-        raise RejectedEvent("invalid_identifier", text, "/event_id")
-    return event_id
+def _event_id(fields: Mapping[str, Any]) -> str | None:
+    event_id = fields.get("event_id")
+    if event_id is None or (type(event_id) is str and _EVENT_ID.fullmatch(event_id)):
+        return event_id
+    _identifier(fields, "event_id", MAX_IDENTIFIER)
+    text = f"event_id must contain only letters, digits and . _ : -, not {_echo(event_id)}"
+    raise RejectedEvent("invalid_identifier", text, "/event_id")
 
 
 def _check_dropped(fields: Mapping[str, Any]) -> None:
@@ -182,7 +198,7 @@ def _check_dropped(fields: Mapping[str, Any]) -> None:
 
 
 def _payload(type_: str, payload: object) -> events.Payload:
-    if not isinstance(payload, Mapping):
+    if type(payload) is not dict:
         raise RejectedEvent("invalid_payload", "payload must be a JSON object", "/payload")
     try:
         return events.parse(type_, payload)
@@ -219,7 +235,9 @@ def body_digest(fields: Mapping[str, Any], max_bytes: float = MAX_EVENT_BYTES) -
 
 def _body(fields: Mapping[str, Any]) -> tuple[bytes, bool]:
     """Return an event as canonical JSON, and whether a database can store its texts: no NUL or unpaired surrogate."""
-    body = {name: value for name, value in fields.items() if name not in _DROPPED and value is not None}
+    body = fields
+    if not _DROPPED.isdisjoint(fields) or None in fields.values():
+        body = {name: value for name, value in fields.items() if name not in _DROPPED and value is not None}
     try:
         encoded = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError:  # an unpaired surrogate, or a number beyond 64 bits

@@ -24,10 +24,10 @@ from runs.external.event_input import IncomingEvent, RejectedEvent
 from runs.external.projection import Projection
 from runs.lifecycle import reported_runs
 from runs.lifecycle.reported_runs import ReportedRun
-from runs.models import AgentRun
+from runs.models import AgentRun, ExternalRun
 from runs.models.run_references import references, sql_references
 from timeline import log
-from timeline.bulk.fast_rows import locked, select_joined
+from timeline.bulk.fast_rows import locked, select, select_joined
 from timeline.events.child import ChildRunStarted
 from timeline.events.run import RunStarted
 from timeline.models import Log, RunKind, Source
@@ -38,16 +38,19 @@ MAX_EVENTS = 500
 MAX_SKEW = timedelta(hours=24)
 #: What a runner may add to a run that a worker of this site executes: none of it changes a row of the run.
 _FOR_NATIVE_RUNS = ("x.", "file.", "git.", "deploy.")
-#: A run and its log.
-_TABLES = "agent_runs JOIN timeline_log ON timeline_log.id = agent_runs.id"
+#: A run, its log, and what is known of it as an external run.
+_TABLES = (
+    "agent_runs JOIN timeline_log ON timeline_log.id = agent_runs.id"
+    " JOIN agent_run_external ON agent_run_external.run_id = agent_runs.id"
+)
 
 #: The events of each run that a request names, each with its number in the request.
 _ByRun = dict[str, list[tuple[int, IncomingEvent]]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EventResult:
-    """What became of an event: stored under `seq`, stored before, or rejected with a code."""
+    """What became of an event: stored under `seq`, stored before, or rejected with a code. Never changed."""
 
     run_id: UUID | None = None
     event_id: str | None = None
@@ -175,15 +178,20 @@ def _without_run(events: Sequence[IncomingEvent]) -> list[EventResult]:
 
 
 def _lock(project: Project, reference: str) -> Projection | None:
-    """Return the run with its row and its log locked, in one statement; None if the project has none so called."""
+    """Return the run with its rows locked, in one statement; None if the project has none so called."""
     condition, values = sql_references(reference)
     where = f"agent_runs.project_id = %s AND removed_at IS NULL AND {condition} ORDER BY agent_runs.id LIMIT 1"
-    found = select_joined((AgentRun, Log), f"{_TABLES} WHERE {locked(where, key=False)}", [project.pk, *values])
-    if not found:
-        return None
-    run, run_log = cast("tuple[AgentRun, Log]", found[0])
-    run.project = project
-    return Projection.load(run, Source.INGEST, run_log.last_seq)
+    where, values = locked(where, key=False), [project.pk, *values]
+    found = select_joined((AgentRun, Log, ExternalRun), f"{_TABLES} WHERE {where}", values)
+    if found:
+        run, run_log, state = cast("tuple[AgentRun, Log, ExternalRun]", found[0])
+        run.project = project
+        return Projection.of(run, Source.INGEST, run_log.last_seq, state)
+    # A run of this site has no row as an external one before its first event comes from elsewhere.
+    for run in select(AgentRun, where, values):
+        run.project = project
+        return Projection.load(run, Source.INGEST)
+    return None
 
 
 def _open(sender: Sender, event: IncomingEvent) -> AgentRun:
@@ -252,7 +260,7 @@ def _apply(projection: Projection, event: IncomingEvent, now: datetime) -> Event
     except RejectedEvent as error:
         return EventResult(run_id=run.pk, event_id=event.event_id, error=error)
     is_skewed = event.ts is not None and abs(now - event.ts) > MAX_SKEW
-    return EventResult(run_id=run.pk, event_id=event.event_id, seq=seq, late=late, clock_skew=is_skewed)
+    return EventResult(run.pk, event.event_id, seq, False, late, is_skewed)
 
 
 def _repeat(run: AgentRun, event: IncomingEvent, stored: dict[str, Any]) -> EventResult:

@@ -31,7 +31,7 @@ from timeline.bulk.numbered import append_numbered
 from timeline.events import EventType, Payload
 from timeline.events.llm import LlmTurnEnd
 from timeline.log import Entry
-from timeline.models import RunKind, Source
+from timeline.models import Phase, RunKind, Source
 
 Role = AgentRunMessage.Role
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
@@ -70,12 +70,17 @@ class Projection:
     _run_columns: set[str] = field(default_factory=set)
 
     @classmethod
-    def load(cls, run: AgentRun, source: Source, last_seq: int | None = None) -> Projection:
-        """Load the state of a run whose row is locked. Locks its log, unless `last_seq` says that it is."""
-        last_seq = log.lock(run.pk) if last_seq is None else last_seq
+    def load(cls, run: AgentRun, source: Source) -> Projection:
+        """Load the state of a run whose row is locked, and lock its log."""
+        last_seq = log.lock(run.pk)
         # After the locks, and by itself: a joined row without a lock would be as it was before waiting for them.
         states = select(ExternalRun, "run_id = %s", [run.pk])
         state = states[0] if states else ExternalRun.objects.create(run=run)
+        return cls.of(run, source, last_seq, state)
+
+    @classmethod
+    def of(cls, run: AgentRun, source: Source, last_seq: int, state: ExternalRun) -> Projection:
+        """Return the projection of rows that are locked, all of them."""
         texts = StreamedTexts(run.pk, dict(state.open_texts))
         return cls(run, state, source, last_seq, texts, _state_columns=_columns_of(state))
 
@@ -87,11 +92,11 @@ class Projection:
         self.last_seq += 1
         return self.last_seq
 
-    def append_delta(self, event: IncomingEvent, **columns: Any) -> int:
+    def append_delta(self, event: IncomingEvent, *, step: int | None = None, late: bool = False) -> int:
         """Add a delta of a streamed text. What of it can be stored already is decided when it is written."""
         # A message of its own is hardly ever sent, and redacted like all others.
         is_clean = not getattr(event.payload, "message", "")
-        entry = self.entry_of(event, clean=is_clean, **columns)
+        entry = self.entry_of(event, step=step, late=late, clean=is_clean)
         for earlier in self.texts.entries_before(entry, len(self._entries)):
             self.append(self.derived(earlier, event.ts))
         return self.append(entry)
@@ -103,18 +108,31 @@ class Projection:
                 self.append(self.derived(rest, at))
             self.texts.end(type_, self._entries)
 
-    def entry_of(self, event: IncomingEvent, payload: Payload | None = None, **columns: Any) -> Entry:
-        """Return the entry of a received event, with another payload if one is given."""
-        columns = {"phase": PHASES[self.run.state], "step": event.step} | columns
+    def entry_of(
+        self,
+        event: IncomingEvent,
+        payload: Payload | None = None,
+        *,
+        phase: Phase | None = None,
+        step: int | None = None,
+        ref_id: UUID | None = None,
+        late: bool = False,
+        clean: bool = False,
+    ) -> Entry:
+        """Return the entry of a received event, with another payload, phase or step if one is given."""
         return Entry(
-            payload if payload is not None else event.payload,
-            type=event.type,
-            node_id=event.node_id,
-            ts=event.ts,
-            event_id=event.event_id,
-            body_sha256=event.body_sha256,
-            replaced=event.replaced,
-            **columns,
+            event.payload if payload is None else payload,
+            event.type,
+            event.step if step is None else step,
+            ref_id,
+            event.node_id,
+            PHASES[self.run.state] if phase is None else phase,
+            event.ts,
+            late,
+            event.event_id,
+            event.body_sha256,
+            event.replaced,
+            clean,
         )
 
     def derived(self, entry: Entry, at: datetime | None) -> Entry:

@@ -13,7 +13,7 @@ from django.db.models import F, Q
 from agentops.projects.models import Project
 from runs.models.agent import Agent
 from runs.models.querysets import RunManager, RunQuerySet
-from runs.statuses import TERMINAL, RunStatus
+from runs.statuses import STATUSES, TERMINAL, RunStatus
 from timeline.models import Log, RunKind
 
 
@@ -168,7 +168,7 @@ class AgentRun(models.Model):
     @property
     def state(self) -> RunStatus:
         """The status as a member of `RunStatus`."""
-        return RunStatus(self.status)
+        return STATUSES[self.status]
 
     def step_limit(self, cap: int) -> int:
         """Return the number of the last allowed step, counted over the lineage, whose limit is `cap`."""

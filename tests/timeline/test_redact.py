@@ -12,10 +12,11 @@ from urllib.parse import quote
 
 import pytest
 
+from runs.providers.messages import canonical
 from tests.support.growth import assert_linear
 from tests.support.redact_samples import FALSE, RNG, SETTINGS, TOKENS, TRUE
-from timeline.redaction.batch import clean_all
-from timeline.redaction.redact import BUILT_IN, DEFAULT, JSON, NOTHING, Redactor
+from timeline.redaction.batch import clean_all, is_suspect
+from timeline.redaction.redact import BUILT_IN, DEFAULT, JSON, NOTHING, SURROGATE, Redactor
 
 
 def test_it_finds_secrets_in_all_their_shapes() -> None:
@@ -290,5 +291,10 @@ def test_a_batch_is_redacted_like_each_of_its_values() -> None:
     # One by one: what stands before and after a value makes no difference.
     assert [clean_all([value], BUILT_IN)[0] for value in values] == expected
     assert [clean_all(["a", value, "b"], BUILT_IN)[1] for value in values] == expected
+    # What a message is asked before each of its strings: a sign for all that is replaced, but unpaired surrogates.
+    replaced = [canonical(value) for value, (_, kinds) in zip(values, expected, strict=True) if kinds - {SURROGATE}]
+    assert all(is_suspect(text, BUILT_IN) for text in replaced)
+    assert not is_suspect('{"content":"an ordinary answer"}', BUILT_IN)
     registered = Redactor(["hunter2hunter2"])
+    assert is_suspect('"hunter2hunter2"', registered)
     assert clean_all(["hunter2hunter2", "x"], registered) == [registered.clean("hunter2hunter2"), ("x", NOTHING)]

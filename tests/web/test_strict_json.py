@@ -64,11 +64,33 @@ def test_minus_zero_is_zero() -> None:
         rb'{"a": ["\":", "\u0022:", {"\u0061": 1, "a": 2}]}',
         rb'[{"a\":": 1, "a\u0022:": 2}]',
         rb'{"\\": 1, "\\": 2, "\":": 3}',
+        b'{"a": [{}, {"b": 1}], "c": {"d": {"e": 1, "e": 2}}}',
+        b'[{"a": {}, "a": {}}, {}, {}]',
+        b'[[], {"a": [], "b": [], "a": 1}]',
     ],
 )
 def test_a_key_may_not_be_hidden(data: bytes) -> None:
     """Nor written differently the second time."""
     assert refusal(data).code == "duplicate_key"
+
+
+@pytest.mark.parametrize(
+    "number", ["1e2", "1E2", "-1e-7", "-0", "-0.0", "1234567890123456789", "0.1234567890123456789"]
+)
+def test_a_rare_number_is_read_as_python_reads_it(number: str) -> None:
+    for text in (number, f"[1,{number}]", f'{{"a":{{"b":{number} }}}}'):
+        value = json.loads(text)
+        assert parse(text.encode()) == value
+        assert repr(parse(text.encode())) == repr(value).replace("-0.0", "0.0")
+
+
+def test_the_last_object_is_checked_too() -> None:
+    """Also if nothing is looked for in it, because all objects are found."""
+    key = "k" * 257
+    for text in ('{"a": {"b": {"%s": 1}}}', '[{"a": 1}, {"%s": [1]}]', '{"%s": {}}'):
+        assert refusal(text % key).code == "key_too_long"
+    many = ",".join(f'"{number}": 1' for number in range(1_001))
+    assert refusal(f'{{"a": [{{}}, {{{many}}}]}}').code == "json_too_complex"
 
 
 def test_halves_of_surrogate_pairs_are_left_to_the_redactor_but_not_in_files() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from django.db import DEFAULT_DB_ALIAS, IntegrityError, connection, connections
@@ -17,7 +17,7 @@ from pydantic_core import to_json
 from timeline import events, log
 from timeline.bulk.fast_rows import COPY_FROM
 from timeline.log import Entry
-from timeline.models import Event, RunKind, Source
+from timeline.models import Event, Phase, RunKind, Source
 from timeline.redaction.batch import clean_texts
 from timeline.redaction.redact import NOTHING, Redactor
 
@@ -30,6 +30,9 @@ COPY {Event._meta.db_table} (log_id, run_kind, source, created_at, seq, ref_id, 
   node_id, payload, late, sanitized, body_sha256) FROM STDIN
 """
 _NULL = "\\N"
+_BACKSLASH, _ESCAPED = "\\", r"\\"
+#: What phases are called in a line: to ask an enumeration for a value takes longer.
+_PHASES = {phase: phase.value for phase in Phase}
 #: What has a meaning in a line of COPY. The other texts of a line contain none of it.
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
@@ -51,7 +54,8 @@ def append_numbered(
     payloads = _payloads(entries, log.redactor_of(log_id))
     last_seq = first_seq + len(entries) - 1
     now, node_id = _count(log_id, last_seq)
-    common = _Common(f"{log_id}\t{run_kind.value}\t{source.value}\t{now.isoformat()}", now.isoformat(), node_id)
+    columns = f"{log_id}\t{run_kind.value}\t{source.value}\t{now.isoformat()}"
+    common = _Common(columns, now.isoformat(), node_id.translate(_ESCAPES))
     numbered = zip(range(first_seq, last_seq + 1), entries, payloads, strict=True)
     lines = [_line(common, seq, entry, *payload) for seq, entry, payload in numbered]
     database = connections[DEFAULT_DB_ALIAS]
@@ -73,27 +77,23 @@ class _Common(NamedTuple):
 
     #: The first columns of each line.
     columns: str
-    #: Of events without their own.
+    #: Of events without their own. The node is escaped.
     ts: str
     node_id: str
 
 
 def _line(common: _Common, seq: int, entry: Entry, payload: str, replaced: frozenset[str]) -> str:
     """Return an event as a line of COPY, in its text format."""
-    sanitized = ",".join(sorted(entry.replaced | replaced))
-    sha256 = _NULL if entry.body_sha256 is None else rf"\\x{entry.body_sha256.hex()}"
-    columns: tuple[Any, ...] = (
-        *(common.columns, seq, entry.ref_id or _NULL, entry.event_id or _NULL, entry.phase.value, _type(entry)),
-        *(entry.ts.isoformat() if entry.ts else common.ts, _NULL if entry.step is None else entry.step),
-        *((entry.node_id or common.node_id).translate(_ESCAPES), payload.replace("\\", r"\\"), entry.late),
-        *(sanitized, sha256),
-    )
-    return "\t".join(map(str, columns)) + "\n"
-
-
-def _type(entry: Entry) -> str:
     known = entry.payload.event_type if isinstance(entry.payload, events.Payload) else ""
-    return known or entry.type
+    sha256 = _NULL if entry.body_sha256 is None else rf"\\x{entry.body_sha256.hex()}"
+    ts = entry.ts.isoformat() if entry.ts else common.ts
+    node_id = entry.node_id.translate(_ESCAPES) if entry.node_id else common.node_id
+    sanitized = ",".join(sorted(entry.replaced | replaced)) if entry.replaced or replaced else ""
+    return (
+        f"{common.columns}\t{seq}\t{entry.ref_id or _NULL}\t{entry.event_id or _NULL}\t{_PHASES[entry.phase]}"
+        f"\t{known or entry.type}\t{ts}\t{_NULL if entry.step is None else entry.step}\t{node_id}"
+        f"\t{payload.replace(_BACKSLASH, _ESCAPED)}\t{entry.late}\t{sanitized}\t{sha256}\n"
+    )
 
 
 def _payloads(entries: Sequence[Entry], redactor: Redactor) -> list[tuple[str, frozenset[str]]]:

@@ -40,7 +40,7 @@ class AmbiguousEvent(ValueError):
 
 def is_agent_event(document: object) -> bool:
     """Return whether the JSON value is an event with a type of this dialect."""
-    return isinstance(document, Mapping) and dialect_type(document.get("type")) is not None
+    return isinstance(document, dict) and dialect_type(document.get("type")) is not None
 
 
 def to_canonical(document: Mapping[str, Any]) -> list[dict[str, Any]]:

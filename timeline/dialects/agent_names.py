@@ -88,6 +88,8 @@ def dialect_type(sent: object) -> str | None:
         return None
     if sent in TYPES:
         return sent
-    family, _, verb = sent.partition(":")
+    family, colon, verb = sent.partition(":")
+    if not colon:
+        return None
     name = f"{family}:{_VERBS.get(verb, verb)}"
     return name if name in TYPES else None

@@ -128,7 +128,7 @@ def parse(type_: str, payload: Mapping[str, object]) -> Payload:
         if not is_custom(type_):
             raise UnknownEventType(type_)
         cls = Custom
-    if not isinstance(payload, Mapping):
+    if type(payload) is not dict and not isinstance(payload, Mapping):
         raise InvalidPayload(type_, [PayloadFault("", "object_expected", "a JSON object is expected")])
     try:
         # The validator itself: model_validate also checks its own arguments, which is measurable here.

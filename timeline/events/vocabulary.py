@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import lru_cache
 
 
 class EventType(StrEnum):
@@ -90,4 +91,9 @@ _CUSTOM = re.compile(CUSTOM_TYPE.strip("^$"), re.ASCII)
 
 def is_custom(type_: str) -> bool:
     """Return whether a type is custom: its name begins with `x.`, and its payload may be any object."""
-    return len(type_) <= MAX_TYPE_LENGTH and _CUSTOM.fullmatch(type_) is not None
+    return len(type_) <= MAX_TYPE_LENGTH and _matches_custom(type_)
+
+
+@lru_cache(maxsize=1024)
+def _matches_custom(type_: str) -> bool:
+    return _CUSTOM.fullmatch(type_) is not None

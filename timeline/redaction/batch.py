@@ -41,15 +41,22 @@ def _clean_text(text: str, redactor: Redactor) -> tuple[str, frozenset[str]]:
     return to_json(value).decode() if changes else text, changes
 
 
+def is_suspect(text: str, redactor: Redactor) -> bool:
+    """Return whether a JSON text without spaces may contain something to replace, besides unpaired surrogates."""
+    return redactor is not BUILT_IN or next(_signs(_in_ascii(text)), None) is not None
+
+
 def suspects_among(texts: Sequence[str], redactor: Redactor) -> set[int] | range:
     """Return the indexes of the JSON texts that may contain something to replace."""
     if redactor is not BUILT_IN:
         return range(len(texts))  # the rules of a project have other signs
     starts = list(accumulate((len(text) + 1 for text in texts), initial=0))
+    return {bisect_right(starts, at) - 1 for at in _signs(_in_ascii("\n".join(texts)))}
+
+
+def _in_ascii(text: str) -> str:
     # The signs are in ASCII. In JSON, the characters of a sign stay together, and what follows is at most escaped.
-    text = "\n".join(texts)
-    text = text if text.isascii() else text.encode("ascii", "replace").decode("ascii")
-    return {bisect_right(starts, at) - 1 for at in _signs(text)}
+    return text if text.isascii() else text.encode("ascii", "replace").decode("ascii")
 
 
 def _signs(text: str) -> Iterator[int]:

@@ -44,7 +44,7 @@ _OPTIONS = (
     (rf"{_program('redis-cli')}\b{_REST}", rf"-a\s{{1,2}}{_VALUE}"),
 )
 _COMMANDS = tuple((re.compile(program), re.compile(option)) for program, option in _OPTIONS)
-_PROGRAM = re.compile("curl|mysql|mariadb|sshpass|docker|redis-cli")
+_PROGRAMS = ("curl", "mysql", "mariadb", "sshpass", "docker", "redis-cli")
 _FIRSTS = frozenset("uUpa-")
 _LONG = ("user", "proxy-user")
 
@@ -59,7 +59,8 @@ def find(text: str, lower: str) -> Iterator[SecretSpan]:
 
 def signs(text: str, lower: str) -> Iterator[int]:
     """Yield positions in JSON, at least one for each value of `find`. See `secret_shapes.signs`."""
-    if _PROGRAM.search(text):
+    # One search for each is quicker than an expression for all.
+    if any(program in text for program in _PROGRAMS):
         for at in each(text, " -"):
             if text[at + 2 : at + 3] in _FIRSTS:
                 yield at
@@ -103,7 +104,7 @@ def _option_spans(text: str) -> Iterator[tuple[re.Match[str], int, str]]:
     for at in each(text, " -"):
         if text[at + 2 : at + 3] in _FIRSTS and (text[at + 2] != "-" or text.startswith(_LONG, at + 3)):
             before = text[max(0, at - _LOOK_BACK) : at]
-            for program, option in _COMMANDS if _PROGRAM.search(before) else ():
+            for program, option in _COMMANDS if any(name in before for name in _PROGRAMS) else ():
                 if (match := option.match(text, at + 1)) and program.search(before):
                     yield match, at, "password"
 

@@ -38,10 +38,11 @@ for _vendor in _ALL:
 def _gate(sign: str) -> re.Pattern[str]:
     """Return a pattern for the end of a prefix, followed by a long word as identifiers in code do not have. If the
     token's alphabet contains the separator, the prefix alone counts."""
-    words = [
-        re.escape(prefix) for _, prefix, alphabet, _ in TOKEN_SHAPES if alphabet == "word" and prefix.endswith(sign)
-    ]
-    return re.compile("|".join([rf"{sign}(?:(?=[A-Za-z0-9]{{12}})", *(f"(?<={word})" for word in words)]) + ")")
+    words = [prefix for _, prefix, alphabet, _ in TOKEN_SHAPES if alphabet == "word" and prefix.endswith(sign)]
+    # Few of all signs follow one of these characters: the others need no look at each prefix.
+    before = "".join(sorted({re.escape(word[-2]) for word in words}))
+    prefixes = "|".join(f"(?<={re.escape(word)})" for word in words)
+    return re.compile(rf"{sign}(?:(?=[A-Za-z0-9]{{12}})|(?<=[{before}]{sign})(?:{prefixes}))")
 
 
 _GATES = (_gate("_"), _gate("-"))

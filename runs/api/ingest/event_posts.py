@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from django.http import HttpResponse
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from agentops.projects.models import Project
 from runs import chaos
-from runs.api.ingest.event_results import ALL_STORED, BATCH_ANSWER, EVENTS_BODY, SOME_REJECTED, result_of
+from runs.api.ingest.event_results import ALL_STORED, BATCH_ANSWER, EVENTS_BODY, SOME_REJECTED, answer, result_of
 from runs.api.ingest.ingest_view import IngestView, count_events
 from runs.api.problems import Fault, Problem
 from runs.api.requests.bodies import document_of
@@ -26,7 +26,7 @@ class AgentEvents(IngestView):
     """
 
     @extend_schema(request=EVENTS_BODY, responses={200: ALL_STORED, 207: SOME_REJECTED, 422: BATCH_ANSWER})
-    def post(self, request: Request, **_: Any) -> Response:
+    def post(self, request: Request, **_: Any) -> HttpResponse:
         project = self.get_ingest_project()
         document = document_of(request)
         sender = Sender(project, self.principal.actor)
@@ -42,9 +42,9 @@ class AgentEvents(IngestView):
         rejected = counts["rejected"]
         status = 200 if not rejected else 422 if rejected == len(answers) else 207
         body = {"results": answers, **{name: counts[name] for name in ("accepted", "duplicate", "rejected")}}
-        return Response(body, status)
+        return answer(body, status)
 
-    def _single(self, sender: Sender, document: dict[str, Any]) -> Response:
+    def _single(self, sender: Sender, document: dict[str, Any]) -> HttpResponse:
         if not document:
             raise Problem("the body is an empty object: send an event, or events", code="events_required", status=422)
         self._count(sender.project, [document])
@@ -56,7 +56,7 @@ class AgentEvents(IngestView):
             faults = [Fault(error.pointer, error.code, error.detail)]
             extra: dict[str, Any] = {} if result.seq is None else {"seq": result.seq}
             raise Problem(error.detail, code=error.code, status=error.status, errors=faults, **extra)
-        return Response(result_of(result))
+        return answer(result_of(result))
 
     def _count(self, project: Project, documents: list[Any]) -> None:
         runs = Counter(str(one.get("runId") or one.get("run_id")) for one in documents if isinstance(one, dict))

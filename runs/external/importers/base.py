@@ -65,7 +65,7 @@ class ImportedRun:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class GrowingEvent(IncomingEvent):
     """An answer that its program writes in pieces, so that a file may end in the middle of one."""
 

@@ -1,0 +1,69 @@
+"""Rows written and read without the ORM are those that the ORM writes and reads."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.db import connection, models
+
+from agentops.projects.access import SYSTEM
+from agentops.projects.keys import create_key
+from agentops.projects.models import ApiKey, Project
+from runs.models import AgentRun, RunError
+from tests.support.factories import make_run
+from timeline.bulk.fast_rows import insert, select, select_joined
+
+pytestmark = pytest.mark.django_db
+AT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
+
+
+class Text(str):
+    """A text that is not exactly a str, as members of enumerations are."""
+
+
+def columns(row: models.Model) -> dict[str, Any]:
+    return {name: value for name, value in vars(row).items() if name not in ("_state", "id")}
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_it_inserts_what_the_orm_inserts(count: int) -> None:
+    """By INSERT and by COPY; with values that are no exact strings and numbers, and with each character of COPY."""
+    run = make_run()
+    text = "tab\t line\n back\\slash \\N é \U0001f600"
+
+    def rows() -> list[RunError]:
+        values: dict[str, Any] = {"context": Text("runner"), "error_type": "e", "message": text, "details": ""}
+        return [RunError(run_id=run.pk, step_number=7, attempt=True, created_at=AT, **values) for _ in range(count)]
+
+    for row in rows():
+        row.save()
+    with connection.cursor() as cursor:
+        insert(cursor, rows())
+
+    written = [columns(row) for row in RunError.objects.order_by("pk")]
+    assert len(written) == 2 * count
+    assert written[0]["message"] == text
+    assert all(row == written[0] for row in written)
+
+
+def test_it_selects_what_the_orm_selects() -> None:
+    """Rows that can be changed and saved, with their references."""
+    run = make_run()
+    project = run.project
+    create_key(project, name="key", scopes=["read", "ingest"], actor=SYSTEM)
+
+    [own] = select(AgentRun, "id = %s", [run.pk])
+    assert columns(own) == columns(AgentRun.objects.get(pk=run.pk))
+    assert own.project == project
+    own.title = "changed"
+    own.save()
+    assert AgentRun.objects.get().title == "changed"
+    assert select(AgentRun, "id = %s", [uuid4()]) == []
+
+    tables = "projects_apikey JOIN projects_project ON projects_project.id = projects_apikey.project_id WHERE true"
+    [(key, joined)] = select_joined((ApiKey, Project), tables, [])
+    assert columns(key) == columns(ApiKey.objects.get())
+    assert columns(joined) == columns(Project.objects.get(pk=project.pk))
