@@ -38,6 +38,12 @@ def base_url_of(settings: Mapping[str, Any]) -> str:
     return url
 
 
+def name_of(settings: Mapping[str, Any]) -> str:
+    """Return the host and port of the server that an agent names, or empty."""
+    url = settings.get("base_url")
+    return urlsplit(url).netloc.rpartition("@")[2] if isinstance(url, str) else ""
+
+
 def check_server(model: str, base_url: str) -> None:
     """Raise `ProviderUnusable` if a server at this address cannot be used for the model. Sends nothing."""
     if model.partition(":")[0] not in VENDORS:
