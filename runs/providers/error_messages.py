@@ -120,7 +120,7 @@ SERVER_TEXTS = {
     "timeout": "{vendor} did not answer in time. If this lasts, check the server, and the `timeout` in the agent's "
     "settings.",
     "incomplete_answer": "{vendor} sent no complete stream of an answer. If this lasts, check that it can stream, and "
-    "that `base_url` in the agent's settings is the address of its API, such as one that ends with /v1.",
+    "that `base_url` in the agent's settings is the address of its API.",
 }
 
 

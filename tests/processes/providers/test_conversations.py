@@ -247,7 +247,7 @@ def test_a_resumed_run_continues_the_requests(models: MockModelServer, worker: W
     check(run)
 
 
-@pytest.mark.parametrize("vendor", cases(["openai-chat", "openai-responses"]))
+@pytest.mark.parametrize("vendor", cases(["openai-chat", "openai-responses", "anthropic"]))
 def test_a_server_that_the_agent_names(
     *, vendor: str, models: MockModelServer, worker: Worker, tmp_path: Path, settings: Settings, monkeypatch: Any
 ) -> None:
@@ -255,11 +255,12 @@ def test_a_server_that_the_agent_names(
     settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
     settings.AGENTOPS_MODEL_KEYS = [f"127.0.0.1:{models.url.rpartition(':')[2]}=LOCAL_SERVER_KEY"]
     monkeypatch.setenv("LOCAL_SERVER_KEY", "of-the-local-server")
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9/v1")
     prompt, model = f"Run locally, as {vendor}", f"{vendor}:llama3"
     call = {"id": "call_a", "name": "ledger_read", "arguments": '{"n": 1}'}
-    models.script(prompt, {"content": "Looking.", "toolCalls": [call]}, {"content": "Done."})
-    base_url = f"{models.url}/v1"
+    models.script(prompt, {"reasoning": "Hm.", "content": "Looking.", "toolCalls": [call]}, {"content": "Done."})
+    base_url = models.url if vendor == "anthropic" else f"{models.url}/v1"
     local = {"ledger": str(tmp_path / "ledger"), "base_url": base_url}
     agent = make_agent(provider="llm", model=model, tools=["ledger_read"], settings=local)
     run = drive(make_run(agent, prompt), worker)
@@ -268,7 +269,10 @@ def test_a_server_that_the_agent_names(
 
     assert (run.status, run.result) == (RunStatus.COMPLETED, "Done."), run.error_message
     sent = models.sent(prompt)
-    assert {request.headers["authorization"] for request in sent} == {"Bearer of-the-local-server"}
+    keys = {request.headers.get("authorization") or request.headers["x-api-key"] for request in sent}
+    assert {key.removeprefix("Bearer ") for key in keys} == {"of-the-local-server"}
+    answer = run.messages.get(role="assistant", step_number=1).content
+    assert answer["provider_name"] == models.url.removeprefix("http://")
     assert_prefixes(sent)
     assert list(run.tool_calls.values_list("status", flat=True)) == ["completed"]
     check(run)
