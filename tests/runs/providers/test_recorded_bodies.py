@@ -10,6 +10,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import astuple
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, TypeVar
@@ -31,12 +32,23 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import ModelRequestParameters
 
 from runs.conversation import call_ids, transcript
+from runs.conversation.turn_usage import buckets_of, usage_of
 from runs.engine.turns.model_stream import read
+from runs.models import TurnUsage
 from runs.providers import base, llm, messages
 from runs.providers.base import ModelCall
 from runs.providers.retries import classify
 from tests.support.factories import make_agent, make_run
-from tests.support.providers.recorded_kinds import ALSO_REBUILT, FILES, MET, OTHERS, files_there, kinds, told_by
+from tests.support.providers.recorded_kinds import (
+    ALSO_REBUILT,
+    FILES,
+    MET,
+    OTHERS,
+    buckets_in,
+    files_there,
+    kinds,
+    told_by,
+)
 from tests.support.providers.recorded_vendor import THINKING_MODELS as MODELS
 from tests.support.providers.recorded_vendor import Answer, Exchange, Vendor, exchanges, streams
 from tests.support.second_pass import cases
@@ -159,6 +171,24 @@ def test_a_stream_that_comes_byte_by_byte_is_the_same_answer(protocol: str, vend
 
     assert len(recorded) >= 3
     assert asyncio.run(differences()) == []
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_each_token_is_in_one_bucket(protocol: str, vendor: Vendor) -> None:
+    """As the vendor counts them; and a cost is computed or unknown, never wrong by an error."""
+    shared_directory()
+
+    async def counted() -> dict[str, TurnUsage]:
+        answers = [each for each in answers_of(protocol) if kinds()[each.name] in MET]
+        found = {each.name: await parsed(vendor, MODELS[protocol], each) for each in answers}
+        return {name: usage_of(uuid4(), 1, 0, answer, None) for name, answer in found.items()}
+
+    rows, bodies = asyncio.run(counted()), {each.name: each.body for each in answers_of(protocol)}
+    buckets = {name: astuple(buckets_of(row)) for name, row in rows.items()}
+    assert buckets == {name: buckets_in(bodies[name]) for name in rows}
+    assert {row.cost_source for row in rows.values()} <= {"computed", "unknown"}
+    assert [name for name, row in rows.items() if (row.cost_usd is None) != (row.cost_source == "unknown")] == []
+    assert sum(row.cost_source == "computed" for row in rows.values()) >= 5
 
 
 @pytest.mark.django_db(transaction=True)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from tests.support.providers.recorded_vendor import DATA, blocks_of
+from tests.support.providers.recorded_vendor import DATA, blocks_of, usages_of
 
 #: What an agent with texts and tools can meet.
 MET = {
@@ -164,3 +165,21 @@ def told_by(body: bytes) -> str:
     told = {TELLING[block] for block in blocks_of(body) if block in TELLING}
     alone = [kind for kind in ("vendor_mcp", "vendor_tool", "compaction") if kind in told]
     return alone[0] if alone else "+".join(sorted(told, reverse=True)) or "text"
+
+
+def buckets_in(body: bytes) -> tuple[int, ...]:
+    """The tokens that a body reports: fresh input, cache read, cache write, output without reasoning, reasoning.
+
+    Anthropic counts cached input apart, OpenAI within the input; both count reasoning within the output.
+    """
+    used: dict[str, Any] = {}
+    for reported in usages_of(body):
+        used |= reported
+    details = used.get("output_tokens_details") or used.get("completion_tokens_details") or {}
+    reasoning = details.get("reasoning_tokens") or details.get("thinking_tokens") or 0
+    output = used.get("output_tokens", used.get("completion_tokens", 0)) - reasoning
+    cached_of = used.get("input_tokens_details") or used.get("prompt_tokens_details")
+    read = used.get("cache_read_input_tokens") or (cached_of or {}).get("cached_tokens") or 0
+    total = used.get("input_tokens", used.get("prompt_tokens", 0))
+    fresh = total - read if cached_of else total
+    return fresh, read, used.get("cache_creation_input_tokens") or 0, output, reasoning

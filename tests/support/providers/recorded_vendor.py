@@ -213,3 +213,11 @@ def blocks_of(body: bytes) -> Iterator[str]:
         for choice in event.get("choices") or ():
             said = choice.get("message") or choice.get("delta") or {}
             yield from (name for name, value in said.items() if value)
+
+
+def usages_of(body: bytes) -> Iterator[dict[str, Any]]:
+    """What a body says of its tokens, in the words of its protocol; streams may say it several times."""
+    for event in [json.loads(body)] if body.startswith(b"{") else _events(body):
+        for place in (event, event.get("message") or {}, event.get("response") or {}):
+            if isinstance(place.get("usage"), dict):
+                yield place["usage"]
