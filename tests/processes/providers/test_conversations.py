@@ -122,21 +122,20 @@ def test_failures_are_retried_as_the_server_asks(
     busy = {"error": {"message": "Slow down", "type": "rate_limit_error"}, "status": 429, "retryAfter": 1}
     overloaded = {"error": {"message": "Overloaded", "type": "overloaded_error"}, "status": 529}
     broken = {"error": {"message": "Internal", "type": "api_error"}, "status": 500}
-    failures = [busy, overloaded, broken] if protocol == "anthropic" else [overloaded, broken]
+    failures = [busy, overloaded, broken]
     models.script(prompt, [*failures, {"content": "Here I am."}])
     run = play(prompt, protocol, worker, tmp_path)
 
     assert (run.status, run.result) == (RunStatus.COMPLETED, "Here I am."), run.error_message
-    types = ["rate_limited", "overloaded", "server_error"][-len(failures) :]
+    types = ["rate_limited", "overloaded", "server_error"]
     assert list(RunError.objects.filter(run=run).order_by("attempt").values_list("error_type", flat=True)) == types
     sent, journal = models.sent(prompt), models.journal(prompt)
     assert [entry["response"]["status"] for entry in journal] == [each["status"] for each in failures] + [200]
     assert len({request.body for request in sent}) == 1
-    if protocol == "anthropic":
-        waits = [e.payload["delay_ms"] for e in events(run) if e.type == "retry.scheduled"]
-        assert waits[0] == 1000 > max(waits[1:])
-        first, second = (entry["timestamp"] for entry in journal[:2])
-        assert second - first >= 1000
+    waits = [e.payload["delay_ms"] for e in events(run) if e.type == "retry.scheduled"]
+    assert waits[0] == 1000 > max(waits[1:])
+    first, second = (entry["timestamp"] for entry in journal[:2])
+    assert second - first >= 1000
     check(run)
 
 
