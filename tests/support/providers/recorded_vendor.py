@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
@@ -85,7 +85,8 @@ class _Handler(BaseHTTPRequestHandler):
         if answer.framing != "close":
             self.send_header("transfer-encoding", "chunked")
         self.end_headers()
-        self._send(answer)
+        with suppress(ConnectionError):  # a client that gives up
+            self._send(answer)
         self.close_connection = True
 
     def _send(self, answer: Answer) -> None:
