@@ -10,6 +10,7 @@ TESTS = Path(__file__).resolve().parent
 CRASH = "processes/crash"
 FAULTS = {
     "a worker is killed": f"{CRASH}/test_kill.py::test_it_survives_a_kill",
+    "workers are killed at random": "browser/processes/test_killed_agent.py::test_it_ends_as_if_nobody_had_killed_it",
     "a child of a forking worker is killed": f"{CRASH}/test_processes.py::test_a_child_that_is_killed_is_replaced",
     "a tool takes all memory": "runs/engine/turns/test_rows_of_steps.py::test_a_tool_that_takes_all_memory_fails",
     "a parent is killed": f"{CRASH}/test_processes.py::test_children_do_not_outlive_their_parent_as_workers",

@@ -49,6 +49,7 @@ REASON_LABELS: dict[str, str] = {
     "worker_ending": "worker shut down",
     "worker_lost": "worker lost",
     # Errors
+    "answer_too_long": "answer too long",
     "asked": "question of the agent",
     "context_too_long": "context too long",
     "error_max_turns": "step limit reached",
@@ -64,6 +65,7 @@ REASON_LABELS: dict[str, str] = {
     "rate_limited": "rate limited",
     "server_error": "provider error",
     "timeout": "timeout",
+    "too_many_calls": "too many tool calls",
     "tool_error": "tool error",
     "unauthorized": "unauthorized",
     "unknown_model": "unknown model",

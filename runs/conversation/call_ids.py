@@ -1,4 +1,4 @@
-"""The IDs of the calls of an answer, by which their results are matched."""
+"""The calls of an answer that are kept, and their IDs, by which their results are matched."""
 
 from __future__ import annotations
 
@@ -8,6 +8,18 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 #: Leaves room in the column for the suffix of a repeated ID.
 MAX_CALL_ID = 240
+#: Calls of an answer that are kept. Those beyond the limit for calls that are run get an error as their result; a model
+#: that requests thousands has run away, and each of them would be stored and sent again with every request.
+MAX_KEPT = 256
+
+
+def drop_excess(response: ModelResponse) -> int:
+    """Remove the calls after the first `MAX_KEPT` from an answer. Return how many were removed."""
+    places = [place for place, part in enumerate(response.parts) if isinstance(part, ToolCallPart)]
+    dropped = set(places[MAX_KEPT:])
+    if dropped:
+        response.parts = [part for place, part in enumerate(response.parts) if place not in dropped]
+    return len(dropped)
 
 
 def make_usable(response: ModelResponse) -> None:

@@ -39,6 +39,7 @@ from runs.hooks.deciding import ActiveHook
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
 from runs.providers import base as providers
+from runs.providers import model_servers
 from runs.providers.retry_limits import RetryLimits, retry_limits
 from runs.statuses import ToolStatus
 from runs.tools.base import Tool
@@ -129,6 +130,11 @@ class Drive:
     @property
     def model(self) -> str:
         return str(self.config["model"])
+
+    @property
+    def model_server(self) -> str:
+        """The host and port of the server that the agent names; empty for the vendor's own."""
+        return model_servers.name_of(self.settings)
 
     @property
     def limits(self) -> RetryLimits:

@@ -24,6 +24,10 @@ class IncompleteAnswer(Exception):
     """The stream of a response ended without a terminal event, so the response is truncated."""
 
 
+class AnswerTooLong(Exception):
+    """The stream of a response has not ended within the limit of its size."""
+
+
 class FixtureExhausted(Exception):
     """A run made more model calls than its fixture contains."""
 

@@ -45,6 +45,8 @@ class CallFailure:
     status: int | None = None
     #: The message of the vendor or its library.
     vendor_message: str = ""
+    #: Host and port of the server that the agent names; empty for the vendor's own.
+    server: str = ""
 
     @property
     def vendor(self) -> str:
@@ -55,11 +57,15 @@ class CallFailure:
     @property
     def vendor_name(self) -> str:
         """The name of the vendor, at the start of a sentence."""
+        if self.server:
+            return f"The model server {self.server}"
         return LABELS.get(self.vendor, self.vendor.capitalize()) or "The model provider"
 
     @property
     def key(self) -> str:
-        """The environment variable of the vendor's API key."""
+        """The environment variable of the vendor's API key, or a phrase that says which one it is."""
+        if self.server:
+            return "the variable that AGENTOPS_MODEL_KEYS assigns to it"
         if not self.vendor:
             return "the variable of its API key"
         return KEY_VARIABLES.get(self.vendor, f"{self.vendor.upper().replace('-', '_')}_API_KEY")
@@ -99,11 +105,22 @@ TEXTS = {
     "provider's status page.",
     "incomplete_answer": "{vendor} closed the stream before the answer was complete. The partial answer is marked "
     "as abandoned.",
+    "answer_too_long": "{vendor} did not end its answer within the limit of 16 MiB. Fork the run with `max_tokens` in "
+    "the agent's settings, or with another model.",
     "missing_library": "The library for model {model!r} is not installed. Install it where the workers run{how}, "
     "restart them, then resume the run.",
     "unusable_model": "Model {model!r} cannot be used as it is configured{detail}. Correct the configuration, restart "
     "the workers, then resume the run, or fork it with another model.",
     "other": "The model call failed{detail}. If this lasts, see the details of the error.",
+}
+#: The same for a server that the agent names, which has no status page.
+SERVER_TEXTS = {
+    "no_internet": "{vendor} cannot be reached from the worker. Check that it runs, and `base_url` in the agent's "
+    "settings.",
+    "timeout": "{vendor} did not answer in time. If this lasts, check the server, and the `timeout` in the agent's "
+    "settings.",
+    "incomplete_answer": "{vendor} sent no complete stream of an answer. If this lasts, check that it can stream, and "
+    "that `base_url` in the agent's settings is the address of its API.",
 }
 
 
@@ -116,7 +133,8 @@ def describe(kind: str, failure: CallFailure) -> str:
     if kind == "missing_library":
         package = _PACKAGE.search(failure.vendor_message)
         how = f" (`pip install 'pydantic-ai-slim[{package[1]}]'`)" if package else ""
-    text = TEXTS.get(kind, TEXTS["other"])
+    texts = TEXTS | SERVER_TEXTS if failure.server else TEXTS
+    text = texts.get(kind, texts["other"])
     return text.format(
         vendor=failure.vendor_name,
         key=key,

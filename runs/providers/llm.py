@@ -36,9 +36,7 @@ def adapter_of(name: str, base_url: str = "") -> Model:
     """Create the adapter of a model. Cached; call `model_of` instead, which holds the lock."""
     if not base_url:
         return infer_model(name)
-    from runs.providers.server_models import make_model  # needs OpenAI's library
-
-    return make_model(name, base_url)
+    return model_servers.make_model(name, base_url)
 
 
 @cache

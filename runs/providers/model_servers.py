@@ -1,7 +1,7 @@
-"""Model servers at an address that an agent names: a local server, or another one that speaks OpenAI's protocols.
+"""Model servers at an address that an agent names: a local server, or another one that speaks a vendor's protocol.
 
 An address in a definition is checked as one that a tool requests is: see agentops.http.address_policy. The keys of the
-vendors are never sent to it. What needs OpenAI's library is in runs.providers.server_models.
+vendors are never sent to it. What needs the vendors' libraries is imported when a model is used.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings as site
+from pydantic_ai.models import Model
 
 from agentops.http.address_policy import (
     DEFAULT_PORTS,
@@ -24,8 +25,8 @@ from agentops.http.address_policy import (
 )
 from runs.providers.base import ProviderUnusable
 
-#: Prefixes of models that such a server can have, and whether they mean the Responses API.
-VENDORS = {"openai": False, "openai-chat": False, "openai-responses": True}
+#: Prefixes of models that such a server can have; each names a protocol.
+VENDORS = ("anthropic", "openai", "openai-chat", "openai-responses")
 
 
 def base_url_of(settings: Mapping[str, Any]) -> str:
@@ -36,6 +37,12 @@ def base_url_of(settings: Mapping[str, Any]) -> str:
     if not isinstance(url, str) or not url:
         raise ProviderUnusable("settings.base_url must be a URL as text")
     return url
+
+
+def name_of(settings: Mapping[str, Any]) -> str:
+    """Return the host and port of the server that an agent names, or empty."""
+    url = settings.get("base_url")
+    return urlsplit(url).netloc.rpartition("@")[2] if isinstance(url, str) else ""
 
 
 def check_server(model: str, base_url: str) -> None:
@@ -49,6 +56,22 @@ def check_server(model: str, base_url: str) -> None:
     parts = urlsplit(base_url)
     if parts.query or parts.fragment:
         raise ProviderUnusable("settings.base_url must end with a path, such as https://models.example.com/v1")
+
+
+def make_model(name: str, base_url: str) -> Model:
+    """Create the adapter of a model on the server at `base_url`.
+
+    The server's host and port are the name of the provider in messages: what is signed or encrypted by one server is
+    never sent to another.
+    """
+    vendor, _, model = name.partition(":")
+    if vendor == "anthropic":
+        from runs.providers import anthropic_server
+
+        return anthropic_server.make_model(model, base_url)
+    from runs.providers import openai_server
+
+    return openai_server.make_model(model, base_url, has_responses=vendor == "openai-responses")
 
 
 def policy_of(url: str) -> HttpPolicy:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -30,7 +30,7 @@ from pydantic_ai.exceptions import (
 )
 
 from agentops.http.address_policy import UrlNotAllowed
-from runs.providers.base import FixtureExhausted, IncompleteAnswer, ProviderUnusable
+from runs.providers.base import AnswerTooLong, FixtureExhausted, IncompleteAnswer, ProviderUnusable
 from runs.providers.claude_cli.failures import FINAL, SessionFailed
 from runs.providers.error_messages import CallFailure, describe, mentions_key, message_of
 from runs.providers.retry_limits import RetryLimits
@@ -63,7 +63,7 @@ BY_CATEGORY: tuple[tuple[type[ModelAPIError], str], ...] = (
 NOT_RETRYABLE = frozenset(
     {
         *("unauthorized", "missing_key", "out_of_credits", "unknown_model", "context_too_long", "invalid_request"),
-        *("missing_library", "unusable_model"),
+        *("missing_library", "unusable_model", "answer_too_long"),
     }
 )
 #: Texts in the body of errors about missing credits, which providers send with various status codes.
@@ -97,11 +97,17 @@ class RetryDelay:
 
 
 def classify(
-    error: BaseException, now: datetime, model: str = "", *, clean: Callable[[Any], Any] = lambda value: value
+    error: BaseException,
+    now: datetime,
+    model: str = "",
+    *,
+    server: str = "",
+    clean: Callable[[Any], Any] = lambda value: value,
 ) -> Failure:
     """Return the classification of an exception that a provider raised.
 
-    `model` is named in the message. `clean` removes secrets from a text or JSON value of the vendor.
+    `model` is named in the message, and so is `server`, the host and port that the agent names in place of the
+    vendor's. `clean` removes secrets from a text or JSON value of the vendor.
     """
     if isinstance(error, FixtureExhausted):
         return Failure(error.code, str(error), retryable=False, resumable=False)
@@ -109,7 +115,7 @@ def classify(
         return Failure("unusable_model", str(error), retryable=False)
     if isinstance(error, SessionFailed):
         return _session_failure(error, clean)
-    error_type, call = _error_type_of(error, model), _call_failure(error, model, clean)
+    error_type, call = _error_type_of(error, model), _call_failure(error, CallFailure(model, server=server), clean)
     if isinstance(error, ModelHTTPError):
         retry_after_s = retry_after(error.headers or {}, now)
     else:
@@ -199,6 +205,8 @@ def _error_type_of(error: BaseException, model: str) -> str:
         return "missing_key" if mentions_key(text) else "unusable_model"
     if isinstance(error, IncompleteAnswer):
         return "incomplete_answer"
+    if isinstance(error, AnswerTooLong):
+        return "answer_too_long"
     if isinstance(error, asyncio.TimeoutError | TimeoutError):
         return "timeout"
     if isinstance(error, ConnectionError | OSError):
@@ -226,11 +234,12 @@ def _api_error_type_of(error: ModelAPIError) -> str:
     return BY_STATUS.get(status, "server_error" if status >= 500 else "invalid_request")
 
 
-def _call_failure(error: BaseException, model: str, clean: Callable[[Any], Any]) -> CallFailure:
+def _call_failure(error: BaseException, call: CallFailure, clean: Callable[[Any], Any]) -> CallFailure:
+    """Return the facts about a call with what the exception says of its failure."""
     status = error.status_code if isinstance(error, ModelHTTPError) else None
     refusal = _address_refusal(error)
     if refusal is not None:
-        return CallFailure(model, None, f"its base_url is not allowed: {refusal.reason}")
+        return replace(call, vendor_message=f"its base_url is not allowed: {refusal.reason}")
     body = error.body if isinstance(error, ModelAPIError) else str(error) or type(error).__name__
     # Cleaned before it is shortened: a part of a key would not be recognised.
-    return CallFailure(model, status, message_of(clean(body)))
+    return replace(call, status=status, vendor_message=message_of(clean(body)))

@@ -23,16 +23,20 @@ from pydantic_ai.messages import (
     TextPartDelta,
     ThinkingPart,
     ThinkingPartDelta,
+    ToolCallPart,
+    ToolCallPartDelta,
 )
 from pydantic_ai.models import StreamedResponse
 
-from runs.providers.base import IncompleteAnswer
+from runs.providers.base import AnswerTooLong, IncompleteAnswer
 from timeline.events.llm import LlmText, LlmTextDelta, LlmThinking, LlmThinkingDelta
 from timeline.log import Entry
 from timeline.redaction.text_stream import Stream
 
 #: Seconds without data from the model after which the call has failed.
 IDLE_S = 60.0
+#: Limit of an answer in characters and events, for a stream that never ends: many times the longest answer of a model.
+MAX_SIZE = 16 * 1024 * 1024
 #: Seconds before the first text goes out; within them, an answer that comes whole is not split.
 FIRST_PAUSE_S = 0.025
 FLUSH_S = 0.25
@@ -76,13 +80,16 @@ async def read(
     state: ModelCallState | None = None,
 ) -> ModelResponse:
     """Return the whole answer. Each text goes to `put` when it arrives, and the usage to `state`."""
-    loop, state, events = asyncio.get_running_loop(), state or ModelCallState(), 0
+    loop, state, events, size = asyncio.get_running_loop(), state or ModelCallState(), 0, 0
     try:
         async with asyncio.timeout(idle_s) as limit, request as stream:
             state.stream = stream
             async for event in stream:
                 events += 1
                 limit.reschedule(loop.time() + idle_s)
+                size += 1 + _length(event)
+                if size > MAX_SIZE:
+                    raise AnswerTooLong(f"the answer has more than {MAX_SIZE:,} characters")
                 chunk = _chunk(event)
                 if chunk is not None and (chunk.text or chunk.ends):
                     put(chunk)
@@ -91,6 +98,22 @@ async def read(
         unanswered = state.stream is None and not isinstance(error, TimeoutError | IncompleteAnswer)
         state.refused = unanswered or (isinstance(error, ModelHTTPError) and not events)
         raise
+
+
+def _length(event: ModelResponseStreamEvent) -> int:
+    """Return the number of characters that an event adds to the answer."""
+    match event:
+        case PartStartEvent(part=TextPart(content=str(text)) | ThinkingPart(content=str(text))):
+            return len(text)
+        case PartDeltaEvent(
+            delta=TextPartDelta(content_delta=str(text))
+            | ThinkingPartDelta(content_delta=str(text))
+            | ToolCallPartDelta(args_delta=str(text))
+        ):
+            return len(text)
+        case PartStartEvent(part=ToolCallPart(args=str(text))):
+            return len(text)
+    return 0
 
 
 def _chunk(event: ModelResponseStreamEvent) -> TextChunk | None:

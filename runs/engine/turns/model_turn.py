@@ -29,6 +29,7 @@ from runs.engine.notes import note, note_failure
 from runs.engine.results import AnswerCommitted, NoAnswer
 from runs.engine.safe_commit import commit_safely
 from runs.engine.shutdown import ShutdownDue, StopPending
+from runs.engine.turns import open_call
 from runs.engine.turns.model_stream import IDLE_S, Deltas, ModelCallState, TextChunk, read
 from runs.lifecycle import inbox
 from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand, RunError, TurnUsage
@@ -106,7 +107,7 @@ def _attempt(drive: Drive, attempt: int) -> AnswerCommitted | _FailedAttempt:
         raise
     except Exception as error:  # whatever a provider's library raises; classify() names it
         now, clean = datetime.now(UTC), masking.without_own_secrets
-        failure = retries.classify(error, now, drive.model, clean=clean)
+        failure = retries.classify(error, now, drive.model, server=drive.model_server, clean=clean)
         return _FailedAttempt(failure, _abandoned_event(drive, attempt, failure.error_type, state))
     chaos.point("model.answered")
     return _commit(drive, response, blocks, attempt=attempt, duration_ms=round((time.monotonic() - began) * 1000))
@@ -232,6 +233,8 @@ def _commit(
 ) -> AnswerCommitted:
     """Commit the answer, its calls, and the start of the first call, in one transaction."""
     run, step = drive.run, drive.run.step_count + 1
+    # A program runs its calls itself: each of them has its row.
+    dropped_count = 0 if drive.session is not None else call_ids.drop_excess(response)
     call_ids.make_usable(response)
     row, message = transcript.new_row(
         run.pk, drive.conversation.position + 1, response,
@@ -246,6 +249,7 @@ def _commit(
         *blocks,
         transcript.message_event(row),
         turn_end,
+        *open_call.dropped_calls_event(dropped_count, step),
         *_trimming_events(drive),
         *drive.spending.count(usage, step),
     ]

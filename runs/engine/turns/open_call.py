@@ -9,11 +9,14 @@ from typing import Any
 
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
+from runs.conversation import call_ids
 from runs.engine.drive import Drive
 from runs.engine.turns.live_output import LiveOutput
 from runs.models import AgentRunToolCall
 from runs.tools.base import ToolContext
 from runs.tools.conversation_tools import Question, question_of
+from timeline.events.notice import Error
+from timeline.log import Entry
 from timeline.redaction.redact import MODEL_INPUT
 from timeline.redaction.windows import mask
 
@@ -47,6 +50,17 @@ def arguments(drive: Drive, call: AgentRunToolCall) -> Any:
 def is_too_many(drive: Drive, call: AgentRunToolCall) -> bool:
     """Whether at least `MAX_CALLS` calls of the answer come before this one."""
     return [part.tool_call_id for part in _parts(drive)].index(call.call_id) >= MAX_CALLS
+
+
+def dropped_calls_event(count: int, step: int) -> list[Entry]:
+    """Return the event about calls that were removed from an answer; none if there were none."""
+    if not count:
+        return []
+    text = (
+        f"The answer requested {call_ids.MAX_KEPT + count:,} tool calls. "
+        f"The conversation keeps the first {call_ids.MAX_KEPT}, of which {MAX_CALLS} are run."
+    )
+    return [Entry(Error(error_type="too_many_calls", error=text, context="llm"), step=step, clean=True)]
 
 
 def unknown_tool(drive: Drive, call: AgentRunToolCall) -> str:

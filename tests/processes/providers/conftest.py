@@ -1,4 +1,4 @@
-"""Fixtures of the tests against model servers of other projects: one server for each process of the suite."""
+"""Fixtures of the tests against a model server of another project, with a worker in this process."""
 
 from __future__ import annotations
 
@@ -12,13 +12,6 @@ from runs.providers import llm
 from runs.worker.worker import Worker
 from tests.support.providers.mock_model_server import MockModelServer
 from tests.support.providers.recorded_vendor import THINKING_MODELS
-
-
-@pytest.fixture(scope="session")
-def mock_model_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModelServer]:
-    server = MockModelServer(tmp_path_factory.mktemp("mock-model-server"))
-    yield server
-    server.close()
 
 
 @pytest.fixture

@@ -122,21 +122,20 @@ def test_failures_are_retried_as_the_server_asks(
     busy = {"error": {"message": "Slow down", "type": "rate_limit_error"}, "status": 429, "retryAfter": 1}
     overloaded = {"error": {"message": "Overloaded", "type": "overloaded_error"}, "status": 529}
     broken = {"error": {"message": "Internal", "type": "api_error"}, "status": 500}
-    failures = [busy, overloaded, broken] if protocol == "anthropic" else [overloaded, broken]
+    failures = [busy, overloaded, broken]
     models.script(prompt, [*failures, {"content": "Here I am."}])
     run = play(prompt, protocol, worker, tmp_path)
 
     assert (run.status, run.result) == (RunStatus.COMPLETED, "Here I am."), run.error_message
-    types = ["rate_limited", "overloaded", "server_error"][-len(failures) :]
+    types = ["rate_limited", "overloaded", "server_error"]
     assert list(RunError.objects.filter(run=run).order_by("attempt").values_list("error_type", flat=True)) == types
     sent, journal = models.sent(prompt), models.journal(prompt)
     assert [entry["response"]["status"] for entry in journal] == [each["status"] for each in failures] + [200]
     assert len({request.body for request in sent}) == 1
-    if protocol == "anthropic":
-        waits = [e.payload["delay_ms"] for e in events(run) if e.type == "retry.scheduled"]
-        assert waits[0] == 1000 > max(waits[1:])
-        first, second = (entry["timestamp"] for entry in journal[:2])
-        assert second - first >= 1000
+    waits = [e.payload["delay_ms"] for e in events(run) if e.type == "retry.scheduled"]
+    assert waits[0] == 1000 > max(waits[1:])
+    first, second = (entry["timestamp"] for entry in journal[:2])
+    assert second - first >= 1000
     check(run)
 
 
@@ -247,7 +246,7 @@ def test_a_resumed_run_continues_the_requests(models: MockModelServer, worker: W
     check(run)
 
 
-@pytest.mark.parametrize("vendor", cases(["openai-chat", "openai-responses"]))
+@pytest.mark.parametrize("vendor", cases(["openai-chat", "openai-responses", "anthropic"]))
 def test_a_server_that_the_agent_names(
     *, vendor: str, models: MockModelServer, worker: Worker, tmp_path: Path, settings: Settings, monkeypatch: Any
 ) -> None:
@@ -255,11 +254,12 @@ def test_a_server_that_the_agent_names(
     settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
     settings.AGENTOPS_MODEL_KEYS = [f"127.0.0.1:{models.url.rpartition(':')[2]}=LOCAL_SERVER_KEY"]
     monkeypatch.setenv("LOCAL_SERVER_KEY", "of-the-local-server")
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9/v1")
     prompt, model = f"Run locally, as {vendor}", f"{vendor}:llama3"
     call = {"id": "call_a", "name": "ledger_read", "arguments": '{"n": 1}'}
-    models.script(prompt, {"content": "Looking.", "toolCalls": [call]}, {"content": "Done."})
-    base_url = f"{models.url}/v1"
+    models.script(prompt, {"reasoning": "Hm.", "content": "Looking.", "toolCalls": [call]}, {"content": "Done."})
+    base_url = models.url if vendor == "anthropic" else f"{models.url}/v1"
     local = {"ledger": str(tmp_path / "ledger"), "base_url": base_url}
     agent = make_agent(provider="llm", model=model, tools=["ledger_read"], settings=local)
     run = drive(make_run(agent, prompt), worker)
@@ -268,7 +268,10 @@ def test_a_server_that_the_agent_names(
 
     assert (run.status, run.result) == (RunStatus.COMPLETED, "Done."), run.error_message
     sent = models.sent(prompt)
-    assert {request.headers["authorization"] for request in sent} == {"Bearer of-the-local-server"}
+    keys = {request.headers.get("authorization") or request.headers["x-api-key"] for request in sent}
+    assert {key.removeprefix("Bearer ") for key in keys} == {"of-the-local-server"}
+    answer = run.messages.get(role="assistant", step_number=1).content
+    assert answer["provider_name"] == models.url.removeprefix("http://")
     assert_prefixes(sent)
     assert list(run.tool_calls.values_list("status", flat=True)) == ["completed"]
     check(run)

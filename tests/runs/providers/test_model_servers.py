@@ -24,7 +24,7 @@ from tests.support.paths import ROOT
 from tests.support.providers.recorded_vendor import Answer, Vendor
 from tests.support.run_checks import check
 
-MODEL = "openai-chat:llama3"
+MODEL, CLAUDE = "openai-chat:llama3", "anthropic:llama3"
 
 
 def refusal(base_url: Any, model: str = MODEL) -> str:
@@ -71,8 +71,10 @@ def test_it_refuses_where_private_addresses_are_allowed(url: str, why: str, sett
 
 
 def test_only_models_of_its_protocols() -> None:
-    assert "needs a model of openai, openai-chat, openai-responses" in refusal("https://x.example.com", "anthropic:a")
-    for vendor in ("openai", "openai-chat", "openai-responses"):
+    assert "needs a model of anthropic, openai, openai-chat, openai-responses" in refusal(
+        "https://x.example.com", "deepseek:a"
+    )
+    for vendor in ("anthropic", "openai", "openai-chat", "openai-responses"):
         base.get("llm").check(f"{vendor}:m", {"base_url": "https://models.example.com/v1"})
 
 
@@ -97,23 +99,26 @@ def test_a_wrong_list_of_keys_stops_the_start(value: str) -> None:
     assert value not in ended.stderr
 
 
+@pytest.mark.parametrize(("model", "path"), [(MODEL, "/v1/chat/completions"), (CLAUDE, "/v1/messages")])
 def test_nothing_of_the_environment_is_sent(
-    vendor: Vendor, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    model: str, path: str, vendor: Vendor, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither the vendor's own key nor what its library would add."""
     settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
-    for name in ("OPENAI_API_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
+    for name in ("OPENAI_API_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
         monkeypatch.setenv(name, "of-the-environment")
-    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Token: of-the-environment")
+    for name in ("OPENAI_CUSTOM_HEADERS", "ANTHROPIC_CUSTOM_HEADERS"):
+        monkeypatch.setenv(name, "X-Token: of-the-environment")
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     vendor.answers = [Answer(b"", framing="close")]
     history: list[ModelMessage] = [ModelRequest([UserPromptPart("Hi")])]
-    call = ModelCall(MODEL, "node", 1, history, settings={"base_url": f"{vendor.url}/v1"})
+    base_url = vendor.url if model == CLAUDE else f"{vendor.url}/v1"
+    call = ModelCall(model, "node", 1, history, settings={"base_url": base_url})
     with pytest.raises(base.IncompleteAnswer):
         asyncio.run(read(base.get("llm").open(call), lambda _: None))
 
     [asked] = vendor.asked
-    assert (asked.path, asked.body["model"]) == ("/v1/chat/completions", "llama3")
+    assert (asked.path, asked.body["model"]) == (path, "llama3")
     assert "of-the-environment" not in str(asked.headers)
     assert asked.headers["host"] == vendor.url.removeprefix("http://")
 

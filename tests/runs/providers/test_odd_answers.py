@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from runs.engine.turns import model_stream, model_turn
 from runs.models import TurnUsage
 from runs.worker.worker import Worker
 from tests.support.factories import drive, make_agent, make_run
@@ -44,7 +45,41 @@ def chat(text: bytes, *, stop: str, used: dict[str, Any]) -> Answer:
     return Answer(stream.encode().replace(b"TEXT", text))
 
 
-SPEAKERS = {"anthropic": anthropic, "chat": chat}
+def responses(text: bytes, *, stop: str, used: dict[str, Any]) -> Answer:
+    """This protocol tells the end by the type of its last event."""
+    counts = used | {"total_tokens": 0, "input_tokens_details": {"cached_tokens": 0},
+                     "output_tokens_details": {"reasoning_tokens": 0}}  # fmt: skip
+    frame = {"id": "r", "object": "response", "created_at": 1, "model": "gpt-4o", "status": "in_progress",
+             "output": [], "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}  # fmt: skip
+    item = {"id": "i", "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+    place = {"item_id": "i", "output_index": 0, "content_index": 0}
+    part = {"type": "output_text", "text": "", "annotations": []}
+    said = item | {"status": "completed", "content": [part | {"text": "TEXT"}]}
+    completed = frame | {"status": stop.replace("stop", "completed"), "output": [said], "usage": counts}
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": frame},
+        {"type": "response.output_item.added", "output_index": 0, "item": item},
+        {"type": "response.content_part.added", **place, "part": part},
+        {"type": "response.output_text.delta", **place, "delta": "TEXT", "logprobs": []},
+        {"type": "response.output_item.done", "output_index": 0, "item": said},
+        {"type": "response.completed", "response": completed},
+    ]
+    numbered = (event | {"sequence_number": number} for number, event in enumerate(events))
+    stream = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in numbered)
+    return Answer(stream.encode().replace(b"TEXT", text))
+
+
+SPEAKERS = {"anthropic": anthropic, "chat": chat, "responses": responses}
+USED = {"input_tokens": 3, "output_tokens": 2}
+#: The first event of the content, before which a stream may stop for good.
+CONTENT = {"anthropic": b"event: content_block_start", "chat": b'data: {"id": "c", "object"',
+           "responses": b"event: response.output_item.added"}  # fmt: skip
+#: What keeps a connection alive, and says nothing.
+PING = {
+    "anthropic": b'event: ping\ndata: {"type": "ping"}\n\n',
+    "chat": b": keep-alive\n\n",
+    "responses": b": ping\n\n",
+}
 
 
 @pytest.mark.filterwarnings("ignore:Failed to extract usage")
@@ -67,8 +102,65 @@ def test_it_is_taken(protocol: str, stop: str, used: dict[str, Any], vendor: Ven
 
 @pytest.mark.parametrize("protocol", list(SPEAKERS))
 def test_what_is_not_utf_8_is_asked_for_again(protocol: str, vendor: Vendor, worker: Worker) -> None:
-    used = {"input_tokens": 3, "output_tokens": 2}
-    vendor.answers = [SPEAKERS[protocol](text, stop="stop", used=used) for text in (b"D\xffone.", b"Done.")]
+    vendor.answers = [SPEAKERS[protocol](text, stop="stop", used=USED) for text in (b"D\xffone.", b"Done.")]
+    run = drive(make_run(make_agent(provider="llm", model=MODELS[protocol], tools=[]), "Go."), worker)
+
+    assert (run.status, run.result) == ("completed", "Done."), run.error_message
+    assert list(run.errors.values_list("error_type", flat=True)) == ["incomplete_answer"]
+    check(run)
+
+
+@pytest.mark.parametrize("protocol", list(SPEAKERS))
+def test_an_answer_without_content_is_an_empty_one(protocol: str, vendor: Vendor, worker: Worker) -> None:
+    vendor.answers = [SPEAKERS[protocol](b"", stop="stop", used=USED)]
+    run = drive(make_run(make_agent(provider="llm", model=MODELS[protocol], tools=[]), "Go."), worker)
+
+    assert (run.status, run.result, run.step_count) == ("completed", "", 1), run.error_message
+    check(run)
+
+
+@pytest.mark.parametrize("protocol", list(SPEAKERS))
+@pytest.mark.parametrize("is_alive", [True, False], ids=["pings", "silence"])
+def test_a_stream_that_never_ends_is_given_up(
+    *, protocol: str, is_alive: bool, vendor: Vendor, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After 60 seconds without content, however often the server says that it is there."""
+    assert model_turn.IDLE_S == 60
+    monkeypatch.setattr(model_turn, "IDLE_S", 0.6)
+    whole = SPEAKERS[protocol](b"Done.", stop="stop", used=USED)
+    before, begins, after = whole.body.partition(CONTENT[protocol])
+    pings = [PING[protocol]] * (30 if is_alive else 1)
+    at = [len(before) + number * len(PING[protocol]) for number in range(len(pings))]
+    pause_s = 1.8 / len(pings)
+    late = Answer(before + b"".join(pings) + begins + after, pauses=tuple((each, pause_s) for each in at))
+    vendor.answers = [late, whole]
+    run = drive(make_run(make_agent(provider="llm", model=MODELS[protocol], tools=[]), "Go."), worker)
+
+    assert (run.status, run.result) == ("completed", "Done."), run.error_message
+    # On a busy machine, the second attempt may be too slow too.
+    assert set(run.errors.values_list("error_type", flat=True)) == {"timeout"}
+    check(run)
+
+
+@pytest.mark.parametrize("protocol", list(SPEAKERS))
+def test_a_text_that_never_ends_is_cut_off(
+    protocol: str, vendor: Vendor, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run pauses: asked again, the model would say as much."""
+    monkeypatch.setattr(model_stream, "MAX_SIZE", 10_000)
+    vendor.answers = [SPEAKERS[protocol](b"and on " * 2_000, stop="stop", used=USED)]
+    run = drive(make_run(make_agent(provider="llm", model=MODELS[protocol], tools=[]), "Go."), worker)
+
+    assert (run.status, run.status_reason, len(vendor.asked)) == ("paused", "error", 1)
+    assert list(run.errors.values_list("error_type", flat=True)) == ["answer_too_long"]
+    assert "limit of 16 MiB" in run.error_message
+    check(run)
+
+
+@pytest.mark.parametrize("protocol", list(SPEAKERS))
+def test_a_page_in_place_of_a_stream_is_named(protocol: str, vendor: Vendor, worker: Worker) -> None:
+    vendor.answers = [Answer(b"<html>Sign in</html>", content_type="text/html"),
+                      SPEAKERS[protocol](b"Done.", stop="stop", used=USED)]  # fmt: skip
     run = drive(make_run(make_agent(provider="llm", model=MODELS[protocol], tools=[]), "Go."), worker)
 
     assert (run.status, run.result) == ("completed", "Done."), run.error_message

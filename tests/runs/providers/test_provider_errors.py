@@ -80,6 +80,21 @@ def test_every_sentence_is_whole(kind: str) -> None:
         assert text[0].isupper()
 
 
+@pytest.mark.parametrize("kind", TEXTS)
+def test_a_server_that_the_agent_names_is_not_taken_for_a_vendor(kind: str) -> None:
+    """Neither its key nor its status is a matter of OpenAI."""
+    text = describe(kind, CallFailure("openai-chat:llama3", 418, "Some words", server="127.0.0.1:11434"))
+
+    assert "OpenAI" not in text
+    assert "OPENAI" not in text
+    assert "status page" not in text
+    assert text.endswith(".")
+    if "{vendor}" in TEXTS[kind]:
+        assert "The model server 127.0.0.1:11434" in text or "at the model server" in text
+    if "{key}" in TEXTS[kind] and kind != "missing_key":
+        assert "the variable that AGENTOPS_MODEL_KEYS assigns to it" in text
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [

@@ -1,11 +1,18 @@
-"""Recorded answers of the vendors are parsed, stored, and sent again from their rows as they came."""
+"""Recorded answers of the vendors are parsed, stored, and sent again from their rows as they came.
+
+Which of them an agent can meet, and why not the others, is in tests/support/providers/recorded_kinds.py.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import json
+import re
+from collections.abc import Iterator
+from dataclasses import astuple
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -25,10 +32,23 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import ModelRequestParameters
 
 from runs.conversation import call_ids, transcript
+from runs.conversation.turn_usage import buckets_of, usage_of
 from runs.engine.turns.model_stream import read
+from runs.models import TurnUsage
 from runs.providers import base, llm, messages
 from runs.providers.base import ModelCall
 from runs.providers.retries import classify
+from tests.support.factories import make_agent, make_run
+from tests.support.providers.recorded_kinds import (
+    ALSO_REBUILT,
+    FILES,
+    MET,
+    OTHERS,
+    buckets_in,
+    files_there,
+    kinds,
+    told_by,
+)
 from tests.support.providers.recorded_vendor import THINKING_MODELS as MODELS
 from tests.support.providers.recorded_vendor import Answer, Exchange, Vendor, exchanges, streams
 from tests.support.second_pass import cases
@@ -36,9 +56,8 @@ from tests.support.services import shared_directory
 
 Message = TypeVar("Message", ModelRequest, ModelResponse)
 PROTOCOLS = cases(list(MODELS))
-#: Recordings of model calls that are no answers of a model: a server of nonsense, and a refused request.
-NO_ANSWERS = {"test_text_response-0", "test_openai_o1_mini_system_role[system]-0"}
 IS_SERVER_TOOL = '"type": "web_search_call"'
+ROLES: dict[type, str] = {UserPromptPart: "user", ToolReturnPart: "tool_result"}
 PROMPT = ModelRequest([SystemPromptPart("Be brief."), UserPromptPart("Go.")])
 
 
@@ -65,20 +84,55 @@ def stored(message: Message, role: str = "assistant") -> Message:
     return loaded
 
 
+async def ask(model: str) -> ModelResponse:
+    return await read(base.get("llm").open(ModelCall(model, "node", 1, [PROMPT])), lambda _: None, 20)
+
+
+def without_times(message: ModelMessage) -> str:
+    return re.sub(r'"timestamp":"[^"]*"', "", messages.canonical(messages.dump(message)))
+
+
 async def parsed(vendor: Vendor, model: str, recorded: Exchange) -> ModelResponse:
     """The answer of a body, streamed or not. The product always streams."""
     is_stream = not recorded.body.startswith(b"{")
     vendor.answers = [Answer(recorded.body, content_type="text/event-stream" if is_stream else "application/json")]
     if is_stream:
-        return await read(base.get("llm").open(ModelCall(model, "node", 1, [PROMPT])), lambda _: None, 20)
+        return await ask(model)
     return await llm.model_of(model).request([PROMPT], {"max_tokens": 1000}, ModelRequestParameters())
+
+
+def answers_of(protocol: str) -> list[Exchange]:
+    """The recorded answers of models in this protocol, streams or whole."""
+    are_answers = {name for name, kind in kinds().items() if kind in {*MET, *ALSO_REBUILT} - {"refused"}}
+    whole = {each.name: each for each in exchanges() if each.protocol == protocol}
+    whole |= {each.name: Exchange(each.name, protocol, "", 200, each.body) for each in streams()
+              if each.protocol == protocol}  # fmt: skip
+    return [each for name, each in whole.items() if name in are_answers]
+
+
+def test_every_recorded_body_has_its_kind() -> None:
+    """A new file has to be told what it is; what the bodies say of themselves agrees."""
+    shared_directory()
+    assert files_there() == {directory: set(files) for directory, files in FILES.items()}
+    bodies = {each.name: each.body for each in streams()} | {each.name: each.body for each in exchanges()}
+    assert kinds().keys() == bodies.keys()
+    assert set(kinds().values()) == {*MET, *OTHERS}
+    told = {name: told_by(bodies[name]) for name in kinds()}
+    unlike = {name: (kind, told[name]) for name, kind in kinds().items() if kind != told[name]}
+    # These differ in what is around the text: the reason of its end, the status, or the address of the request.
+    assert {kind for kind, said in unlike.values() if said == "text"} == {
+        "refusal", "refused", "token_count", "conversation", "completion", "no_model"
+    }  # fmt: skip
+    assert {said for _, said in unlike.values()} == {"text"}
+    calls = {each.name for each in exchanges() if each.protocol}
+    assert {kinds()[name] for name in bodies.keys() - calls if name in kinds()} >= {"token_count", "conversation"}
+    assert {kinds()[name] for name in calls} == {*MET, *ALSO_REBUILT, "no_model"} - {"refusal", "compaction"}
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_recorded_answer_is_sent_again_as_it_came(protocol: str, vendor: Vendor) -> None:
     shared_directory()
-    answers = [each for each in exchanges() if each.protocol == protocol and each.name not in NO_ANSWERS]
-    answers += [Exchange(each.name, protocol, "", 200, each.body) for each in streams() if each.protocol == protocol]
+    answers = answers_of(protocol)
 
     async def differences() -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -98,6 +152,75 @@ def test_every_recorded_answer_is_sent_again_as_it_came(protocol: str, vendor: V
 
     assert len(answers) >= 10
     assert asyncio.run(differences()) == {}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_stream_that_comes_byte_by_byte_is_the_same_answer(protocol: str, vendor: Vendor) -> None:
+    shared_directory()
+    recorded = [each for each in answers_of(protocol) if not each.body.startswith(b"{") and kinds()[each.name] in MET]
+
+    async def differences() -> list[str]:
+        found = []
+        for each in recorded:
+            whole = await parsed(vendor, MODELS[protocol], each)
+            vendor.answers = [Answer(each.body, piece=1)]
+            piecemeal = await ask(MODELS[protocol])
+            if without_times(whole) != without_times(piecemeal):
+                found.append(each.name)
+        return found
+
+    assert len(recorded) >= 3
+    assert asyncio.run(differences()) == []
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_each_token_is_in_one_bucket(protocol: str, vendor: Vendor) -> None:
+    """As the vendor counts them; and a cost is computed or unknown, never wrong by an error."""
+    shared_directory()
+
+    async def counted() -> dict[str, TurnUsage]:
+        answers = [each for each in answers_of(protocol) if kinds()[each.name] in MET]
+        found = {each.name: await parsed(vendor, MODELS[protocol], each) for each in answers}
+        return {name: usage_of(uuid4(), 1, 0, answer, None) for name, answer in found.items()}
+
+    rows, bodies = asyncio.run(counted()), {each.name: each.body for each in answers_of(protocol)}
+    buckets = {name: astuple(buckets_of(row)) for name, row in rows.items()}
+    assert buckets == {name: buckets_in(bodies[name]) for name in rows}
+    assert {row.cost_source for row in rows.values()} <= {"computed", "unknown"}
+    assert [name for name, row in rows.items() if (row.cost_usd is None) != (row.cost_source == "unknown")] == []
+    assert sum(row.cost_source == "computed" for row in rows.values()) >= 5
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.breaks_invariants("messages of many answers, without the events of a run")
+@pytest.mark.parametrize("protocol", list(MODELS))
+def test_a_conversation_of_all_answers_is_rebuilt_from_its_rows(protocol: str, vendor: Vendor) -> None:
+    """One request with everything that the vendor's recordings hold, from memory and from the database."""
+    shared_directory()
+    run = make_run(make_agent(provider="llm", model=MODELS[protocol], tools=[]), "Go.")
+    before, position = transcript.load(run).history, transcript.last_position(run.pk)
+
+    async def turns() -> list[list[ModelMessage]]:
+        return [continued(await parsed(vendor, MODELS[protocol], each))[1:] for each in answers_of(protocol)]
+
+    said = asyncio.run(turns())
+    for step, turn in enumerate(said, start=1):
+        for role, message in rows_of(turn):
+            position += 1
+            transcript.new_row(run.pk, position, message, role=role, step=step, epoch=1)[0].save(force_insert=True)
+
+    histories = ([*before, *chain(*said)], transcript.load(run).history)
+    sent, again = (json.loads(asyncio.run(body_of(vendor, MODELS[protocol], each))) for each in histories)
+    assert messages.canonical(again) == messages.canonical(sent)
+
+
+def rows_of(turn: list[ModelMessage]) -> Iterator[tuple[str, ModelMessage]]:
+    """The messages as they are stored, and their roles: a request has one part."""
+    for message in turn:
+        if isinstance(message, ModelResponse):
+            yield "assistant", message
+        else:
+            yield from ((ROLES[type(part)], messages.request(part)) for part in message.parts)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

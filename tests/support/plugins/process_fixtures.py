@@ -19,6 +19,7 @@ from tests.support.processes.child_processes import ForkServer
 from tests.support.processes.databases import Databases, looking_at
 from tests.support.processes.redis_server import OwnRedis
 from tests.support.processes.stage import Stage
+from tests.support.providers.mock_model_server import MockModelServer
 
 
 def engine_under_test() -> str:
@@ -91,3 +92,11 @@ def shared_redis(own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch) -> OwnRed
     """The Redis of the stage, used by this process too. A test may kill it."""
     monkeypatch.setattr(settings, "REDIS_URL", own_redis.url)
     return own_redis
+
+
+@pytest.fixture(scope="session")
+def mock_model_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MockModelServer]:
+    """A model server of another project: one for each process of the suite."""
+    server = MockModelServer(tmp_path_factory.mktemp("mock-model-server"))
+    yield server
+    server.close()

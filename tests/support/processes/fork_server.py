@@ -95,7 +95,14 @@ def become(order: dict[str, Any]) -> None:
 
 
 def obey(order: dict[str, Any], ended: dict[int, int]) -> int | None:
-    """Start a worker and give its pid; or give the exit code of one (negative: the signal), None while it lives."""
+    """Start a worker and give its pid; or give the exit code of one (negative: the signal), None while it lives.
+
+    An order to load a library gives None: the workers after it begin with it.
+    """
+    if "load" in order:
+        importlib.import_module(order["load"])
+        gc.freeze()
+        return None
     if "argv" in order:
         pid = os.fork()
         if pid == 0:

@@ -166,5 +166,11 @@ def ledger_once(ctx: ToolContext, n: int) -> str:
     return effect(ctx, n)
 
 
-for each in (ledger_read, ledger_idempotent, ledger_once):
+@tool(effect=Effect.AT_MOST_ONCE, timeout_s=60, needs_approval=True)
+def ledger_approved(ctx: ToolContext, n: int) -> str:
+    """Does something that cannot be taken back and that a person has to approve."""
+    return effect(ctx, n)
+
+
+for each in (ledger_read, ledger_idempotent, ledger_once, ledger_approved):
     TOOLS.register(each)

@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
@@ -43,6 +43,8 @@ class Answer:
     status: int = 200
     content_type: str = "text/event-stream"
     pauses: tuple[tuple[int, float], ...] = ()
+    #: Bytes of a chunk; None: as few chunks as the pauses allow.
+    piece: int | None = None
 
     @property
     def sent(self) -> bytes:
@@ -83,14 +85,16 @@ class _Handler(BaseHTTPRequestHandler):
         if answer.framing != "close":
             self.send_header("transfer-encoding", "chunked")
         self.end_headers()
-        self._send(answer)
+        with suppress(ConnectionError):  # a client that gives up
+            self._send(answer)
         self.close_connection = True
 
     def _send(self, answer: Answer) -> None:
         sent, begin = answer.sent, 0
         for position, seconds in (*answer.pauses, (len(sent), 0.0)):
-            piece, begin = sent[begin:position], position
-            if piece:
+            between, begin = sent[begin:position], position
+            for at in range(0, len(between), answer.piece or len(between) or 1):
+                piece = between[at : at + (answer.piece or len(between))]
                 self.wfile.write(piece if answer.framing == "close" else b"%x\r\n%s\r\n" % (len(piece), piece))
             time.sleep(seconds)
         if answer.framing == "chunked":
@@ -198,3 +202,23 @@ def _is_terminal(protocol: str, event: dict[str, Any]) -> bool:
     if protocol == "responses":
         return event.get("type") in ("response.completed", "response.incomplete", "response.failed")
     return any(choice.get("finish_reason") for choice in event.get("choices") or [])
+
+
+def blocks_of(body: bytes) -> Iterator[str]:
+    """The types of the parts of an answer, in the words of its protocol."""
+    whole = [json.loads(body)] if body.startswith(b"{") else []
+    for event in (*whole, *_events(body)):
+        parts = [*(event.get("content") or ()), *(event.get("output") or ())]
+        parts += [event.get("content_block") or {}, event.get("item") or {}]
+        yield from (part["type"] for part in parts if "type" in part)
+        for choice in event.get("choices") or ():
+            said = choice.get("message") or choice.get("delta") or {}
+            yield from (name for name, value in said.items() if value)
+
+
+def usages_of(body: bytes) -> Iterator[dict[str, Any]]:
+    """What a body says of its tokens, in the words of its protocol; streams may say it several times."""
+    for event in [json.loads(body)] if body.startswith(b"{") else _events(body):
+        for place in (event, event.get("message") or {}, event.get("response") or {}):
+            if isinstance(place.get("usage"), dict):
+                yield place["usage"]

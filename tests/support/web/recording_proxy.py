@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from dataclasses import dataclass
 
 
@@ -16,6 +17,8 @@ class SentRequest:
     #: Names in lower case.
     headers: dict[str, str]
     body: bytes
+    #: The time of its last byte, in seconds since 1970.
+    at: float
 
 
 class RecordingProxy:
@@ -72,6 +75,6 @@ class RecordingProxy:
                 first, *lines = head.decode("latin-1").split("\r\n")
                 headers = {name.lower(): value.strip() for name, _, value in (each.partition(":") for each in lines)}
                 body = await client.readexactly(int(headers.get("content-length", 0)))
-                self.requests.append(SentRequest(first.split(" ")[1], headers, body))
+                self.requests.append(SentRequest(first.split(" ")[1], headers, body, time.time()))
                 to_server.write(head + body)
                 await to_server.drain()

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart
 
+from runs.conversation.call_ids import MAX_KEPT
 from runs.engine.turns.open_call import MAX_CALLS
 from runs.models import AgentRun, AgentRunToolCall
 from runs.providers.base import ModelCall
@@ -53,7 +54,8 @@ def test_a_tool_that_does_not_exist(scripted: MakeScripted, effects: Words) -> N
     "arguments",
     ['{"n": ', '{"n": 1} trailing', "[1]", "null", '{"n": "many"}', "{}", {"n": [1]}, {"m": 1}, "", None,
      '{"n": 1e400}', '{"n": NaN}', '{"n": -Infinity}', '{"n": ' + "9" * 5_000 + "}", '{"n": ' + "[" * 100_000 + "}",
-     '{"n": "\\ud800"}', '{"n": "\\u0000"}', "\x00", '{"n": 1, "n": "two"}'],
+     '{"n": 1, "m": "' + "x" * 5_000_000 + '"}', '{"n": "\\ud800"}', '{"n": "\\u0000"}', "\x00",
+     '{"n": 1, "n": "two"}'],
     ids=lambda value: repr(value)[:24],
 )  # fmt: skip
 def test_arguments_that_do_not_fit(scripted: MakeScripted, effects: Words, arguments: Any) -> None:
@@ -78,6 +80,30 @@ def test_more_calls_than_one_answer_may_have(scripted: MakeScripted, effects: Wo
     assert [call.status for call in calls] == [ToolStatus.COMPLETED] * MAX_CALLS + [ToolStatus.ERROR] * 6
     assert effects() == [f"c{n}" for n in range(MAX_CALLS)]
     assert str(MAX_CALLS) in told(calls[-1])
+    check(run)
+
+
+def test_ten_thousand_calls(scripted: MakeScripted, effects: Words) -> None:
+    """Some are answered, so that the model learns of it. The rest would be stored and sent again for nothing."""
+    histories: list[list[ModelMessage]] = []
+
+    def play(call: ModelCall) -> Iterable[Move]:
+        histories.append(list(call.history))
+        yield "All at once. "
+        yield from (ToolCallPart("ledger_read", {"n": n}, f"c{n}") for n in range(10_000 if call.number == 1 else 0))
+
+    run = drive(scripted(play))
+
+    assert run.status == RunStatus.COMPLETED
+    assert effects() == [f"c{n}" for n in range(MAX_CALLS)]
+    assert [call.call_id for call in calls_of(run)] == [f"c{n}" for n in range(MAX_KEPT)]
+    [error] = [event.payload for event in events(run) if event.type == "error"]
+    assert (error["error_type"], error["context"]) == ("too_many_calls", "llm")
+    assert "10,000 tool calls" in error["error"]
+    *_, asked, answered = histories[1]
+    assert isinstance(asked, ModelResponse)
+    assert [part.tool_call_id for part in asked.tool_calls] == [part.tool_call_id for part in answered.parts
+                                                                if isinstance(part, ToolReturnPart)]  # fmt: skip
     check(run)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+import itertools
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ from runs.statuses import Effect, ToolStatus
 from runs.tools.base import ToolContext, ToolDenied, ToolFailed, ToolResult
 from runs.tools.catalogue import TOOLS
 from runs.tools.functions import tool
+from runs.tools.output import MAX_OUTPUT, MODEL_LIMIT
+from runs.worker.worker import Worker
 from tests.support.engine.fixture_types import DieAt, MakeScripted
 from tests.support.factories import drive
 from tests.support.processes.scripted_model import Move
@@ -24,7 +28,7 @@ from tests.support.run_checks import check
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@tool(effect=Effect.AT_MOST_ONCE, timeout_s=0.2)
+@tool(effect=Effect.AT_MOST_ONCE, timeout_s=20)
 def ends_as_told(ctx: ToolContext, how: str) -> Any:
     """Ends in the way that it is asked for."""
     match how:
@@ -38,18 +42,32 @@ def ends_as_told(ctx: ToolContext, how: str) -> Any:
             return ""
         case "long":
             return "0123456789" * 1_000
-    return {"how": how}
+    return ODD_RESULTS[how]() if how in ODD_RESULTS else {"how": how}
+
+
+def exit_process() -> None:
+    raise SystemExit(3)
+
+
+def end() -> None:
+    raise BaseException("the end")
 
 
 TOOLS.register(ends_as_told)
+HUGE = "0123456789" * 10_000_000
+#: What no tool should return or raise, by name.
+ODD_RESULTS: dict[str, Callable[[], object]] = {
+    "bytes": lambda: bytes(range(256)), "huge": lambda: HUGE, "endless": itertools.count, "exits": exit_process,
+    "ends": end, "object": object,
+}  # fmt: skip
 
 
-def run_of(scripted: MakeScripted, *hows: str, **settings: Any) -> AgentRun:
+def run_of(scripted: MakeScripted, *hows: str, worker: Worker | None = None, **settings: Any) -> AgentRun:
     def play(call: ModelCall) -> Iterable[Move]:
         asked = [ToolCallPart("ends_as_told", {"how": how}, f"c{n}") for n, how in enumerate(hows)]
         yield from asked if call.number == 1 else ["Done."]
 
-    return drive(scripted(play, tools=["ends_as_told"], **settings))
+    return drive(scripted(play, tools=["ends_as_told"], **settings), worker)
 
 
 def outputs(run: AgentRun) -> list[tuple[str, Any]]:
@@ -80,6 +98,31 @@ def test_a_call_keeps_the_whole_output_where_the_model_saw_less_or_more(scripted
     last = AgentRunToolCall.objects.filter(run=repeated).select_related("result_message").latest("id")
     assert last.result_message is not None
     assert len(last.result_message.content["parts"][0]["content"]) > len(str(last.output)), "no warning was given"
+
+
+def test_what_no_tool_should_return_or_raise(scripted: MakeScripted, worker: Worker) -> None:
+    """Each has a result, the model goes on, and so does the worker."""
+    hows = tuple(ODD_RESULTS)
+    run = run_of(scripted, *hows, worker=worker, tool_output_limit=MODEL_LIMIT)
+
+    assert run.status == "completed"
+    found = dict(zip(hows, outputs(run), strict=True))
+    statuses = {how: status for how, (status, _) in found.items()}
+    assert statuses == dict.fromkeys(hows, "error") | {"bytes": "completed", "huge": "completed"}
+    data = hashlib.sha256(bytes(range(256))).hexdigest()
+    assert found["bytes"][1] == f"[256 bytes that are not text, sha256 {data}]"
+    kept, note = found["huge"][1][:MAX_OUTPUT], found["huge"][1][MAX_OUTPUT:]
+    assert HUGE.startswith(kept)
+    whole = hashlib.sha256(HUGE.encode()).hexdigest()
+    assert note == f"\n… [cut: {MAX_OUTPUT} of 100000000 characters kept, sha256 {whole}]"
+    assert "not an iterator" in found["endless"][1]
+    assert (found["exits"][1], found["ends"][1]) == ("SystemExit: 3", "BaseException: the end")
+    assert found["object"][1] == "[the tool returned a value of type 'object', which has no text form]"
+    told = AgentRunToolCall.objects.get(run=run, call_id="c1").result_message
+    assert told is not None
+    assert len(told.content["parts"][0]["content"]) < MODEL_LIMIT + 100
+    check(run)
+    assert run_of(scripted, "fine", worker=worker).status == "completed"
 
 
 def test_a_call_that_a_stop_closes_keeps_why(scripted: MakeScripted, die_at: DieAt) -> None:

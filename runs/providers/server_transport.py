@@ -1,39 +1,29 @@
-"""Adapters of models on servers that agents name. Imported when one is used, because OpenAI's library is optional."""
+"""Requests to model servers that agents name: what leaves this process, and where it goes. Needs a vendor's library."""
 
 from __future__ import annotations
 
 import asyncio
-from urllib.parse import urlsplit
 
 import httpx2
-from pydantic_ai.models import Model
-from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
-from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
 from agentops.http.guarded_client import locate
-from runs.providers.model_servers import VENDORS, check_target, key_for, policy_of
+from runs.providers.model_servers import check_target, policy_of
 
 TIMEOUT = httpx2.Timeout(600, connect=5)
-#: Headers that leave this process. OpenAI's library would add those of the environment, which may hold secrets.
+#: Headers that leave this process. The vendors' libraries would add those of the environment, which may hold secrets.
 SENT_HEADERS = frozenset(
-    {"accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "host", "user-agent"}
+    {
+        *("accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "host"),
+        *("anthropic-beta", "anthropic-version", "user-agent", "x-api-key"),
+    }
 )
 
 
-def make_model(name: str, base_url: str) -> Model:
-    """Create the adapter of a model on the server at `base_url`.
-
-    The server's host and port are the name of the provider in messages: what is signed or encrypted by one server is
-    never sent to another.
-    """
-    vendor, _, model = name.partition(":")
-    client = httpx2.AsyncClient(
+def make_client() -> httpx2.AsyncClient:
+    """Create a client whose requests keep to the rules for model servers."""
+    return httpx2.AsyncClient(
         transport=ModelServerTransport(), timeout=TIMEOUT, follow_redirects=False, trust_env=False
     )
-    provider = OpenAICompatibleProvider(
-        urlsplit(base_url).netloc, base_url=base_url, api_key=key_for(base_url), http_client=client
-    )
-    return (OpenAIResponsesModel if VENDORS[vendor] else OpenAIChatModel)(model, provider=provider)
 
 
 class ModelServerTransport(httpx2.AsyncBaseTransport):
