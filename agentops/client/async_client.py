@@ -14,7 +14,7 @@ from agentops.client import calls, connection
 from agentops.client.calls import Call, Listing, RunId, T
 from agentops.client.errors import AgentopsError
 from agentops.client.event_stream import FrameParser, Position
-from agentops.client.objects import Event, Message, Run, RunDetail, SentCommand, ToolCall
+from agentops.client.objects import Approval, Event, Message, Run, RunDetail, SentCommand, ToolCall
 
 
 class AsyncClient:
@@ -202,6 +202,38 @@ class AsyncClient:
     async def stop(self, run_id: RunId, *, idempotency_key: str | None = None) -> RunDetail:
         """Stop a run for good. It may still be running in the answer."""
         return await self._do(calls.stop(run_id, idempotency_key))
+
+    # --- Approvals ---
+
+    def approvals(self, **filters: Any) -> AsyncIterator[Approval]:
+        """Yield the approvals of the project, newest first.
+
+        `filters` are the parameters of the API: `state`, such as "pending" (also several, as a list), and `run_id`.
+        """
+        return self._rows(calls.approvals(filters))
+
+    async def approve(
+        self,
+        run_id: RunId,
+        call_id: RunId,
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        always: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Approval:
+        """Approve the tool call for which a run waits; the run goes on. `call_id` is that of the approval.
+
+        `arguments` replace all arguments of the call. With `always`, later calls of the tool in this run are approved
+        too. Only the first decision counts: `StateConflict` says who has decided, and how.
+        """
+        body = {"arguments": arguments, "always": always or None}
+        return await self._do(calls.decide(run_id, call_id, "approve", body, idempotency_key))
+
+    async def deny(
+        self, run_id: RunId, call_id: RunId, message: str | None = None, *, idempotency_key: str | None = None
+    ) -> Approval:
+        """Deny the tool call for which a run waits; the run goes on, and its model is told so, with the message."""
+        return await self._do(calls.decide(run_id, call_id, "deny", {"message": message}, idempotency_key))
 
     # --- Requests ---
 
