@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 from uuid import UUID
 
 from runs.conversation.message_text import text_of
-from runs.models import AgentRun, AgUiRun
+from runs.models import AgentRun, AgUiRun, Approval
 from runs.queries.agent_dialect import whole_texts
 from runs.queries.json_columns import to_json
 from runs.queries.masking import mask_rows
 from timeline import log
 from timeline.dialects.ag_ui_blocks import ANCHORS, MARKERS, TEXTS, LogState
 from timeline.dialects.ag_ui_output import AgUiRows, ClientRun, ag_ui_messages
-from timeline.dialects.agent_output import Fields, WholeTexts
+from timeline.dialects.agent_output import Fields
 from timeline.events import EventType
 from timeline.models import Event
 from timeline.redaction.redact import DEFAULT as REDACTOR
@@ -23,7 +23,8 @@ from timeline.redaction.redact import DEFAULT as REDACTOR
 #: Events before a batch that are searched. A message that is longer continues as a new one.
 MAX_SEARCHED = 5000
 _TURN = (EventType.LLM_TURN_START,)
-_NEED_TURN = (EventType.TOOL_START, EventType.TOOL_END, EventType.LLM_TURN_END)
+_NEED_TURN = (EventType.TOOL_START, EventType.TOOL_END, EventType.LLM_TURN_END, EventType.APPROVAL_REQUESTED)
+_OF_APPROVAL = (EventType.APPROVAL_REQUESTED, EventType.RUN_WAITING, EventType.TOOL_START, EventType.TOOL_END)
 
 
 def ag_ui_texts(log_id: UUID, batch: Sequence[Event]) -> list[list[str]]:
@@ -31,15 +32,25 @@ def ag_ui_texts(log_id: UUID, batch: Sequence[Event]) -> list[list[str]]:
     client_runs = _client_runs(log_id)
     is_named = bool(client_runs) and client_runs[0].after_seq == 0
     lineage = "" if is_named else _lineage(log_id)
-    rows = AgUiRows(_masked(whole_texts(log_id, batch)), client_runs, lineage)
+    whole, approvals = whole_texts(log_id, batch), _approvals(log_id, batch)
+    rows = AgUiRows(replace(whole, calls=_masked(whole.calls)), _masked(approvals), client_runs, lineage)
     messages = ag_ui_messages(batch, rows, _state_before(log_id, batch))
     texts = iter(mask_rows([to_json(message) for of_event in messages for message in of_event]))
     return [[next(texts) for _ in of_event] for of_event in messages]
 
 
-def _masked(whole: WholeTexts) -> WholeTexts:
-    """Return the texts with the secrets of calls masked, whose arguments become a text with JSON in it."""
-    return replace(whole, calls={pk: cast("Fields", REDACTOR.clean(call)[0]) for pk, call in whole.calls.items()})
+def _masked(rows: Mapping[UUID, Fields]) -> dict[UUID, Fields]:
+    """Return the rows with their secrets masked: arguments become a text with JSON in it, where no rule finds them."""
+    return {pk: cast("Fields", REDACTOR.clean(row)[0]) for pk, row in rows.items()}
+
+
+def _approvals(log_id: UUID, batch: Sequence[Event]) -> dict[UUID, Fields]:
+    """Return what approvals of the calls of a batch say, by the ID of the call."""
+    ids = {event.ref_id for event in batch if event.type in _OF_APPROVAL and event.ref_id is not None}
+    if not ids:
+        return {}
+    rows = Approval.objects.filter(run=log_id, call__in=ids).values_list("call_id", "tool_name", "arguments", "reason")
+    return {pk: {"toolName": name, "toolInput": arguments, "reason": why} for pk, name, arguments, why in rows}
 
 
 def _state_before(log_id: UUID, batch: Sequence[Event]) -> LogState:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -16,16 +17,17 @@ from pydantic import TypeAdapter
 from pydantic_ai.messages import ThinkingPart, ToolCallPart
 
 from agentops.projects.access import SYSTEM
-from runs.actions import ag_ui_runs
-from runs.actions.ag_ui_runs import AgUiRequest
+from runs.actions import ag_ui_runs, approvals
+from runs.actions.ag_ui_runs import AgUiRequest, ClientMessage
 from runs.lifecycle import transitions
-from runs.models import Agent, AgentRun, AgUiRun
+from runs.lifecycle.approval_decisions import Decision
+from runs.models import Agent, AgentRun, AgUiRun, Approval
 from runs.queries.ag_ui_dialect import ag_ui_texts
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
 from tests.support.accounts import with_key
 from tests.support.engine.policy_occasions import asks, saying
-from tests.support.factories import drive, make_agent, make_project
+from tests.support.factories import drive, make_agent, make_project, make_waiting
 from tests.support.processes.scripted_model import PLAYS, Move
 from tests.support.web.server import WebThread
 from timeline import log
@@ -160,7 +162,7 @@ def test_a_question_interrupts_and_its_answer_goes_on_in_the_same_run(front_end:
     client = front_end(["Well. ", asks("Which one?", choices=["a", "b"])], ["Thanks."])
     [interrupt] = client.run("Go.")[-1].outcome.interrupts
     assert (interrupt.reason, interrupt.message, interrupt.metadata) == (
-        "input", "Which one?", {"choices": ["a", "b"]},
+        "input_required", "Which one?", {"choices": ["a", "b"]},
     )  # fmt: skip
 
     answer = {"interrupt_id": interrupt.id, "status": "resolved", "payload": "a"}
@@ -176,10 +178,118 @@ def test_a_question_interrupts_and_its_answer_goes_on_in_the_same_run(front_end:
     assert (stale.status_code, stale.json()["code"]) == (409, "interrupt_not_open")
 
 
+def test_an_answer_is_not_the_message_that_was_sent_before(front_end: Callable[..., FrontEnd]) -> None:
+    """Clients send the whole conversation: without a text of the agent, it still ends with the first message."""
+    client = front_end([asks("Which one?")], ["Thanks."])
+    first = client.body("Go.")["messages"]
+    [interrupt] = client.run(None, messages=first)[-1].outcome.interrupts
+    answer = {"interrupt_id": interrupt.id, "status": "resolved", "payload": "the red one"}
+    events = client.run(None, messages=first, resume=[answer])
+    again = client.run(None, messages=[*first, *client.body("And now?")["messages"]])
+
+    assert of(events, "TOOL_CALL_RESULT")[0].content == "the red one"
+    assert of(again, "RUN_STARTED")[0].input.messages[0].content == "And now?"
+
+
+ASKING = {"policies": {"approvals": [{"tools": "ledger_.*", "action": "ask", "reason": "It reads."}]}}
+
+
+def resolved(interrupt: Any, payload: Any) -> list[dict[str, Any]]:
+    return [{"interrupt_id": interrupt.id, "status": "resolved", "payload": payload}]
+
+
+def test_a_call_is_approved_with_other_arguments(front_end: Callable[..., FrontEnd]) -> None:
+    client = front_end([LOOK], ["It is ", "eight."], **ASKING)
+    asked = client.run("How many?")
+    [interrupt] = asked[-1].outcome.interrupts
+    approval = Approval.objects.get()
+
+    assert types(asked) == ["RUN_STARTED", "TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "RUN_FINISHED"]
+    assert of(asked, "TOOL_CALL_ARGS")[0].delta == '{"n":7}'
+    assert (interrupt.reason, interrupt.tool_call_id) == ("tool_call", of(asked, "TOOL_CALL_START")[0].tool_call_id)
+    assert interrupt.message == "Approve the call of ledger_read? It reads."
+    assert "editedArgs" in interrupt.response_schema["properties"]
+    assert datetime.fromisoformat(interrupt.expires_at) == approval.expires_at
+
+    events = client.run(None, resume=resolved(interrupt, {"approved": True, "editedArgs": {"n": 8}}))
+    assert types(events)[:3] == ["RUN_STARTED", "TOOL_CALL_RESULT", "TEXT_MESSAGE_START"]
+    assert (of(events, "TOOL_CALL_RESULT")[0].content, events[-1].outcome.type) == ("did 8", "success")
+    assert AgentRun.objects.count() == 1
+    approval.refresh_from_db()
+    assert (approval.state, approval.decided_by[:4]) == ("approved", "key:")
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ({"status": "resolved", "payload": {"approved": False, "message": "Not today."}}, "Not today."),
+        ({"status": "resolved", "payload": False}, "not run"),
+        ({"status": "cancelled"}, "not run"),
+    ],
+)
+def test_a_call_is_denied(front_end: Callable[..., FrontEnd], answer: dict[str, Any], text: str) -> None:
+    client = front_end([LOOK], ["I see."], **ASKING)
+    [interrupt] = client.run("How many?")[-1].outcome.interrupts
+    events = client.run(None, resume=[{"interrupt_id": interrupt.id, **answer}])
+
+    [result] = of(events, "TOOL_CALL_RESULT")
+    assert (text in result.content, result.metadata["status"]) == (True, "denied")
+    assert of(events, "TOOL_CALL_START") == []
+
+
+@pytest.mark.parametrize("payload", ["yes", None, {"approved": "true"}, {"approved": True, "editedArgs": "n"}, {}])
+def test_what_is_no_decision_is_refused(front_end: Callable[..., FrontEnd], payload: Any) -> None:
+    client = front_end([LOOK], ["Never."], **ASKING)
+    [interrupt] = client.run("How many?")[-1].outcome.interrupts
+    answers = [client.body(None, resume=resolved(interrupt, payload)), client.body("Go on.")]
+    refused, busy = (httpx.post(client.url, json=body, headers=client.headers) for body in answers)
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
+    assert refused.json()["errors"][0]["pointer"].startswith("/resume/0/payload")
+    assert (busy.status_code, busy.json()["code"]) == (409, "decision_required")
+    assert Approval.objects.get().state == "pending"
+
+
+def test_an_interrupt_that_somebody_else_has_settled_is_passed_by_cancelling(
+    front_end: Callable[..., FrontEnd],
+) -> None:
+    client = front_end([LOOK], ["It is seven."], **ASKING)
+    [interrupt] = client.run("How many?")[-1].outcome.interrupts
+    approval = Approval.objects.get()
+    approvals.decide(SYSTEM, approval.run, approval.call_id, Decision(approves=True))
+    lost = httpx.post(client.url, json=client.body(None, resume=resolved(interrupt, False)), headers=client.headers)
+    events = client.run(None, resume=[{"interrupt_id": interrupt.id, "status": "cancelled"}])
+
+    assert (lost.status_code, lost.json()["code"]) == (409, "interrupt_not_open")
+    assert (of(events, "TOOL_CALL_RESULT")[0].content, events[-1].outcome.type) == ("did 7", "success")
+    cancelled = {"interrupt_id": interrupt.id, "status": "cancelled"}
+    assert client.run("And now?", resume=[cancelled])[0].input.messages[0].content == "And now?"
+    foreign = client.body(None, resume=[cancelled | {"interrupt_id": "x.1"}])
+    assert httpx.post(client.url, json=foreign, headers=client.headers).status_code == 409
+
+
+def test_an_unknown_outcome_is_resolved(front_end: Callable[..., FrontEnd]) -> None:
+    client = front_end(["Never."])
+    run = make_waiting(client.agent.project)
+    client.agent = run.agent  # type: ignore[assignment]
+    AgUiRun.objects.create(agent=client.agent, run=run, thread_id=client.thread, client_run_id="run-a", after_seq=0)
+    asked = client.send(client.body(None, "run-a"))[0]
+    [interrupt] = asked[-1].outcome.interrupts
+    assert (interrupt.reason, interrupt.message) == (
+        "agentops:unknown_tool", "The outcome of Grep is unknown. What happened?",
+    )  # fmt: skip
+    assert interrupt.tool_call_id == of(asked, "TOOL_CALL_START")[-1].tool_call_id
+
+    wrong = client.body(None, resume=resolved(interrupt, {"choice": "maybe"}))
+    assert httpx.post(client.url, json=wrong, headers=client.headers).status_code == 422
+    events = client.run(None, resume=resolved(interrupt, {"choice": "done", "text": "42"}))
+    assert of(events, "TOOL_CALL_RESULT")[0].content == "42"
+
+
 def test_a_pause_interrupts_and_is_resumed_or_cancelled(front_end: Callable[..., FrontEnd]) -> None:
     client = front_end(["Step. ", LOOK], ["Step. ", LOOK], ["Never."], max_steps=1)
     [interrupt] = client.run("Go.")[-1].outcome.interrupts
-    assert interrupt.reason == "paused:max_steps"
+    assert interrupt.reason == "agentops:max_steps"
 
     resumed = client.run(None, resume=[{"interrupt_id": interrupt.id, "status": "resolved"}])
     [again] = resumed[-1].outcome.interrupts
@@ -215,8 +325,9 @@ def test_a_place_that_does_not_exist_ends_the_stream(front_end: Callable[..., Fr
 
 
 def test_a_stream_may_begin_at_any_event(front_end: Callable[..., FrontEnd]) -> None:
-    client = front_end(["A" * 5000, "B" * 5000, LOOK, asks()], ["Thanks. ", "C" * 9000])
-    [interrupt] = client.run("Go.")[-1].outcome.interrupts
+    client = front_end(["A" * 5000, "B" * 5000, LOOK, asks()], ["Thanks. ", "C" * 9000], **ASKING)
+    [approval] = client.run("Go.")[-1].outcome.interrupts
+    [interrupt] = client.run(None, resume=resolved(approval, True))[-1].outcome.interrupts
     client.run(None, resume=[{"interrupt_id": interrupt.id, "status": "resolved", "payload": "a"}])
     run = AgentRun.objects.get()
     logged = list(log.events_of(run.pk))
@@ -229,7 +340,12 @@ def test_a_stream_may_begin_at_any_event(front_end: Callable[..., FrontEnd]) -> 
 def test_a_failed_run_ends_with_an_error(front_end: Callable[..., FrontEnd]) -> None:
     client = front_end(["Never."])
     body = client.body("Go.")
-    run = ag_ui_runs.start(SYSTEM, client.agent.project, client.agent, AgUiRequest(client.thread, body["runId"], "Go."))
+    run = ag_ui_runs.start(
+        SYSTEM,
+        client.agent.project,
+        client.agent,
+        AgUiRequest(client.thread, body["runId"], [ClientMessage("m", "Go.")]),
+    )
     failed = RunFailed(error_type="poison_step", error="It kills its worker.")
     with transaction.atomic():
         transitions.move(run.run, RunStatus.FAILED, failed, source=Source.WORKER, reason="poison_step")
@@ -265,7 +381,9 @@ def test_what_cannot_be_run_is_refused(
 
 def test_a_thread_has_one_run_at_a_time_and_a_reader_none(front_end: Callable[..., FrontEnd]) -> None:
     client = front_end(["Never."])
-    ag_ui_runs.start(SYSTEM, client.agent.project, client.agent, AgUiRequest(client.thread, "run-a", "Go."))
+    ag_ui_runs.start(
+        SYSTEM, client.agent.project, client.agent, AgUiRequest(client.thread, "run-a", [ClientMessage("m", "Go.")])
+    )
     busy = httpx.post(client.url, json=client.body("And this?"), headers=client.headers)
     assert (busy.status_code, busy.json()["code"]) == (409, "thread_busy")
 

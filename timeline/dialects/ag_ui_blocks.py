@@ -36,6 +36,8 @@ MARKERS = frozenset(
         *(EventType.RUN_CREATED, EventType.RUN_STARTED, EventType.RUN_PHASE, EventType.RUN_WAITING),
         *(EventType.RUN_PAUSED, EventType.LLM_TURN_START, EventType.LLM_TURN_END, EventType.LLM_TURN_ABANDONED),
         *(EventType.TOOL_START, EventType.TOOL_END, EventType.MESSAGE_ADDED),
+        # Each is followed by a wait for the decision, or by its end.
+        *(EventType.APPROVAL_REQUESTED, EventType.APPROVAL_RESOLVED),
     }
 )
 

@@ -17,7 +17,6 @@ from timeline.dialects.ag_ui_blocks import (
     BLOCK_KINDS,
     DELTAS,
     MARKERS,
-    PERSON_WAITS,
     TEXT,
     Block,
     LogState,
@@ -25,7 +24,8 @@ from timeline.dialects.ag_ui_blocks import (
     ends_run,
     is_interrupt,
 )
-from timeline.dialects.ag_ui_tools import tool_messages
+from timeline.dialects.ag_ui_interrupts import interrupt
+from timeline.dialects.ag_ui_tools import requested_call, tool_messages
 from timeline.dialects.agent_output import WholeTexts, payload_of
 from timeline.events import EventType
 from timeline.models import Event
@@ -61,6 +61,8 @@ class AgUiRows:
     """What rows say of a run and of what its events refer to."""
 
     whole: WholeTexts = field(default_factory=WholeTexts)
+    #: What approvals say, by the ID of their call's row.
+    approvals: Mapping[UUID, Mapping[str, Any]] = field(default_factory=dict)
     #: The requests of clients, in order. The last one that begins before an event names its AG-UI run.
     client_runs: Sequence[ClientRun] = ()
     #: The ID of the run's lineage, which is the thread of a run that no AG-UI client has started.
@@ -70,6 +72,14 @@ class AgUiRows:
         """Return the names of the AG-UI run that an event belongs to."""
         begun = [run for run in self.client_runs if run.after_seq < event.seq]
         return begun[-1] if begun else ClientRun(self.lineage, str(event.log_id))
+
+    def call(self, event: Event) -> Mapping[str, Any]:
+        """Return what is known of the call that an event refers to."""
+        return self.whole.calls.get(event.ref_id, {}) if event.ref_id else {}
+
+    def approval(self, event: Event) -> Mapping[str, Any]:
+        """Return what is known of the approval of the call that an event refers to."""
+        return self.approvals.get(event.ref_id, {}) if event.ref_id else {}
 
 
 def ag_ui_messages(batch: Sequence[Event], rows: AgUiRows, state: LogState) -> list[list[Message]]:
@@ -98,7 +108,11 @@ def _translate(event: Event, rows: AgUiRows, state: LogState) -> list[Message]:
     if block is not None:
         messages += _block_messages(event, block, state)
     elif event.type in (EventType.TOOL_START, EventType.TOOL_END):
-        messages += tool_messages(event, rows.whole, state.message_id(event.log_id))
+        is_shown = bool(rows.approval(event))
+        messages += tool_messages(event, rows.call(event), state.message_id(event.log_id), is_shown=is_shown)
+    elif event.type == EventType.APPROVAL_REQUESTED:
+        messages += requested_call(event, rows.approval(event), state.message_id(event.log_id))
+        messages += _custom(event, rows)
     else:
         messages += _unstreamed_text(event, state) + _TRANSLATIONS.get(event.type, _custom)(event, rows)
     state.pass_over(event)
@@ -163,22 +177,10 @@ def _state(event: Event, rows: AgUiRows) -> list[Message]:
 
 
 def _waiting(event: Event, rows: AgUiRows) -> list[Message]:
-    outcome = {"type": "interrupt", "interrupts": [_interrupt(event)]}
-    return [*_state(event, rows), *([_run_finished(event, rows, outcome=outcome)] if is_interrupt(event) else [])]
-
-
-def _interrupt(event: Event) -> Message:
-    reason = event.payload["reason"]
-    is_question = reason == "input"
-    interrupt: Message = {
-        "id": f"{event.log_id}.{event.seq}",
-        "reason": reason if reason in PERSON_WAITS else f"paused:{reason}",
-        "message": event.payload.get("question") or events.describe(event.type, event.payload),
-    }
-    if is_question:
-        interrupt["responseSchema"] = {"type": "string"}
-        interrupt["metadata"] = {"choices": event.payload.get("choices") or []}
-    return interrupt
+    if not is_interrupt(event):
+        return _state(event, rows)
+    asks = interrupt(event, rows.call(event), rows.approval(event))
+    return [*_state(event, rows), _run_finished(event, rows, outcome={"type": "interrupt", "interrupts": [asks]})]
 
 
 def _completed(event: Event, rows: AgUiRows) -> list[Message]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
-from runs.actions.ag_ui_runs import AgUiRequest, InterruptAnswer
+from runs.actions.ag_ui_answers import InterruptAnswer
+from runs.actions.ag_ui_runs import AgUiRequest, ClientMessage
 from runs.api.requests.bodies import Choice, Identifier, OpenSerializer, StringField
 from runs.lifecycle import inbox
 from runs.models.ag_ui_run import MAX_CLIENT_ID
@@ -33,7 +33,10 @@ class AgUiAnswer(OpenSerializer):
     interruptId = StringField(max_length=MAX_CLIENT_ID)
     status = Choice(choices=["resolved", "cancelled"])
     payload = serializers.JSONField(
-        required=False, allow_null=True, help_text="The answer, a text. The agent gets other values as JSON."
+        required=False,
+        allow_null=True,
+        help_text="The answer: a text for a question (the agent gets other values as JSON), or what the interrupt's "
+        "`responseSchema` describes for a decision about a tool call.",
     )
 
 
@@ -64,15 +67,11 @@ class RunAgentInput(OpenSerializer):
         return tools
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        texts = _new_messages(attrs["messages"])
-        message = "\n\n".join(text for _, text in texts) if texts else None
-        if message is not None and attrs["context"]:
-            lines = [f"- {each['description']}: {each['value']}" for each in attrs["context"]]
-            message = "\n".join([f"{message}\n\nContext:", *lines])
-        if message is not None and len(message) > inbox.MAX_MESSAGE:
+        messages, context = _last_messages(attrs["messages"]), _context(attrs["context"])
+        if sum(len(message.text) for message in messages) + len(context) > inbox.MAX_MESSAGE:
             text = f"the new message must have at most {inbox.MAX_MESSAGE} characters"
             raise ValidationError({"messages": text}, "max_length")
-        return {**attrs, "message": message, "message_id": texts[-1][0] if texts else ""}
+        return {**attrs, "messages": messages, "context": context}
 
 
 def request_of(body: Mapping[str, Any]) -> AgUiRequest:
@@ -80,29 +79,32 @@ def request_of(body: Mapping[str, Any]) -> AgUiRequest:
     return AgUiRequest(
         thread_id=body["threadId"],
         run_id=body["runId"],
-        message=body["message"],
-        message_id=body["message_id"],
+        messages=body["messages"],
+        context=body["context"],
         answer=_answer(body["resume"][0]) if body["resume"] else None,
     )
 
 
 def _answer(entry: Mapping[str, Any]) -> InterruptAnswer:
-    payload = entry.get("payload")
-    text = payload if isinstance(payload, str) or payload is None else json.dumps(payload, ensure_ascii=False)
-    return InterruptAnswer(entry["interruptId"], entry["status"] == "cancelled", text)
+    return InterruptAnswer(entry["interruptId"], entry["status"] == "cancelled", entry.get("payload"))
 
 
-def _new_messages(messages: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Return the IDs and the texts of the user messages at the end."""
-    new: list[tuple[str, str]] = []
+def _context(entries: list[dict[str, Any]]) -> str:
+    lines = [f"- {entry['description']}: {entry['value']}" for entry in entries]
+    return "\n".join(["\n\nContext:", *lines]) if lines else ""
+
+
+def _last_messages(messages: list[dict[str, Any]]) -> list[ClientMessage]:
+    """Return the user messages at the end."""
+    last: list[ClientMessage] = []
     for index in reversed(range(len(messages))):
         message = messages[index]
         if message["role"] in _BESIDE:
             continue
         if message["role"] != "user":
             break
-        new.insert(0, (_message_id(message["id"], index), _text(message.get("content"), index)))
-    return new
+        last.insert(0, ClientMessage(_message_id(message["id"], index), _text(message.get("content"), index)))
+    return last
 
 
 def _message_id(client_id: str, index: int) -> str:
