@@ -6,8 +6,8 @@ only the new messages of a request count, not the history that clients send with
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -18,9 +18,20 @@ from runs.actions import ag_ui_answers, run_actions
 from runs.actions.ag_ui_answers import DecisionRequired, InterruptAnswer
 from runs.errors import MessageEmpty, NoCheckpoint, RunRefusal
 from runs.lifecycle import questions
+from runs.lifecycle.creation import FrontEndTools
 from runs.models import Agent, AgentRun, AgentRunMessage, AgUiRun
 from runs.statuses import RunStatus
 from timeline.models import Log
+
+#: The results of calls of the front end that it has not run, and that it has run without any.
+NOT_RUN = "The front end has not run this tool. The user has sent another message instead."
+NO_OUTPUT = "The tool has run, without output."
+
+
+class ToolResultRequired(RunRefusal):
+    """The run waits for a tool of the front end, and the request has neither its result nor a message."""
+
+    code = "tool_result_required"
 
 
 class ThreadBusy(RunRefusal):
@@ -47,6 +58,10 @@ class AgUiRequest:
     messages: Sequence[ClientMessage] = ()
     #: Added to the new message.
     context: str = ""
+    #: Tools that the front end runs, checked.
+    tools: FrontEndTools = ()
+    #: Results of tool calls, by the ID of the call. The one for which the run waits may be among them.
+    tool_results: Mapping[str, str] = field(default_factory=dict)
     answer: InterruptAnswer | None = None
 
 
@@ -59,6 +74,8 @@ class _Turn:
     answer: InterruptAnswer | None = None
     #: The events after this one are wanted, and nothing is to be done.
     follows_after: int | None = None
+    tools: FrontEndTools = ()
+    tool_results: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def text(self) -> str | None:
@@ -112,7 +129,8 @@ def _turn(run: AgentRun | None, requests: QuerySet[AgUiRun], request: AgUiReques
     first_new = max((index + 1 for index, each in enumerate(ids) if each in known), default=0)
     new = request.messages[first_new:]
     text = "\n\n".join(message.text for message in new) + request.context if new else None
-    turn = _Turn(text, new[-1].id if new else "", request.answer)
+    message_id = new[-1].id if new else ""
+    turn = _Turn(text, message_id, request.answer, tools=request.tools, tool_results=request.tool_results)
     if turn.answer is None or turn.answer.interrupt_id == ag_ui_answers.open_interrupt(run):
         return turn
     settled = ag_ui_answers.settled_interrupt(run, turn.answer)
@@ -122,7 +140,7 @@ def _turn(run: AgentRun | None, requests: QuerySet[AgUiRun], request: AgUiReques
 def _act(actor: Principal, project: Project, agent: Agent, before: AgentRun | None, turn: _Turn) -> AgentRun:
     """Carry out the action that continues a thread, and return the run whose events answer the request."""
     if before is None:
-        return run_actions.create(actor, project, agent, _required(turn.message))
+        return run_actions.create(actor, project, agent, _required(turn.message), front_end_tools=turn.tools)
     before.project = project
     if turn.follows_after is not None:
         return before
@@ -132,15 +150,39 @@ def _act(actor: Principal, project: Project, agent: Agent, before: AgentRun | No
     if turn.answer is not None and turn.answer.is_cancelled:
         return run_actions.stop(actor, before).run
     if before.state is RunStatus.PAUSED:
-        return run_actions.resume(actor, before, message=turn.text).run
-    if not before.state.terminal and not questions.is_waiting_for_answer(before):
-        raise _busy(before)
+        return run_actions.resume(actor, before, message=turn.text, front_end_tools=turn.tools).run
+    if questions.is_waiting_for_answer(before):
+        return _answer(actor, before, turn)
     if not before.state.terminal:
-        return run_actions.reply(actor, before, _required(turn.text)).run
+        raise _busy(before)
+    return _begin_again(actor, project, agent, before, turn)
+
+
+def _answer(actor: Principal, run: AgentRun, turn: _Turn) -> AgentRun:
+    """Answer the question for which a run waits, or send the result of a tool of the front end."""
+    question = questions.open_question(run)
+    if question is None or not question.is_for_front_end:
+        return run_actions.reply(actor, run, _required(turn.text)).run
+    result = turn.tool_results.get(str(question.call.pk))
+    if result is None and turn.message is None:
+        raise ToolResultRequired(
+            "the run waits for the result of a tool of the front end", call_id=str(question.call.pk)
+        )
+    run = run_actions.reply(actor, run, NOT_RUN if result is None else result or NO_OUTPUT).run
+    return run if turn.message is None else run_actions.send(actor, run, turn.message).run
+
+
+def _begin_again(actor: Principal, project: Project, agent: Agent, before: AgentRun, turn: _Turn) -> AgentRun:
+    """Continue an ended run after its last finished step, or with a new run if it has finished none."""
     message = _required(turn.message)
+    try:
+        step = before.step_count
+        return run_actions.fork(actor, before, step=step, message=message, front_end_tools=turn.tools)
+    except NoCheckpoint:
+        pass
     # A run that has finished no step has nothing to continue but its prompt.
     again = f"{before.prompt}\n\n{message}" if isinstance(before.prompt, str) else message
-    return _fork(actor, before, message) or run_actions.create(actor, project, agent, again)
+    return run_actions.create(actor, project, agent, again, front_end_tools=turn.tools)
 
 
 def _required(message: str | None) -> str:
@@ -155,14 +197,6 @@ def _busy(run: AgentRun) -> RunRefusal:
         return DecisionRequired("the run waits for a decision about a tool call: answer its interrupt", **facts)
     text = "the run of this thread is still in progress: send the runId of its request again to follow it"
     return ThreadBusy(text, **facts)
-
-
-def _fork(actor: Principal, run: AgentRun, message: str) -> AgentRun | None:
-    """Continue an ended run after its last finished step; None if it has finished none."""
-    try:
-        return run_actions.fork(actor, run, step=run.step_count, message=message)
-    except NoCheckpoint:
-        return None
 
 
 def _last_message(run: AgentRun) -> AgentRunMessage | None:

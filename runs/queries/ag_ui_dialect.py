@@ -12,10 +12,11 @@ from runs.models import AgentRun, AgUiRun, Approval
 from runs.queries.agent_dialect import whole_texts
 from runs.queries.json_columns import to_json
 from runs.queries.masking import mask_rows
+from runs.tools import front_end_tools
 from timeline import log
 from timeline.dialects.ag_ui_blocks import ANCHORS, MARKERS, TEXTS, LogState
 from timeline.dialects.ag_ui_output import AgUiRows, ClientRun, ag_ui_messages
-from timeline.dialects.agent_output import Fields
+from timeline.dialects.agent_output import Fields, WholeTexts
 from timeline.events import EventType
 from timeline.models import Event
 from timeline.redaction.redact import DEFAULT as REDACTOR
@@ -33,7 +34,8 @@ def ag_ui_texts(log_id: UUID, batch: Sequence[Event]) -> list[list[str]]:
     is_named = bool(client_runs) and client_runs[0].after_seq == 0
     lineage = "" if is_named else _lineage(log_id)
     whole, approvals = whole_texts(log_id, batch), _approvals(log_id, batch)
-    rows = AgUiRows(replace(whole, calls=_masked(whole.calls)), _masked(approvals), client_runs, lineage)
+    whole, names = replace(whole, calls=_masked(whole.calls)), _front_end_tools(log_id, whole)
+    rows = AgUiRows(whole, _masked(approvals), names, client_runs, lineage)
     messages = ag_ui_messages(batch, rows, _state_before(log_id, batch))
     texts = iter(mask_rows([to_json(message) for of_event in messages for message in of_event]))
     return [[next(texts) for _ in of_event] for of_event in messages]
@@ -51,6 +53,14 @@ def _approvals(log_id: UUID, batch: Sequence[Event]) -> dict[UUID, Fields]:
         return {}
     rows = Approval.objects.filter(run=log_id, call__in=ids).values_list("call_id", "tool_name", "arguments", "reason")
     return {pk: {"toolName": name, "toolInput": arguments, "reason": why} for pk, name, arguments, why in rows}
+
+
+def _front_end_tools(log_id: UUID, whole: WholeTexts) -> frozenset[str]:
+    """Return the names of the tools that the front end runs. No query if the batch has no call."""
+    if not whole.calls:
+        return frozenset()
+    config = AgentRun.objects.values_list("agent_config", flat=True).filter(pk=log_id).first()
+    return front_end_tools.names_in(config or {})
 
 
 def _state_before(log_id: UUID, batch: Sequence[Event]) -> LogState:

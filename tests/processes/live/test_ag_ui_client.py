@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_the_npm_client_talks_to_an_agent(stage: Stage, web_process: MakeWeb, node_modules: Path) -> None:
-    first = stage.run([["ledger_read"], ["ask_user"]], chunks=2)
+    first = stage.run([["ledger_read"], ["ask_user"], ["paint"]], chunks=2)
     stage.worker()
     web = web_process(settings_module="tests.support.processes.scripted_settings")
     stage.reaches(first, RunStatus.FAILED, RunStatus.COMPLETED, RunStatus.WAITING)
@@ -44,7 +44,7 @@ def test_the_npm_client_talks_to_an_agent(stage: Stage, web_process: MakeWeb, no
     command = ["node", CLIENTS / "run_ag_ui_agent.mjs", node_modules, url, key]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    proposed, asked, answered, again = (json.loads(line) for line in done.stdout.splitlines())
+    proposed, asked, answered, painted, again = (json.loads(line) for line in done.stdout.splitlines())
 
     [approval] = proposed["interrupts"]
     assert approval["message"] == "Approve the call of ledger_read?"
@@ -58,7 +58,9 @@ def test_the_npm_client_talks_to_an_agent(stage: Stage, web_process: MakeWeb, no
 
     assert answered["interrupts"] == []
     assert [message["content"] for message in answered["messages"] if message["role"] == "tool"][-1] == "the red one"
-    assert answered["messages"][-1]["content"].startswith("All done. ")
+    assert [call["name"] for call in answered["messages"][-1]["calls"]] == ["paint"]
+    assert painted["messages"][-2] == {"role": "tool", "content": "painted"}
+    assert painted["messages"][-1]["content"].startswith("All done. ")
     assert [message["content"] for message in again["messages"] if message["role"] == "user"] == ["Go.", "And now?"]
     assert again["state"]["status"] == "completed"
     run, fork = AgentRun.objects.exclude(pk=first.pk).order_by("pk")
@@ -107,7 +109,12 @@ def loose_run() -> AgentRun:
 
 @pytest.mark.django_db(transaction=True)
 def test_the_npm_verifier_finds_no_fault_in_any_log(node_modules: Path) -> None:
-    runs = [loose_run(), make_waiting(), make_awaiting_approval(), drive(make_run(make_agent(fixture="claude-code-7e")))]
+    runs = [
+        loose_run(),
+        make_waiting(),
+        make_awaiting_approval(),
+        drive(make_run(make_agent(fixture="claude-code-7e"))),
+    ]
     import_path(make_project(), shared_directory() / "data/claude-code-growing/768de5d6.3.jsonl")
     runs += AgentRun.objects.filter(source="import")
     logs = [list(log.events_of(run.pk)) for run in runs]
