@@ -130,6 +130,18 @@ class PageQuery(QuerySerializer):
     limit, cursor = Limit(), Cursor()
 
 
+class LastPage(Choice):
+    """`last` begins a list at its end."""
+
+    def __init__(self) -> None:
+        text = "`last` returns the last page, in the same order; `previous` leads to the ones before."
+        super().__init__(choices=["last"], required=False, help_text=text)
+
+
+class RecordPageQuery(PageQuery):
+    page = LastPage()
+
+
 class SecretsQuery(QuerySerializer):
     secrets = Choice(
         choices=["show"],
