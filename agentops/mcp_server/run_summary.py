@@ -21,12 +21,13 @@ async def get_run(api: Api, project: str, args: Any) -> Any:
     path = f"{project}/agent-runs/{args.run_id}"
     run = await ask(api, path)
     log = await ask(api, f"{path}/events", {"afterSeq": max(run["last_seq"] - EVENTS, 0), "limit": EVENTS})
+    usage = await ask(api, f"{path}/usage", {"limit": 1})
     failed = await _calls(api, path, {"status": "error,denied,unknown"})
     return readable.compact(
         {
             "run": _run(run),
             "waits_for": await _waits_for(api, project, run, log["results"]),
-            "usage": (await ask(api, f"{path}/usage", {"limit": 1}))["totals"],
+            "usage": {name: value for name, value in usage["totals"].items() if value},
             "last_errors": readable.rows((await _last(api, f"{path}/errors"))["results"]),
             "last_failed_tool_calls": failed,
             "last_tool_calls": await _calls(api, path, {}),
