@@ -14,7 +14,7 @@ from runs.queries.json_columns import to_json
 from runs.queries.masking import mask_rows
 from runs.tools import front_end_tools
 from timeline import log
-from timeline.dialects.ag_ui_blocks import ANCHORS, MARKERS, TEXTS, LogState
+from timeline.dialects.ag_ui_blocks import ANCHORS, MARKERS, STEPS, TEXTS, LogState, ends_run
 from timeline.dialects.ag_ui_output import AgUiRows, ClientRun, ag_ui_messages
 from timeline.dialects.agent_output import Fields, WholeTexts
 from timeline.events import EventType
@@ -64,7 +64,7 @@ def _front_end_tools(log_id: UUID, whole: WholeTexts) -> frozenset[str]:
 
 
 def _state_before(log_id: UUID, batch: Sequence[Event]) -> LogState:
-    """Return the state before a batch: two queries for one of streamed text, four at most."""
+    """Return the state before a batch: two queries for one of streamed text, five at most."""
     seq, types = batch[0].seq, {event.type for event in batch}
     if seq == 1:
         return LogState()
@@ -75,6 +75,7 @@ def _state_before(log_id: UUID, batch: Sequence[Event]) -> LogState:
 
     return LogState.after(
         _last(log_id, seq, MARKERS),
+        _last(log_id, seq, STEPS) if any(event.type in STEPS or ends_run(event) for event in batch) else None,
         # A message that is open is closed by any event of MARKERS, by its ID.
         anchor=last_seq(ANCHORS, MARKERS),
         turn=last_seq(_TURN, _NEED_TURN),

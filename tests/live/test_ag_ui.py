@@ -49,6 +49,8 @@ def test_a_run_is_streamed_whole(front_end: Callable[..., FrontEnd]) -> None:
     assert [(event.content, event.metadata["status"]) for event in of(events, "TOOL_CALL_RESULT")] == [
         ("did 7", "completed")
     ]
+    steps = [(event.type.value, event.step_name) for event in events if event.type.value.startswith("STEP_")]
+    assert steps == [(f"STEP_{end}", f"step {number}") for number in (1, 2) for end in ("STARTED", "FINISHED")]
     assert [event.snapshot["status"] for event in of(events, STATE)] == ["queued", "running", "completed"]
     assert (finished.outcome.type, finished.result, finished.usage[0].input_tokens) == ("success", run.result, 200)
     assert {event.name for event in of(events, "CUSTOM")} >= {"llm.turn.start", "llm.turn.end"}

@@ -17,6 +17,7 @@ from timeline.dialects.ag_ui_blocks import (
     BLOCK_KINDS,
     DELTAS,
     MARKERS,
+    STEP_ENDS,
     TEXT,
     Block,
     LogState,
@@ -115,11 +116,20 @@ def _translate(event: Event, rows: AgUiRows, state: LogState) -> list[Message]:
         messages += _block_messages(event, block, state)
     else:
         messages += _call_messages(event, rows, state) + _unstreamed_text(event, state)
-        messages += _TRANSLATIONS.get(event.type, _custom)(event, rows)
+        messages += _with_step(event, _TRANSLATIONS.get(event.type, _custom)(event, rows), state)
     state.pass_over(event)
     if ends_run(event):
         state.is_open = False
     return messages
+
+
+def _with_step(event: Event, messages: list[Message], state: LogState) -> list[Message]:
+    """Return the messages with the begin or the end of a step. An AG-UI run ends with no step open."""
+    if event.type == EventType.LLM_TURN_START:
+        return [*state.open_step(event), *messages]
+    if event.type in STEP_ENDS:
+        return [*messages, *state.close_step()]
+    return [*state.close_step(), *messages] if ends_run(event) else messages
 
 
 def _call_messages(event: Event, rows: AgUiRows, state: LogState) -> list[Message]:

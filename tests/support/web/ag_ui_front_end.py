@@ -73,7 +73,9 @@ def of(events: list[Any], name: str) -> list[Any]:
     return [event for event in events if event.type.value == name]
 
 
-def types(events: list[Any], *, without: tuple[str, ...] = (STATE, "CUSTOM")) -> list[str]:
+def types(
+    events: list[Any], *, without: tuple[str, ...] = (STATE, "CUSTOM", "STEP_STARTED", "STEP_FINISHED")
+) -> list[str]:
     return [name for event in events if (name := event.type.value) not in without]
 
 
