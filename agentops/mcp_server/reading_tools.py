@@ -177,7 +177,7 @@ def _run(project: str, args: OneRun | ListOfRun) -> str:
 async def _page(api: Api, path: str, args: ListArguments, filters: Query | None = None) -> dict[str, Any]:
     """Return a page of a list, with cursors in place of links."""
     is_last = isinstance(args, ListOfRun) and args.from_end
-    query = {**(filters or {}), "limit": args.limit, "cursor": args.cursor, "page": "last" if is_last else None}
+    query = {**(filters or {}), "limit": args.limit, "cursor": args.cursor, "at": "end" if is_last else None}
     page: dict[str, Any] = await ask(api, path, query)
     following, before = _cursor(page.pop("next")), _cursor(page.pop("previous", None))
     back = {"previous_cursor": before} if is_last else {}

@@ -45,7 +45,7 @@ def _run(run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _last(api: Api, path: str, filters: Query | None = None) -> Any:
-    return await ask(api, path, {**(filters or {}), "limit": IN_SUMMARY, "page": "last"})
+    return await ask(api, path, {**(filters or {}), "limit": IN_SUMMARY, "at": "end"})
 
 
 async def _calls(api: Api, path: str, filters: Query) -> list[dict[str, Any]]:

@@ -130,16 +130,16 @@ class PageQuery(QuerySerializer):
     limit, cursor = Limit(), Cursor()
 
 
-class LastPage(Choice):
-    """`last` begins a list at its end."""
+class Place(Choice):
+    """`end` begins a list at its end."""
 
     def __init__(self) -> None:
-        text = "`last` returns the last page, in the same order; `previous` leads to the ones before."
-        super().__init__(choices=["last"], required=False, help_text=text)
+        text = "`end` returns the last page, in the same order; `previous` leads to the ones before."
+        super().__init__(choices=["end"], required=False, help_text=text)
 
 
 class RecordPageQuery(PageQuery):
-    page = LastPage()
+    at = Place()
 
 
 class SecretsQuery(QuerySerializer):
