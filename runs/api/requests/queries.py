@@ -130,7 +130,7 @@ class PageQuery(QuerySerializer):
     limit, cursor = Limit(), Cursor()
 
 
-class Place(Choice):
+class ListStart(Choice):
     """`end` begins a list at its end."""
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ class Place(Choice):
 
 
 class RecordPageQuery(PageQuery):
-    at = Place()
+    at = ListStart()
 
 
 class SecretsQuery(QuerySerializer):
