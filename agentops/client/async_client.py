@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import httpx
 
@@ -203,7 +203,7 @@ class AsyncClient:
         """Stop a run for good. It may still be running in the answer."""
         return await self._do(calls.stop(run_id, idempotency_key))
 
-    # --- Approvals ---
+    # --- Decisions about tool calls ---
 
     def approvals(self, **filters: Any) -> AsyncIterator[Approval]:
         """Yield the approvals of the project, newest first.
@@ -234,6 +234,21 @@ class AsyncClient:
     ) -> Approval:
         """Deny the tool call for which a run waits; the run goes on, and its model is told so, with the message."""
         return await self._do(calls.decide(run_id, call_id, "deny", {"message": message}, idempotency_key))
+
+    async def resolve_call(
+        self,
+        run_id: RunId,
+        call_id: RunId,
+        choice: Literal["done", "failed", "retry"],
+        text: str | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> ToolCall:
+        """Say what happened to a tool call whose outcome is unknown; the run that waits for it goes on.
+
+        `text` is the output of a call that is done, or the error of one that has failed. `retry` runs the call again.
+        """
+        return await self._do(calls.resolve(run_id, call_id, choice, text, idempotency_key))
 
     # --- Requests ---
 

@@ -163,5 +163,10 @@ def decide(run_id: RunId, call_id: RunId, decision: str, body: Mapping[str, Any]
     return _post(path, Approval, {"decision": decision, **body}, key)
 
 
+def resolve(run_id: RunId, call_id: RunId, choice: str, text: str | None, key: str | None) -> Call[ToolCall]:
+    path = _run(run_id, f"/tool-calls/{quote(str(call_id), safe='')}/resolve")
+    return _post(path, ToolCall, {"choice": choice, "message" if choice == "failed" else "output": text}, key)
+
+
 def stop(run_id: RunId, key: str | None) -> Call[RunDetail]:
     return _post(_run(run_id, "/stop"), RunDetail, {}, key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import httpx
 
@@ -199,7 +199,7 @@ class Client:
         """Stop a run for good. It may still be running in the answer."""
         return self._do(calls.stop(run_id, idempotency_key))
 
-    # --- Approvals ---
+    # --- Decisions about tool calls ---
 
     def approvals(self, **filters: Any) -> Iterator[Approval]:
         """Yield the approvals of the project, newest first.
@@ -230,6 +230,21 @@ class Client:
     ) -> Approval:
         """Deny the tool call for which a run waits; the run goes on, and its model is told so, with the message."""
         return self._do(calls.decide(run_id, call_id, "deny", {"message": message}, idempotency_key))
+
+    def resolve_call(
+        self,
+        run_id: RunId,
+        call_id: RunId,
+        choice: Literal["done", "failed", "retry"],
+        text: str | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> ToolCall:
+        """Say what happened to a tool call whose outcome is unknown; the run that waits for it goes on.
+
+        `text` is the output of a call that is done, or the error of one that has failed. `retry` runs the call again.
+        """
+        return self._do(calls.resolve(run_id, call_id, choice, text, idempotency_key))
 
     # --- Requests ---
 
