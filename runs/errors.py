@@ -159,6 +159,12 @@ class InvalidAgent(InvalidInput):
     code = "invalid_agent"
 
 
+class FrontEndToolsUnsupported(InvalidInput):
+    """The agent cannot call tools of a front end."""
+
+    code = "frontend_tools_unsupported"
+
+
 class InvalidPolicies(InvalidAgent):
     """The policies of an agent's definition are invalid."""
 

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from agentops import settings_reference
+from agentops import client, settings_reference
 from agentops.projects.management.base import EXIT_CODES
 from agentops.projects.management.overview import COMMANDS
 from agentops.reference import json_types, markdown
+from agentops.reference.client_page import client_page
 from agentops.reference.commands_page import commands_page
 from agentops.reference.events_page import events_page
 from agentops.reference.settings_page import settings_page
@@ -117,3 +118,14 @@ def test_types_in_words(schema: dict[str, object], words: str) -> None:
 def test_a_bar_does_not_end_a_cell() -> None:
     assert markdown.table(["A"], [["x|y"]]).endswith("| x\\|y |")
     assert markdown.table(["A"], []) == ""
+
+
+def test_the_client_page_describes_what_a_program_imports() -> None:
+    page = client_page()
+
+    missing = [name for name in client.__all__ if f"`{name}`" not in page]
+    assert missing == []
+    assert "`stop(reason: str = 'stopped')`" in page
+    assert "| `seq` | `int` |" in page
+    assert "### `Client.approve`" in page
+    assert "Initialize self" not in page

@@ -18,7 +18,7 @@ from agentops.client.errors import (
     Unauthorized,
     UnknownObject,
 )
-from agentops.client.objects import Event, Message, Run, RunDetail, SentCommand, ToolCall
+from agentops.client.objects import Approval, Event, Message, Run, RunDetail, SentCommand, ToolCall
 from agentops.client.recorded_call import RecordedCall
 from agentops.client.recorder import RecordedRun, Recorder
 from agentops.client.sync_client import Client
@@ -27,6 +27,7 @@ __all__ = [
     "AccessDenied",
     "AgentopsError",
     "ApiError",
+    "Approval",
     "AsyncClient",
     "Client",
     "ConnectionFailed",

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import httpx
 
@@ -14,7 +14,7 @@ from agentops.client import calls, connection
 from agentops.client.calls import Call, Listing, RunId, T
 from agentops.client.errors import AgentopsError
 from agentops.client.event_stream import FrameParser, Position
-from agentops.client.objects import Event, Message, Run, RunDetail, SentCommand, ToolCall
+from agentops.client.objects import Approval, Event, Message, Run, RunDetail, SentCommand, ToolCall
 
 
 class AsyncClient:
@@ -202,6 +202,53 @@ class AsyncClient:
     async def stop(self, run_id: RunId, *, idempotency_key: str | None = None) -> RunDetail:
         """Stop a run for good. It may still be running in the answer."""
         return await self._do(calls.stop(run_id, idempotency_key))
+
+    # --- Decisions about tool calls ---
+
+    def approvals(self, **filters: Any) -> AsyncIterator[Approval]:
+        """Yield the approvals of the project, newest first.
+
+        `filters` are the parameters of the API: `state`, such as "pending" (also several, as a list), and `run_id`.
+        """
+        return self._rows(calls.approvals(filters))
+
+    async def approve(
+        self,
+        run_id: RunId,
+        call_id: RunId,
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        always: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Approval:
+        """Approve the tool call for which a run waits; the run goes on. `call_id` is that of the approval.
+
+        `arguments` replace all arguments of the call. With `always`, later calls of the tool in this run are approved
+        too. Only the first decision counts: `StateConflict` says who has decided, and how.
+        """
+        body = {"arguments": arguments, "always": always or None}
+        return await self._do(calls.decide(run_id, call_id, "approve", body, idempotency_key))
+
+    async def deny(
+        self, run_id: RunId, call_id: RunId, message: str | None = None, *, idempotency_key: str | None = None
+    ) -> Approval:
+        """Deny the tool call for which a run waits; the run goes on, and its model is told so, with the message."""
+        return await self._do(calls.decide(run_id, call_id, "deny", {"message": message}, idempotency_key))
+
+    async def resolve_call(
+        self,
+        run_id: RunId,
+        call_id: RunId,
+        choice: Literal["done", "failed", "retry"],
+        text: str | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> ToolCall:
+        """Say what happened to a tool call whose outcome is unknown; the run that waits for it goes on.
+
+        `text` is the output of a call that is done, or the error of one that has failed. `retry` runs the call again.
+        """
+        return await self._do(calls.resolve(run_id, call_id, choice, text, idempotency_key))
 
     # --- Requests ---
 

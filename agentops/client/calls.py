@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 from pydantic import BaseModel
 
-from agentops.client.objects import Event, Message, Run, RunDetail, SentCommand, ToolCall
+from agentops.client.objects import Approval, Event, Message, Run, RunDetail, SentCommand, ToolCall
 
 T = TypeVar("T", bound=BaseModel)
 RunId = str | uuid.UUID
@@ -152,6 +152,20 @@ def fork(run_id: RunId, step: int, message: str | None, key: str | None) -> Call
 
 def pause(run_id: RunId, key: str | None) -> Call[RunDetail]:
     return _post(_run(run_id, "/pause"), RunDetail, {}, key)
+
+
+def approvals(filters: Mapping[str, Any]) -> Listing[Approval]:
+    return _list("/approvals", Approval, **filters)
+
+
+def decide(run_id: RunId, call_id: RunId, decision: str, body: Mapping[str, Any], key: str | None) -> Call[Approval]:
+    path = _run(run_id, f"/approvals/{quote(str(call_id), safe='')}")
+    return _post(path, Approval, {"decision": decision, **body}, key)
+
+
+def resolve(run_id: RunId, call_id: RunId, choice: str, text: str | None, key: str | None) -> Call[ToolCall]:
+    path = _run(run_id, f"/tool-calls/{quote(str(call_id), safe='')}/resolve")
+    return _post(path, ToolCall, {"choice": choice, "message" if choice == "failed" else "output": text}, key)
 
 
 def stop(run_id: RunId, key: str | None) -> Call[RunDetail]:

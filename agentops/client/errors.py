@@ -28,9 +28,11 @@ class ApiError(AgentopsError):
     statuses: ClassVar[tuple[int, ...]] = ()
 
     def __init__(self, status: int, problem: Mapping[str, Any], *, retry_after_s: float | None = None) -> None:
+        #: The HTTP status.
         self.status = status
         #: For programs, such as `run_not_paused`. Empty if something other than the site has answered.
         self.code = str(problem.get("code", ""))
+        #: For people.
         self.detail = str(problem.get("detail") or problem.get("title") or "")
         #: Finds the request in the log of the server.
         self.request_id = str(problem.get("request_id", ""))

@@ -116,6 +116,33 @@ class ToolCall(_Object):
     output: Any = None
 
 
+class Approval(_Object):
+    """A tool call that a person, or a program, approves or denies. Its run waits meanwhile."""
+
+    id: UUID
+    run_id: UUID
+    #: The `id` of the tool call.
+    call_id: UUID
+    tool_name: str
+    #: What the call runs with: an object, or the text if it is not a JSON object.
+    arguments: Any = None
+    #: pending, approved, denied, expired or cancelled.
+    state: str
+    #: Why somebody is asked, and by which rule, tool or hook.
+    reason: str = ""
+    requested_by: str = ""
+    created_at: datetime
+    expires_at: datetime | None = None
+    decided_by: str = ""
+    decided_at: datetime | None = None
+    #: What the approver has changed: argument → `from` and `to`.
+    changes: dict[str, Any] | None = None
+    #: The approval holds for all later calls of the tool in this run.
+    always: bool = False
+    #: What the model was told about a denial.
+    message: str = ""
+
+
 class Event(_Object):
     """An event of the log of a run. `seq` counts from 1 without a gap."""
 

@@ -19,7 +19,9 @@ class RecordedCall:
     """
 
     def __init__(self, run: RecordedRun, name: str, arguments: Any, call_id: str | None) -> None:
+        #: The ID of the call, by which the site knows it.
         self.id = call_id or f"call_{uuid.uuid4().hex}"
+        #: What the tool returned.
         self.output: Any = None
         #: Makes the call a failed one without an exception.
         self.error: str | None = None

@@ -45,6 +45,7 @@ class RecordedRun:
         self.agent = agent
         #: The ID of this program for the run; the site has another one too.
         self.id = run_id or f"{agent}-{uuid.uuid4().hex}"[-255:]
+        #: Whether the run was ended by this object.
         self.has_ended = False
         self._delivery = delivery
         self._spawned_by = spawned_by

@@ -19,7 +19,9 @@ UUID_PATTERN = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 RunId = Annotated[str, Field(pattern=UUID_PATTERN, description="ID of a run.")]
 RowId = Annotated[str, Field(pattern=UUID_PATTERN)]
 Cursor = Annotated[str | None, Field(max_length=512, description="The `next_cursor` of the page before.")]
-Moment = Annotated[str | None, Field(max_length=40, description="Such as 2026-11-20T00:00:00Z.")]
+Moment = Annotated[
+    str | None, Field(max_length=40, description="Such as 2026-11-20T00:00:00Z, or 24h: 24 hours ago (also m and d).")
+]
 Filter = Annotated[str | None, Field(max_length=500)]
 
 

@@ -17,17 +17,18 @@ def bounded(value: Any) -> str:
     for length in _LENGTHS:
         if len(text) <= MAX_RESULT:
             return text
-        text = _dumps(_cut(value, length))
+        text = _dumps(cut(value, length))
     return text if len(text) <= MAX_RESULT else _dumps({"cut": True, "beginning": text[: MAX_RESULT // 2]})
 
 
-def _cut(value: Any, length: int) -> Any:
+def cut(value: Any, length: int) -> Any:
+    """Return a JSON value with its longer texts cut, which say how much is missing."""
     if isinstance(value, str) and len(value) > length:
         return f"{value[:length]}… [{len(value) - length} more characters]"
     if isinstance(value, list):
-        return [_cut(item, length) for item in value]
+        return [cut(item, length) for item in value]
     if isinstance(value, dict):
-        return {name: _cut(item, length) for name, item in value.items()}
+        return {name: cut(item, length) for name, item in value.items()}
     return value
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from agentops.mcp_server.api_access import Api, act
-from agentops.mcp_server.api_tool import ApiTool
+from agentops.mcp_server.api_tool import ApiTool, RowId
 from agentops.mcp_server.reading_tools import OneRun
 
 Message = Annotated[str, Field(min_length=1, max_length=200_000)]
@@ -20,6 +20,22 @@ class ResumeArguments(OneRun):
 
 class AnswerArguments(OneRun):
     answer: Message
+
+
+class DecisionArguments(OneRun):
+    call_id: RowId = Field(description="The `call_id` of the approval.")
+    decision: Literal["approve", "deny"]
+    arguments: dict[str, Any] | None = Field(
+        default=None, description="To approve: replaces all arguments of the call. Default: those that were requested."
+    )
+    always: bool = Field(default=False, description="To approve: also all later calls of this tool in this run.")
+    message: str | None = Field(default=None, max_length=10_000, description="To deny: what the model is told.")
+
+
+class OutcomeArguments(OneRun):
+    call_id: RowId = Field(description="The `id` of the call, whose status is unknown.")
+    choice: Literal["done", "failed", "retry"]
+    text: Message | None = Field(default=None, description="Its output if it is done, or its error.")
 
 
 async def resume_run(api: Api, project: str, args: ResumeArguments) -> Any:
@@ -36,6 +52,19 @@ async def stop_run(api: Api, project: str, args: OneRun) -> Any:
 
 async def answer_question(api: Api, project: str, args: AnswerArguments) -> Any:
     return await act(api, f"{_run(project, args)}/commands", {"type": "reply", "message": args.answer})
+
+
+async def decide_approval(api: Api, project: str, args: DecisionArguments) -> Any:
+    body = {
+        "decision": args.decision, "arguments": args.arguments, "always": args.always or None, "message": args.message,
+    }  # fmt: skip
+    return await act(api, f"{_run(project, args)}/approvals/{args.call_id}", body)
+
+
+async def resolve_tool_call(api: Api, project: str, args: OutcomeArguments) -> Any:
+    name = "message" if args.choice == "failed" else "output"
+    path = f"{_run(project, args)}/tool-calls/{args.call_id}/resolve"
+    return await act(api, path, {"choice": args.choice, name: args.text})
 
 
 def _run(project: str, args: OneRun) -> str:
@@ -57,5 +86,15 @@ CONTROL_TOOLS = (
         "answer_question", "Answer a question",
         "Answer the question that a run waits for: its status is waiting, its status_reason input.",
         AnswerArguments, answer_question, is_write=True, is_idempotent=False,
+    ),
+    ApiTool(
+        "decide_approval", "Approve or deny a tool call",
+        "Approve or deny a tool call that waits for approval; an approved call runs. Only if your user has decided so.",
+        DecisionArguments, decide_approval, is_write=True, is_destructive=True,
+    ),
+    ApiTool(
+        "resolve_tool_call", "Resolve an unknown outcome",
+        "Say what happened to a tool call whose outcome is unknown; retry runs it again. Only if your user knows it.",
+        OutcomeArguments, resolve_tool_call, is_write=True, is_destructive=True,
     ),
 )  # fmt: skip

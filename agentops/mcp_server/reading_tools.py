@@ -1,4 +1,4 @@
-"""The tools that read: projects, agents, runs, messages, tool calls, errors and events."""
+"""The tools that read: projects, agents, runs, messages, tool calls, errors, events and approvals."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydantic import Field
 
+from agentops.mcp_server import readable
 from agentops.mcp_server.api_access import Api, Query, ask
 from agentops.mcp_server.api_tool import ApiTool, Arguments, Cursor, Filter, Moment, RowId, RunId
+from agentops.mcp_server.run_summary import MAX_TEXT, get_run
 
-#: Rows of a page. Messages come with their content, so there are fewer of them.
+#: Rows of a page. Those with their content are fewer.
 DEFAULT_ROWS, MAX_ROWS = 20, 100
-MAX_MESSAGES = 20
-#: Errors and calls that a run's summary lists.
-IN_SUMMARY = 5
+MAX_WHOLE_ROWS = 20
+#: Characters of a text in a list.
+SHORT, LONGEST = 1_500, 20_000
 Limit = Annotated[int, Field(ge=1, le=MAX_ROWS)]
+WholeLimit = Annotated[int, Field(ge=1, le=MAX_WHOLE_ROWS)]
 Status = Literal["queued", "running", "waiting", "paused", "resumed", "completed", "failed", "stopped"]
 CallStatus = Literal["planned", "running", "completed", "error", "denied", "unknown"]
+State = Literal["pending", "approved", "denied", "expired", "cancelled"]
 
 
 class ListArguments(Arguments):
@@ -43,21 +47,32 @@ class SearchTexts(ListArguments):
     before: Moment = None
 
 
+class ListApprovals(ListArguments):
+    state: list[State] = Field(default=["pending"], max_length=5)
+    run_id: RunId | None = None
+
+
 class OneRun(Arguments):
     run_id: RunId
 
 
 class ListOfRun(ListArguments):
     run_id: RunId
+    from_end: bool = Field(default=False, description="Begin with the last page; `previous_cursor` leads back.")
 
 
 class ListMessages(ListOfRun):
-    limit: Annotated[int, Field(ge=1, le=MAX_MESSAGES)] = 10
+    limit: WholeLimit = 10
+    max_text: int = Field(default=SHORT, ge=50, le=LONGEST, description="Characters of a text.")
 
 
 class ListCalls(ListOfRun):
     status: list[CallStatus] = Field(default=[], max_length=6)
     tool_name: Filter = None
+    with_content: bool = Field(
+        default=False,
+        description=f"Also inputs and outputs, cut to {MAX_TEXT} characters; at most {MAX_WHOLE_ROWS} rows.",
+    )
 
 
 class OneCall(OneRun):
@@ -70,6 +85,7 @@ class OneMessage(OneRun):
 
 class ListEvents(OneRun):
     after_seq: int = Field(default=0, ge=0, le=2**53, description="Start after this sequence number.")
+    from_end: bool = Field(default=False, description="The last events, in place of `after_seq`.")
     limit: Limit = DEFAULT_ROWS
 
 
@@ -82,34 +98,41 @@ async def list_agents(api: Api, project: str, args: ListArguments) -> Any:
 
 
 async def list_runs(api: Api, project: str, args: ListRuns) -> Any:
-    filters = {"status": ",".join(args.status), "q": args.text}
-    names = ("agent_id", "label", "created_after", "created_before")
-    return await _page(api, f"{project}/agent-runs", args, filters | {name: getattr(args, name) for name in names})
+    filters: Query = {
+        "status": ",".join(args.status),
+        "q": args.text,
+        "agent_id": args.agent_id,
+        "label": args.label,
+        "created_after": readable.moment(args.created_after),
+        "created_before": readable.moment(args.created_before),
+    }
+    return {"now": readable.now(), **await _page(api, f"{project}/agent-runs", args, filters)}
 
 
 async def search(api: Api, project: str, args: SearchTexts) -> Any:
-    filters = {"kind": ",".join(args.kind), "only": "errors" if args.only_errors else None}
-    names = ("q", "run_id", "after", "before")
-    return await _page(api, f"{project}/search", args, filters | {name: getattr(args, name) for name in names})
-
-
-async def get_run(api: Api, project: str, args: OneRun) -> Any:
-    path = _run(project, args)
-    return {
-        "run": await ask(api, path),
-        "usage": (await ask(api, f"{path}/usage", {"limit": 1}))["totals"],
-        "first_errors": (await ask(api, f"{path}/errors", {"limit": IN_SUMMARY}))["results"],
-        "failed_tool_calls": (
-            await ask(api, f"{path}/tool-calls", {"limit": IN_SUMMARY, "status": "error,denied,unknown"})
-        )["results"],
-        "last_seq": (await ask(api, f"{path}/events", {"limit": 1}))["last_seq"],
+    filters: Query = {
+        "kind": ",".join(args.kind),
+        "only": "errors" if args.only_errors else None,
+        "q": args.q,
+        "run_id": args.run_id,
+        "after": readable.moment(args.after),
+        "before": readable.moment(args.before),
     }
+    page = await _page(api, f"{project}/search", args, filters)
+    # Where the words are in a text is for pages that mark them.
+    return page | {"results": [{name: row[name] for name in row if name != "matches"} for row in page["results"]]}
+
+
+async def list_approvals(api: Api, project: str, args: ListApprovals) -> Any:
+    filters = {"state": ",".join(args.state), "run_id": args.run_id}
+    return await _page(api, f"{project}/approvals", args, filters)
 
 
 async def list_messages(api: Api, project: str, args: ListMessages) -> Any:
     path = f"{_run(project, args)}/messages"
     page = await _page(api, path, args)
-    return page | {"results": [await ask(api, f"{path}/{row['id']}") for row in page["results"]]}
+    whole = [await ask(api, f"{path}/{row['id']}") for row in page["results"]]
+    return page | {"results": [readable.message(row, args.max_text) for row in whole]}
 
 
 async def get_message(api: Api, project: str, args: OneMessage) -> Any:
@@ -117,12 +140,16 @@ async def get_message(api: Api, project: str, args: OneMessage) -> Any:
 
 
 async def list_tool_calls(api: Api, project: str, args: ListCalls) -> Any:
-    filters = {"status": ",".join(args.status), "tool_name": args.tool_name}
-    return await _page(api, f"{_run(project, args)}/tool-calls", args, filters)
+    path, filters = f"{_run(project, args)}/tool-calls", {"status": ",".join(args.status), "tool_name": args.tool_name}
+    if not args.with_content:
+        return await _page(api, path, args, filters)
+    page = await _page(api, path, args.model_copy(update={"limit": min(args.limit, MAX_WHOLE_ROWS)}), filters)
+    whole = [await ask(api, f"{path}/{row['id']}") for row in page["results"]]
+    return page | {"results": [readable.call(row, MAX_TEXT) for row in whole]}
 
 
 async def get_tool_call(api: Api, project: str, args: OneCall) -> Any:
-    return await ask(api, f"{_run(project, args)}/tool-calls/{args.call_id}")
+    return readable.compact(await ask(api, f"{_run(project, args)}/tool-calls/{args.call_id}"))
 
 
 async def list_errors(api: Api, project: str, args: ListOfRun) -> Any:
@@ -130,9 +157,17 @@ async def list_errors(api: Api, project: str, args: ListOfRun) -> Any:
 
 
 async def list_events(api: Api, project: str, args: ListEvents) -> Any:
-    page = await ask(api, f"{_run(project, args)}/events", {"afterSeq": args.after_seq, "limit": args.limit})
-    is_more = page.pop("next") is not None
-    return page | {"next_after_seq": page["results"][-1]["seq"] if is_more else None}
+    path, after = f"{_run(project, args)}/events", args.after_seq
+    if args.from_end:
+        after = max((await ask(api, path, {"limit": 1}))["last_seq"] - args.limit, 0)
+    page = await ask(api, path, {"afterSeq": after, "limit": args.limit})
+    events = page["results"]
+    following = events[-1]["seq"] if page["next"] is not None else None
+    return {
+        "results": [readable.event(row) for row in events],
+        "last_seq": page["last_seq"],
+        "next_after_seq": following,
+    }
 
 
 def _run(project: str, args: OneRun | ListOfRun) -> str:
@@ -140,12 +175,17 @@ def _run(project: str, args: OneRun | ListOfRun) -> str:
 
 
 async def _page(api: Api, path: str, args: ListArguments, filters: Query | None = None) -> dict[str, Any]:
-    """Return a page of a list, with the cursor of the next one in place of links."""
-    page: dict[str, Any] = await ask(api, path, {**(filters or {}), "limit": args.limit, "cursor": args.cursor})
-    following = page.pop("next")
-    page.pop("previous", None)
-    cursor = parse_qs(urlsplit(following).query)["cursor"][0] if following else None
-    return page | {"next_cursor": cursor}
+    """Return a page of a list, with cursors in place of links."""
+    is_last = isinstance(args, ListOfRun) and args.from_end
+    query = {**(filters or {}), "limit": args.limit, "cursor": args.cursor, "at": "end" if is_last else None}
+    page: dict[str, Any] = await ask(api, path, query)
+    following, before = _cursor(page.pop("next")), _cursor(page.pop("previous", None))
+    back = {"previous_cursor": before} if is_last else {}
+    return page | {"results": readable.rows(page["results"]), "next_cursor": following, **back}
+
+
+def _cursor(link: str | None) -> str | None:
+    return parse_qs(urlsplit(link).query)["cursor"][0] if link else None
 
 
 READING_TOOLS = (
@@ -159,21 +199,30 @@ READING_TOOLS = (
     ApiTool("search", "Search runs", "Search the messages, tool calls and events of all runs.", SearchTexts, search),
     ApiTool(
         "get_run", "Get a run",
-        "Get a run: status, summary, prompt, result, error, usage, its first errors and failed tool calls, and the "
-        "number of its last event.",
+        "Get a run: status, summary, prompt, result, error, usage, its last errors, failed tool calls, tool calls and "
+        "events, and what it waits for.",
         OneRun, get_run,
     ),
-    ApiTool("list_messages", "Read messages", "Read the conversation of a run in order.", ListMessages, list_messages),
+    ApiTool(
+        "list_messages", "Read messages", "Read the conversation of a run in order, or its end (from_end).",
+        ListMessages, list_messages,
+    ),
     ApiTool("get_message", "Get a message", "Get one message; long texts are cut later.", OneMessage, get_message),
     ApiTool(
-        "list_tool_calls", "List tool calls", "List the tool calls of a run, without inputs and outputs.",
+        "list_tool_calls", "List tool calls", "List the tool calls of a run in order, or the last ones (from_end).",
         ListCalls, list_tool_calls,
     ),
     ApiTool("get_tool_call", "Get a tool call", "Get a tool call with its input and output.", OneCall, get_tool_call),
-    ApiTool("list_errors", "List errors", "List the errors of a run, with their causes.", ListOfRun, list_errors),
     ApiTool(
-        "list_events", "List events",
-        "List the events of a run in order: what happened when. The end: after_seq a little below last_seq.",
+        "list_errors", "List errors", "List failed attempts of model calls and tools in a run, with their causes.",
+        ListOfRun, list_errors,
+    ),
+    ApiTool(
+        "list_events", "List events", "List the events of a run in order, or the last ones (from_end).",
         ListEvents, list_events,
+    ),
+    ApiTool(
+        "list_approvals", "List approvals", "List tool calls that wait for approval, newest first, or were decided.",
+        ListApprovals, list_approvals,
     ),
 )  # fmt: skip

@@ -1,25 +1,37 @@
 """Requests of AG-UI clients: each starts a run, or continues that of its thread.
 
 A thread is a conversation in the client's words, and a chain of runs here. The site's record is the conversation, so
-only the new message of a request counts, not the history that clients send with it.
+only the new messages of a request count, not the history that clients send with it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from agentops.projects.access import Principal
 from agentops.projects.models import Project
-from runs.actions import run_actions
+from runs.actions import ag_ui_answers, run_actions
+from runs.actions.ag_ui_answers import DecisionRequired, InterruptAnswer
 from runs.errors import MessageEmpty, NoCheckpoint, RunRefusal
 from runs.lifecycle import questions
+from runs.lifecycle.creation import FrontEndTools
 from runs.models import Agent, AgentRun, AgentRunMessage, AgUiRun
 from runs.statuses import RunStatus
-from timeline import log
-from timeline.events import EventType
 from timeline.models import Log
+
+#: The results of calls of the front end that it has not run, and that it has run without any.
+NOT_RUN = "The front end has not run this tool. The user has sent another message instead."
+NO_OUTPUT = "The tool has run, without output."
+
+
+class ToolResultRequired(RunRefusal):
+    """The run waits for a tool of the front end, and the request has neither its result nor a message."""
+
+    code = "tool_result_required"
 
 
 class ThreadBusy(RunRefusal):
@@ -28,25 +40,12 @@ class ThreadBusy(RunRefusal):
     code = "thread_busy"
 
 
-class DecisionRequired(RunRefusal):
-    """The run waits for a decision that a message cannot give."""
-
-    code = "decision_required"
-
-
-class InterruptNotOpen(RunRefusal):
-    """The client answers an interrupt that the thread's run does not, or no longer, have."""
-
-    code = "interrupt_not_open"
-
-
 @dataclass(frozen=True)
-class InterruptAnswer:
-    """The client's answer to an interrupt."""
+class ClientMessage:
+    """A user message, with the client's ID of it."""
 
-    interrupt_id: str
-    is_cancelled: bool
-    text: str | None
+    id: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -55,10 +54,35 @@ class AgUiRequest:
 
     thread_id: str
     run_id: str
-    #: The new user message, and the client's ID of it.
-    message: str | None = None
-    message_id: str = ""
+    #: The user messages at the end of the conversation; of those, the ones after the last known one are new.
+    messages: Sequence[ClientMessage] = ()
+    #: Added to the new message.
+    context: str = ""
+    #: Tools that the front end runs, checked.
+    tools: FrontEndTools = ()
+    #: Results of tool calls, by the ID of the call. The one for which the run waits may be among them.
+    tool_results: Mapping[str, str] = field(default_factory=dict)
     answer: InterruptAnswer | None = None
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """What a request brings to its thread: new messages as one text, and an answer to the open interrupt."""
+
+    message: str | None
+    message_id: str
+    answer: InterruptAnswer | None = None
+    #: The events after this one are wanted, and nothing is to be done.
+    follows_after: int | None = None
+    tools: FrontEndTools = ()
+    tool_results: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str | None:
+        """Return the answer and the messages as one text; None without both."""
+        answer = None if self.answer is None else self.answer.text
+        texts = [text for text in (answer, self.message) if text is not None]
+        return "\n\n".join(texts) if texts else None
 
 
 def start(actor: Principal, project: Project, agent: Agent, request: AgUiRequest) -> AgUiRun:
@@ -75,20 +99,18 @@ def start(actor: Principal, project: Project, agent: Agent, request: AgUiRequest
             return earlier
         newest = requests.select_related("run").order_by("-pk").first()
         before = None if newest is None else _successor(newest.run)
-        if request.answer is not None:
-            _require_open(before, request.answer)
+        turn = _turn(before, requests, request)
         last_seq = 0 if before is None else Log.objects.get(pk=before.pk).last_seq
-        run = _act(actor, project, agent, before, request)
+        run = _act(actor, project, agent, before, turn)
         is_same = before is not None and run.pk == before.pk
-        message = None if is_same or request.message is None else _last_message(run)
         return AgUiRun.objects.create(
             agent=agent,
             run=run,
             thread_id=request.thread_id,
             client_run_id=request.run_id,
-            after_seq=last_seq if is_same else 0,
-            message=message,
-            client_message_id=request.message_id if message else "",
+            after_seq=(last_seq if turn.follows_after is None else turn.follows_after) if is_same else 0,
+            message=None if is_same or turn.message is None else _last_message(run),
+            client_message_id=turn.message_id,
         )
 
 
@@ -99,32 +121,68 @@ def _successor(run: AgentRun) -> AgentRun:
     return run
 
 
-def _require_open(run: AgentRun | None, answer: InterruptAnswer) -> None:
-    """Raise `InterruptNotOpen` unless the run has ended its last AG-UI run with this interrupt."""
-    if run is not None and run.state in (RunStatus.WAITING, RunStatus.PAUSED):
-        kinds = [EventType.RUN_WAITING, EventType.RUN_PAUSED]
-        last = log.events_of(run.pk).filter(type__in=kinds).order_by("-seq").first()
-        if last is not None and answer.interrupt_id == f"{run.pk}.{last.seq}":
-            return
-    raise InterruptNotOpen("the thread does not wait for an answer to this interrupt")
+def _turn(run: AgentRun | None, requests: QuerySet[AgUiRun], request: AgUiRequest) -> _Turn:
+    """Return what is new in a request. Raises `InterruptNotOpen` if its answer would be lost."""
+    ids = [message.id for message in request.messages]
+    known = set(requests.filter(client_message_id__in=ids).values_list("client_message_id", flat=True))
+    # What stands before a known message was sent with it.
+    first_new = max((index + 1 for index, each in enumerate(ids) if each in known), default=0)
+    new = request.messages[first_new:]
+    text = "\n\n".join(message.text for message in new) + request.context if new else None
+    message_id = new[-1].id if new else ""
+    turn = _Turn(text, message_id, request.answer, tools=request.tools, tool_results=request.tool_results)
+    if turn.answer is None or turn.answer.interrupt_id == ag_ui_answers.open_interrupt(run):
+        return turn
+    settled = ag_ui_answers.settled_interrupt(run, turn.answer)
+    return replace(turn, answer=None, follows_after=settled if text is None else None)
 
 
-def _act(actor: Principal, project: Project, agent: Agent, before: AgentRun | None, request: AgUiRequest) -> AgentRun:
+def _act(actor: Principal, project: Project, agent: Agent, before: AgentRun | None, turn: _Turn) -> AgentRun:
     """Carry out the action that continues a thread, and return the run whose events answer the request."""
     if before is None:
-        return run_actions.create(actor, project, agent, _required(request.message))
+        return run_actions.create(actor, project, agent, _required(turn.message), front_end_tools=turn.tools)
     before.project = project
-    if request.answer is not None and request.answer.is_cancelled:
+    if turn.follows_after is not None:
+        return before
+    if turn.answer is not None and ag_ui_answers.is_decision(before):
+        run = ag_ui_answers.decide(actor, before, turn.answer)
+        return run if turn.message is None else run_actions.send(actor, run, turn.message).run
+    if turn.answer is not None and turn.answer.is_cancelled:
         return run_actions.stop(actor, before).run
-    text = request.answer.text if request.answer is not None else None
-    message = request.message if request.message is not None else text
     if before.state is RunStatus.PAUSED:
-        return run_actions.resume(actor, before, message=message).run
-    if not before.state.terminal and not questions.is_waiting_for_answer(before):
-        raise _busy(before)
+        return run_actions.resume(actor, before, message=turn.text, front_end_tools=turn.tools).run
+    if questions.is_waiting_for_answer(before):
+        return _answer(actor, before, turn)
     if not before.state.terminal:
-        return run_actions.reply(actor, before, _required(message)).run
-    return _fork(actor, before, _required(message)) or run_actions.create(actor, project, agent, _required(message))
+        raise _busy(before)
+    return _begin_again(actor, project, agent, before, turn)
+
+
+def _answer(actor: Principal, run: AgentRun, turn: _Turn) -> AgentRun:
+    """Answer the question for which a run waits, or send the result of a tool of the front end."""
+    question = questions.open_question(run)
+    if question is None or not question.is_for_front_end:
+        return run_actions.reply(actor, run, _required(turn.text)).run
+    result = turn.tool_results.get(str(question.call.pk))
+    if result is None and turn.message is None:
+        raise ToolResultRequired(
+            "the run waits for the result of a tool of the front end", call_id=str(question.call.pk)
+        )
+    run = run_actions.reply(actor, run, NOT_RUN if result is None else result or NO_OUTPUT).run
+    return run if turn.message is None else run_actions.send(actor, run, turn.message).run
+
+
+def _begin_again(actor: Principal, project: Project, agent: Agent, before: AgentRun, turn: _Turn) -> AgentRun:
+    """Continue an ended run after its last finished step, or with a new run if it has finished none."""
+    message = _required(turn.message)
+    try:
+        step = before.step_count
+        return run_actions.fork(actor, before, step=step, message=message, front_end_tools=turn.tools)
+    except NoCheckpoint:
+        pass
+    # A run that has finished no step has nothing to continue but its prompt.
+    again = f"{before.prompt}\n\n{message}" if isinstance(before.prompt, str) else message
+    return run_actions.create(actor, project, agent, again, front_end_tools=turn.tools)
 
 
 def _required(message: str | None) -> str:
@@ -135,18 +193,10 @@ def _required(message: str | None) -> str:
 
 def _busy(run: AgentRun) -> RunRefusal:
     facts = {"run_id": str(run.pk), "run_status": run.status}
-    if run.status_reason in ("approval", "unknown_tool"):
-        return DecisionRequired("the run waits for a decision about a tool call: decide on its page", **facts)
+    if ag_ui_answers.is_decision(run):
+        return DecisionRequired("the run waits for a decision about a tool call: answer its interrupt", **facts)
     text = "the run of this thread is still in progress: send the runId of its request again to follow it"
     return ThreadBusy(text, **facts)
-
-
-def _fork(actor: Principal, run: AgentRun, message: str) -> AgentRun | None:
-    """Continue an ended run after its last finished step; None if it has finished none."""
-    try:
-        return run_actions.fork(actor, run, step=run.step_count, message=message)
-    except NoCheckpoint:
-        return None
 
 
 def _last_message(run: AgentRun) -> AgentRunMessage | None:

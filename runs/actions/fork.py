@@ -33,6 +33,7 @@ def fork(
     checkpoint_id: UUID | None = None,
     message: str | None = None,
     agent: Mapping[str, Any] | None = None,
+    front_end_tools: creation.FrontEndTools | None = None,
 ) -> AgentRun:
     """Create a run that continues from a checkpoint of a conversation, whatever has happened since.
 
@@ -42,7 +43,7 @@ def fork(
 
     The model sees the conversation up to the checkpoint, and then `message`. Without a message it continues from
     the results of its tools; after a final answer it gets "continue". `agent` are changed fields of the definition,
-    see EDITABLE; instructions replace the earlier ones.
+    see EDITABLE; instructions replace the earlier ones. `front_end_tools` replace those of the run.
 
     Raises `NoCheckpoint`, `MaxTotalStepsExceeded`, `MessageEmpty` or `InvalidAgent`, and writes nothing then.
     """
@@ -55,7 +56,7 @@ def fork(
         origin = _lock_run(checkpoint.run_id)
         checkpoint.run = origin
         opening = Opening(
-            config=_config(origin, agent or {}),
+            config=creation.with_front_end_tools(_config(origin, agent or {}), front_end_tools),
             turns=_turns(checkpoint, message),
             max_steps=None if "max_steps" in (agent or {}) else origin.max_steps,
             title=origin.title,

@@ -43,6 +43,7 @@ def resume(
     append: bool = True,
     max_steps: int | None = None,
     kill: bool = False,
+    front_end_tools: creation.FrontEndTools | None = None,
     source: Source = Source.WEB,
     reason: str = "",
 ) -> ResumeResult:
@@ -69,7 +70,12 @@ def resume(
         # The cap may be lower now than the budget of the old run.
         budget = creation.checked_max_steps(max_steps, default=min(old.max_steps, settings.AGENTOPS_MAX_TOTAL_STEPS))
         opening = Opening(
-            config=old.agent_config, max_steps=budget, title=old.title, labels=old.labels, by=by, message=message
+            config=creation.with_front_end_tools(old.agent_config, front_end_tools),
+            max_steps=budget,
+            title=old.title,
+            labels=old.labels,
+            by=by,
+            message=message,
         )
         new = _open_successor(old, _plan(old, message, append=append), opening)
         payload = RunResumed(run_id=str(new.pk), by=by or None, reason=reason or None)

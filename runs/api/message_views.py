@@ -12,7 +12,7 @@ from runs.actions.reveal import reveal
 from runs.api.base_views import ApiView, RecordListView
 from runs.api.problems import JSON, ResourceNotFound
 from runs.api.requests.pagination import page_of
-from runs.api.requests.queries import SecretsQuery
+from runs.api.requests.queries import RecordPageQuery, SecretsQuery
 from runs.models import AgentRunMessage
 from runs.queries.record_columns import MESSAGE, MESSAGES, of_run
 from runs.queries.run_columns import with_id
@@ -27,6 +27,7 @@ class MessageNotFound(ResourceNotFound):
 class Messages(RecordListView):
     """List the messages of a run by step, without their content."""
 
+    query_class: ClassVar = RecordPageQuery
     listing, run_column = MESSAGES, "m.run_id"
 
 

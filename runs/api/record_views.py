@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
@@ -10,6 +10,7 @@ from rest_framework.response import Response
 
 from runs.api.answers import CheckpointRow, ErrorRow, ModelTotals, UsagePage, UsageRow, UsageTotals, usage_totals
 from runs.api.base_views import ListView
+from runs.api.requests.queries import RecordPageQuery
 from runs.errors import RunNotFound
 from runs.models import Checkpoint, RunError, TurnUsage
 from runs.queries.model_usage import usage_by_model
@@ -28,6 +29,7 @@ class Errors(ListView):
     """List the failed attempts of model calls, tools and steps, including those that a retry resolved."""
 
     serializer_class = ErrorRow
+    query_class: ClassVar = RecordPageQuery
 
     def get_queryset(self) -> QuerySet[RunError]:
         return RunError.objects.filter(run=self.get_run_key().pk).order_by("step_number", "pk")

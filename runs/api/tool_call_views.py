@@ -12,7 +12,7 @@ from runs.actions.reveal import reveal
 from runs.api.base_views import ApiView, RecordListView
 from runs.api.problems import JSON
 from runs.api.requests.pagination import page_of
-from runs.api.requests.queries import Choices, Cursor, Limit, QuerySerializer, SecretsQuery, Text
+from runs.api.requests.queries import Choices, Cursor, Limit, ListStart, QuerySerializer, SecretsQuery, Text
 from runs.errors import ToolCallNotFound
 from runs.models import AgentRunToolCall
 from runs.queries.json_lists import Where
@@ -29,7 +29,7 @@ class ToolCallsQuery(QuerySerializer):
         help_text="Filter by status. Repeat the parameter or separate values with commas.",
         style={"example": ["error", "unknown"]},
     )
-    limit, cursor = Limit(), Cursor()
+    limit, cursor, at = Limit(), Cursor(), ListStart()
 
 
 @extend_schema(responses=page_of(TOOL_CALLS))

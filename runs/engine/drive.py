@@ -44,6 +44,7 @@ from runs.providers.retry_limits import RetryLimits, retry_limits
 from runs.statuses import ToolStatus
 from runs.tools.base import Tool
 from runs.tools.catalogue import TOOLS
+from runs.tools.front_end_tools import CONFIG_KEY, FrontEndTools
 from runs.tools.parallel import parallel_limit
 from runs.tools.registry import AgentTools
 from timeline import log
@@ -277,7 +278,7 @@ def open_drive(
         session=session,
         toolset=SessionTools(session, tool_settings)
         if session
-        else TOOLS.resolve(config.get("tools") or [], tool_settings),
+        else TOOLS.resolve(config.get("tools") or [], tool_settings, [FrontEndTools(config.get(CONFIG_KEY) or [])]),
         policies=rules,
         slice_end=time.monotonic() + settings.AGENTOPS_SLICE_S,
         spending=spending.load(run),

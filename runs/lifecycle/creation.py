@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from uuid import UUID
@@ -15,7 +16,15 @@ from agentops.projects.models import Project
 from runs.agents import budgets, output_schema
 from runs.conversation import transcript, trimming
 from runs.conversation.message_text import SHORT_PREVIEW, text_of
-from runs.errors import InvalidAgent, InvalidMaxSteps, InvalidParent, MessageEmpty, TooDeep, TooManyChildren
+from runs.errors import (
+    FrontEndToolsUnsupported,
+    InvalidAgent,
+    InvalidMaxSteps,
+    InvalidParent,
+    MessageEmpty,
+    TooDeep,
+    TooManyChildren,
+)
 from runs.lifecycle import command_outcomes, inbox
 from runs.lifecycle.transitions import PHASES
 from runs.lifecycle.wake import wake
@@ -25,6 +34,7 @@ from runs.providers.messages import canonical, content_of, request
 from runs.providers.retry_limits import retry_limits
 from runs.tools import roots
 from runs.tools.catalogue import TOOLS
+from runs.tools.front_end_tools import CONFIG_KEY
 from runs.tools.parallel import parallel_limit
 from runs.tools.sandbox import switches
 from timeline import log
@@ -38,6 +48,8 @@ from timeline.redaction.redact import MODEL_INPUT
 
 Role = AgentRunMessage.Role
 UserTurn = str | list[Any]
+#: Tools of a front end that were checked; see runs.tools.front_end_tools.
+FrontEndTools = Sequence[Mapping[str, Any]]
 
 #: Limits of ancestors and of children of a run. A resumed child is not another child.
 MAX_DEPTH = 2
@@ -78,13 +90,21 @@ class Opening:
 
 
 def create(
-    project: Project, agent: Agent, prompt: UserTurn, *, by: str, parent_id: UUID | None = None, **options: Any
+    project: Project,
+    agent: Agent,
+    prompt: UserTurn,
+    *,
+    by: str,
+    parent_id: UUID | None = None,
+    front_end_tools: FrontEndTools = (),
+    **options: Any,
 ) -> AgentRun:
     """Create a queued run of `agent`. Everything is validated before anything is written."""
     check_agent(agent)
     if not _has_content(prompt):
         raise MessageEmpty("a run requires a prompt", pointer="/prompt")
-    opening = Opening(config=agent.frozen(), turns=[prompt], by=by, **options)
+    config = with_front_end_tools(agent.frozen(), front_end_tools)
+    opening = Opening(config=config, turns=[prompt], by=by, **options)
     if parent_id is None:
         return open_run(project, agent, opening)
     with transaction.atomic():
@@ -181,6 +201,16 @@ def check_agent(agent: Agent) -> None:
         output_schema.schema_of(agent.settings)
     except (providers.ProviderUnusable, LookupError, ValueError, TypeError) as error:
         raise InvalidAgent(str(error), agent_id=agent.slug) from error
+
+
+def with_front_end_tools(config: dict[str, Any], tools: FrontEndTools | None) -> dict[str, Any]:
+    """Return a frozen agent with the tools of a front end in place of those that it had; None leaves them."""
+    if tools is None:
+        return config
+    others = {name: value for name, value in config.items() if name != CONFIG_KEY}
+    if tools and config["provider"] in providers.WORKING_IN_ROOT:
+        raise FrontEndToolsUnsupported("the program that runs this agent has its own tools only", pointer="/tools")
+    return others | ({CONFIG_KEY: list(tools)} if tools else {})
 
 
 def checked_max_steps(value: Any, *, default: int) -> int:

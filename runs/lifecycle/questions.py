@@ -13,6 +13,7 @@ from runs.conversation.tool_results import CallResult
 from runs.lifecycle import transitions
 from runs.models import AgentRun, AgentRunToolCall, RunCommand
 from runs.statuses import RunStatus, ToolStatus, WaitReason
+from runs.tools import front_end_tools
 from timeline.events.run import RunPhase
 from timeline.models import Source
 
@@ -27,6 +28,8 @@ class OpenQuestion:
     call: AgentRunToolCall
     text: str
     choices: list[str]
+    #: A tool of the front end: its result is the answer.
+    is_for_front_end: bool = False
 
 
 def is_waiting_for_answer(run: AgentRun) -> bool:
@@ -40,6 +43,10 @@ def open_question(run: AgentRun) -> OpenQuestion | None:
     if call is None:
         return None
     arguments = call.input if isinstance(call.input, dict) else {}
+    if call.tool_name in front_end_tools.names_in(run.agent_config):
+        return OpenQuestion(
+            call, front_end_tools.front_end_question(call.tool_name, arguments), [], is_for_front_end=True
+        )
     choices = arguments.get("choices")
     offered = [str(choice) for choice in choices] if isinstance(choices, list) else []
     return OpenQuestion(call, str(arguments.get("question") or ""), offered)

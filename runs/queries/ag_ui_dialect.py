@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 from uuid import UUID
 
 from runs.conversation.message_text import text_of
-from runs.models import AgentRun, AgUiRun
+from runs.models import AgentRun, AgUiRun, Approval
 from runs.queries.agent_dialect import whole_texts
 from runs.queries.json_columns import to_json
 from runs.queries.masking import mask_rows
+from runs.tools import front_end_tools
 from timeline import log
-from timeline.dialects.ag_ui_blocks import ANCHORS, MARKERS, TEXTS, LogState
+from timeline.dialects.ag_ui_blocks import ANCHORS, MARKERS, STEPS, TEXTS, LogState, ends_run
 from timeline.dialects.ag_ui_output import AgUiRows, ClientRun, ag_ui_messages
 from timeline.dialects.agent_output import Fields, WholeTexts
 from timeline.events import EventType
@@ -23,7 +24,8 @@ from timeline.redaction.redact import DEFAULT as REDACTOR
 #: Events before a batch that are searched. A message that is longer continues as a new one.
 MAX_SEARCHED = 5000
 _TURN = (EventType.LLM_TURN_START,)
-_NEED_TURN = (EventType.TOOL_START, EventType.TOOL_END, EventType.LLM_TURN_END)
+_NEED_TURN = (EventType.TOOL_START, EventType.TOOL_END, EventType.LLM_TURN_END, EventType.APPROVAL_REQUESTED)
+_OF_APPROVAL = (EventType.APPROVAL_REQUESTED, EventType.RUN_WAITING, EventType.TOOL_START, EventType.TOOL_END)
 
 
 def ag_ui_texts(log_id: UUID, batch: Sequence[Event]) -> list[list[str]]:
@@ -31,19 +33,38 @@ def ag_ui_texts(log_id: UUID, batch: Sequence[Event]) -> list[list[str]]:
     client_runs = _client_runs(log_id)
     is_named = bool(client_runs) and client_runs[0].after_seq == 0
     lineage = "" if is_named else _lineage(log_id)
-    rows = AgUiRows(_masked(whole_texts(log_id, batch)), client_runs, lineage)
+    whole, approvals = whole_texts(log_id, batch), _approvals(log_id, batch)
+    whole, names = replace(whole, calls=_masked(whole.calls)), _front_end_tools(log_id, whole)
+    rows = AgUiRows(whole, _masked(approvals), names, client_runs, lineage)
     messages = ag_ui_messages(batch, rows, _state_before(log_id, batch))
     texts = iter(mask_rows([to_json(message) for of_event in messages for message in of_event]))
     return [[next(texts) for _ in of_event] for of_event in messages]
 
 
-def _masked(whole: WholeTexts) -> WholeTexts:
-    """Return the texts with the secrets of calls masked, whose arguments become a text with JSON in it."""
-    return replace(whole, calls={pk: cast("Fields", REDACTOR.clean(call)[0]) for pk, call in whole.calls.items()})
+def _masked(rows: Mapping[UUID, Fields]) -> dict[UUID, Fields]:
+    """Return the rows with their secrets masked: arguments become a text with JSON in it, where no rule finds them."""
+    return {pk: cast("Fields", REDACTOR.clean(row)[0]) for pk, row in rows.items()}
+
+
+def _approvals(log_id: UUID, batch: Sequence[Event]) -> dict[UUID, Fields]:
+    """Return what approvals of the calls of a batch say, by the ID of the call."""
+    ids = {event.ref_id for event in batch if event.type in _OF_APPROVAL and event.ref_id is not None}
+    if not ids:
+        return {}
+    rows = Approval.objects.filter(run=log_id, call__in=ids).values_list("call_id", "tool_name", "arguments", "reason")
+    return {pk: {"toolName": name, "toolInput": arguments, "reason": why} for pk, name, arguments, why in rows}
+
+
+def _front_end_tools(log_id: UUID, whole: WholeTexts) -> frozenset[str]:
+    """Return the names of the tools that the front end runs. No query if the batch has no call."""
+    if not whole.calls:
+        return frozenset()
+    config = AgentRun.objects.values_list("agent_config", flat=True).filter(pk=log_id).first()
+    return front_end_tools.names_in(config or {})
 
 
 def _state_before(log_id: UUID, batch: Sequence[Event]) -> LogState:
-    """Return the state before a batch: two queries for one of streamed text, four at most."""
+    """Return the state before a batch: two queries for one of streamed text, five at most."""
     seq, types = batch[0].seq, {event.type for event in batch}
     if seq == 1:
         return LogState()
@@ -54,6 +75,7 @@ def _state_before(log_id: UUID, batch: Sequence[Event]) -> LogState:
 
     return LogState.after(
         _last(log_id, seq, MARKERS),
+        _last(log_id, seq, STEPS) if any(event.type in STEPS or ends_run(event) for event in batch) else None,
         # A message that is open is closed by any event of MARKERS, by its ID.
         anchor=last_seq(ANCHORS, MARKERS),
         turn=last_seq(_TURN, _NEED_TURN),

@@ -16,7 +16,7 @@ from timeline.events import EventType
 from timeline.models import Event
 
 _OF_RUN = frozenset({EventType.RUN_CREATED, EventType.RUN_STARTED, EventType.RUN_COMPLETED})
-_OF_CALL = frozenset({EventType.TOOL_START, EventType.TOOL_END})
+_OF_CALL = frozenset({EventType.TOOL_START, EventType.TOOL_END, EventType.RUN_WAITING})
 _OF_CHILD = frozenset({EventType.CHILD_RUN_STARTED})
 _SENT_ROLES = (AgentRunMessage.Role.SYSTEM, AgentRunMessage.Role.USER)
 _TOKENS = ("input_tokens", "output_tokens", "cache_write_tokens", "cache_read_tokens")

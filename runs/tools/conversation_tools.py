@@ -34,6 +34,8 @@ class Question:
 
     question: str
     choices: list[str] = field(default_factory=list)
+    #: A program answers it, so rules for questions to people do not apply.
+    is_for_program: bool = False
 
 
 @tool(effect=Effect.READ, inline=True)

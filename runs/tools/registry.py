@@ -109,8 +109,13 @@ class Registry:
         self._all()
         return list(self._faults)
 
-    def resolve(self, names: Sequence[str], settings: Mapping[str, Any]) -> AgentTools:
-        """Return the toolset of an agent that lists `names`. Raises `UnknownTool`, `DuplicateTool` or ValueError."""
+    def resolve(
+        self, names: Sequence[str], settings: Mapping[str, Any], more: Sequence[RemoteToolset] = ()
+    ) -> AgentTools:
+        """Return the toolset of an agent that lists `names`. Of the tools of `more`, those with new names are added.
+
+        Raises `UnknownTool`, `DuplicateTool` or ValueError.
+        """
         unique_names = list(dict.fromkeys(names))
         tools = {name: tool for name in unique_names if (tool := self.tool(name)) is not None}
         families = {name: family for name in unique_names if (family := self._family(name)) is not None}
@@ -119,7 +124,7 @@ class Registry:
             raise UnknownTool(unknown, self.names(), len(self._faults))
         toolsets = [self._factories[name](settings) for name in unique_names if name in self._factories]
         remote = [make(name, settings) for name, make in families.items()]
-        return AgentTools(tools, toolsets, remote)
+        return AgentTools(tools, toolsets, [*remote, *more])
 
     def _family(self, name: str) -> FamilyFactory | None:
         return next((make for prefix, make in self._families.items() if name.startswith(prefix)), None)

@@ -26,7 +26,7 @@ from agentops.client import (
 from runs.models import AgentRun
 from tests.support.client.blocking import Blocking
 from tests.support.client.site import Site
-from tests.support.factories import drive, make_agent, make_run
+from tests.support.factories import drive, make_agent, make_awaiting_approval, make_run, make_waiting
 from tests.support.free_port import free_port
 from tests.support.live.growing_logs import finish, grow, last_seq, rewind
 from tests.support.web.cutting_proxy import CuttingProxy
@@ -91,6 +91,34 @@ def test_a_run_is_controlled(site: Site, make_client: MakeClient) -> None:
     drive(AgentRun.objects.get(pk=resumed.id))
     fork = client.fork(resumed.id, 2, "Otherwise.")
     assert (fork.id != resumed.id, client.stop(fork.id).status) == (True, "stopped")
+
+
+def test_tool_calls_are_approved_and_denied(site: Site, make_client: MakeClient) -> None:
+    approved, denied = make_awaiting_approval(site.project), make_awaiting_approval(site.project)
+    client = make_client()
+    [first], [second] = (list(client.approvals(state="pending", run_id=run.pk)) for run in (approved, denied))
+    assert (first.run_id, first.tool_name, first.reason) == (approved.pk, "Grep", "It reads files.")
+    assert {row.id for row in client.approvals(state=["pending", "denied"])} == {first.id, second.id}
+
+    arguments = {**first.arguments, "path": "src"}
+    decided = client.approve(first.run_id, first.call_id, arguments=arguments, always=True)
+    assert (decided.state, decided.always, decided.changes) == ("approved", True, {"path": {"to": "src"}})
+    assert client.tool_call(first.run_id, first.call_id).status == "planned"
+    assert client.deny(second.run_id, second.call_id, "Not this one.").message == "Not this one."
+    assert list(client.approvals(state="pending")) == []
+    with pytest.raises(StateConflict) as late:
+        client.approve(second.run_id, second.call_id)
+    assert (late.value.code, late.value.problem["state"]) == ("approval_decided", "denied")
+
+
+def test_an_unknown_outcome_is_resolved(site: Site, make_client: MakeClient) -> None:
+    run = make_waiting(site.project)
+    client = make_client()
+    [call] = [call for call in client.tool_calls(run.pk) if call.status == "unknown"]
+
+    assert client.resolve_call(run.pk, call.id, "failed", "The disk was full.").status == "error"
+    assert client.tool_call(run.pk, call.id).output == "The disk was full."
+    assert client.run(run.pk).status == "queued"
 
 
 def test_a_refusal_says_what_is_wrong(site: Site, make_client: MakeClient) -> None:

@@ -14,10 +14,10 @@ import pytest
 from agentops.client.delivery import shared_delivery
 from agentops.projects.access import SYSTEM
 from runs.actions import run_actions
-from runs.models import AgentRun
+from runs.models import AgentRun, Approval
 from runs.upkeep import invariants, replay_check
 from tests.support.client.site import Site
-from tests.support.factories import make_agent, make_run
+from tests.support.factories import make_agent, make_awaiting_approval, make_run
 from tests.support.live.growing_logs import finish
 from tests.support.paths import ROOT
 from timeline.models import Event
@@ -80,19 +80,22 @@ def test_the_guide_is_true(site: Site, capsys: pytest.CaptureFixture[str]) -> No
     paused = make_run(agent, labels=["ci"])
     run_actions.pause(SYSTEM, paused)
     blocks = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    follow, control, record = blocks
+    follow, control, approve, record = blocks
     names: dict[str, Any] = {"url": site.url, "key": site.key("read", "write", "ingest")}
     # Nobody works here: the run that is started is stopped as soon as it is followed.
     names["stop"] = lambda run: finish(AgentRun.objects.get(pk=run.id))
 
     exec(follow.replace("    for event in", "    stop(run)\n    for event in"), names)
     exec(control, names)
+    make_awaiting_approval(site.project)
+    exec(approve, names)
     exec(record, names)
     shared_delivery(names["url"], names["key"]).close()
 
     printed = capsys.readouterr().out
     assert "run.stopped" in printed
     assert f"{paused.pk} operator" in printed
+    assert Approval.objects.get().state == Approval.State.APPROVED
     paused.refresh_from_db()
     assert (paused.status, paused.resumed_as.status) == ("resumed", "stopped")
     assert AgentRun.objects.get(source="external").summary == "A test failed."

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import pytest
 
+from runs.worker.worker import Worker
+from tests.support.accounts import with_key
+from tests.support.engine.policy_occasions import saying
+from tests.support.factories import make_agent, make_project
 from tests.support.live.streamed_run import StreamedRun
+from tests.support.processes.scripted_model import PLAYS, Move
+from tests.support.web.ag_ui_front_end import FrontEnd
 from tests.support.web.server import WebThread
 from tests.support.web.stream_clients import Listeners
 
@@ -13,3 +23,34 @@ from tests.support.web.stream_clients import Listeners
 def streamed(web: WebThread, listeners: Listeners) -> StreamedRun:
     """On a server in this process."""
     return StreamedRun(web, listeners)
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def plays() -> Iterator[Callable[..., str]]:
+    mine: list[str] = []
+
+    def add(*turns: list[Move]) -> str:
+        mine.append(f"ag-ui-{next(_numbers)}")
+        PLAYS[mine[-1]] = saying(*turns)
+        return mine[-1]
+
+    yield add
+    for name in mine:
+        del PLAYS[name]
+
+
+@pytest.fixture
+def front_end(web: WebThread, worker: Worker, plays: Callable[..., str], tmp_path: Any) -> Callable[..., FrontEnd]:
+    def make(*turns: list[Move], **fields: Any) -> FrontEnd:
+        project = make_project()
+        settings = {"play": plays(*turns), "ledger": str(tmp_path / "ledger")}
+        agent = make_agent(
+            project, provider="scripted", model="scripted-model", settings=settings,
+            **{"tools": ["ledger_read", "ask_user"], "max_steps": 50} | fields,
+        )  # fmt: skip
+        return FrontEnd(web, agent, worker, with_key(project, "read", "write"))
+
+    return make

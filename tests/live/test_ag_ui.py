@@ -2,119 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
-from ag_ui.core import Event, RunAgentInput
 from django.db import transaction
-from pydantic import TypeAdapter
 from pydantic_ai.messages import ThinkingPart, ToolCallPart
 
 from agentops.projects.access import SYSTEM
 from runs.actions import ag_ui_runs
-from runs.actions.ag_ui_runs import AgUiRequest
+from runs.actions.ag_ui_runs import AgUiRequest, ClientMessage
 from runs.lifecycle import transitions
-from runs.models import Agent, AgentRun, AgUiRun
+from runs.models import AgentRun, AgUiRun
 from runs.queries.ag_ui_dialect import ag_ui_texts
 from runs.statuses import RunStatus
-from runs.worker.worker import Worker
 from tests.support.accounts import with_key
-from tests.support.engine.policy_occasions import asks, saying
-from tests.support.factories import drive, make_agent, make_project
-from tests.support.processes.scripted_model import PLAYS, Move
-from tests.support.web.server import WebThread
+from tests.support.engine.policy_occasions import asks
+from tests.support.factories import drive
+from tests.support.web.ag_ui_front_end import ASKING, STATE, FrontEnd, of, resolved, types
 from timeline import log
 from timeline.events.run import RunFailed
 from timeline.models import Source
-
-EVENTS: TypeAdapter[Any] = TypeAdapter(Event)
-_numbers = itertools.count(1)
-#: Of events that say what happened to the run, not in it.
-STATE = "STATE_SNAPSHOT"
-
-
-@dataclass
-class FrontEnd:
-    """A client of one thread."""
-
-    web: WebThread
-    agent: Agent
-    worker: Worker
-    headers: dict[str, str]
-    thread: str = field(default_factory=lambda: f"thread-{next(_numbers)}")
-
-    @property
-    def url(self) -> str:
-        return f"{self.web.url}/api/projects/{self.agent.project.slug}/agents/{self.agent.slug}/ag-ui"
-
-    def body(self, text: str | None, run_id: str | None = None, **more: Any) -> dict[str, Any]:
-        number = next(_numbers)
-        messages = [] if text is None else [{"id": f"m{number}", "role": "user", "content": text}]
-        asked = RunAgentInput(
-            **{"thread_id": self.thread, "run_id": run_id or f"run-{number}", "messages": messages} | more
-        )
-        return asked.model_dump(mode="json", by_alias=True)
-
-    def send(self, body: dict[str, Any], **headers: str) -> tuple[list[Any], list[str]]:
-        """The events of the stream, each as the protocol's package reads it, and the IDs in it."""
-        with httpx.stream("POST", self.url, json=body, headers=self.headers | headers, timeout=20) as answer:
-            assert answer.status_code == 200, answer.read()
-            lines = list(answer.iter_lines())
-        sent = [EVENTS.validate_json(line[6:]) for line in lines if line.startswith("data: ")]
-        assert all(not event.model_extra for event in sent), "a field that the protocol does not have"
-        return sent, [line[4:] for line in lines if line.startswith("id: ")]
-
-    def run(self, text: str | None, **more: Any) -> list[Any]:
-        """Send a request, and have its run driven meanwhile."""
-        body = self.body(text, **more)
-        with ThreadPoolExecutor(1) as pool:
-            sent = pool.submit(self.send, body)
-            while not sent.done():
-                for run in AgentRun.objects.filter(agent=self.agent, status="queued"):
-                    drive(run, self.worker)
-            return sent.result()[0]
-
-
-def of(events: list[Any], name: str) -> list[Any]:
-    return [event for event in events if event.type.value == name]
-
-
-def types(events: list[Any], *, without: tuple[str, ...] = (STATE, "CUSTOM")) -> list[str]:
-    return [name for event in events if (name := event.type.value) not in without]
-
-
-@pytest.fixture
-def plays() -> Iterator[Callable[..., str]]:
-    mine: list[str] = []
-
-    def add(*turns: list[Move]) -> str:
-        mine.append(f"ag-ui-{next(_numbers)}")
-        PLAYS[mine[-1]] = saying(*turns)
-        return mine[-1]
-
-    yield add
-    for name in mine:
-        del PLAYS[name]
-
-
-@pytest.fixture
-def front_end(web: WebThread, worker: Worker, plays: Callable[..., str], tmp_path: Any) -> Callable[..., FrontEnd]:
-    def make(*turns: list[Move], **fields: Any) -> FrontEnd:
-        project = make_project()
-        settings = {"play": plays(*turns), "ledger": str(tmp_path / "ledger")}
-        agent = make_agent(
-            project, provider="scripted", model="scripted-model", settings=settings,
-            **{"tools": ["ledger_read", "ask_user"], "max_steps": 50} | fields,
-        )  # fmt: skip
-        return FrontEnd(web, agent, worker, with_key(project, "read", "write"))
-
-    return make
-
 
 LOOK = ToolCallPart("ledger_read", {"n": 7}, "call-look")
 TALK = [[ThinkingPart("Hm."), "Let me ", "look. ", LOOK], ["It is ", "seven."]]
@@ -140,6 +49,8 @@ def test_a_run_is_streamed_whole(front_end: Callable[..., FrontEnd]) -> None:
     assert [(event.content, event.metadata["status"]) for event in of(events, "TOOL_CALL_RESULT")] == [
         ("did 7", "completed")
     ]
+    steps = [(event.type.value, event.step_name) for event in events if event.type.value.startswith("STEP_")]
+    assert steps == [(f"STEP_{end}", f"step {number}") for number in (1, 2) for end in ("STARTED", "FINISHED")]
     assert [event.snapshot["status"] for event in of(events, STATE)] == ["queued", "running", "completed"]
     assert (finished.outcome.type, finished.result, finished.usage[0].input_tokens) == ("success", run.result, 200)
     assert {event.name for event in of(events, "CUSTOM")} >= {"llm.turn.start", "llm.turn.end"}
@@ -154,41 +65,6 @@ def test_a_thread_goes_on_with_its_whole_conversation(front_end: Callable[..., F
     assert second.forked_from_id == first.pk
     assert of(events, "RUN_STARTED")[0].input.messages[0].content == "Second."
     assert [event.delta for event in of(events, "TEXT_MESSAGE_CONTENT")] == ["Two."]
-
-
-def test_a_question_interrupts_and_its_answer_goes_on_in_the_same_run(front_end: Callable[..., FrontEnd]) -> None:
-    client = front_end(["Well. ", asks("Which one?", choices=["a", "b"])], ["Thanks."])
-    [interrupt] = client.run("Go.")[-1].outcome.interrupts
-    assert (interrupt.reason, interrupt.message, interrupt.metadata) == (
-        "input", "Which one?", {"choices": ["a", "b"]},
-    )  # fmt: skip
-
-    answer = {"interrupt_id": interrupt.id, "status": "resolved", "payload": "a"}
-    events = client.run(None, run_id="run-2", resume=[answer])
-    assert types(events) == [
-        *("RUN_STARTED", "TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT"),
-        *("TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END", "RUN_FINISHED"),
-    ]
-    assert (events[0].run_id, of(events, "TOOL_CALL_RESULT")[0].content) == ("run-2", "a")
-    assert AgentRun.objects.count() == 1
-
-    stale = httpx.post(client.url, json=client.body(None, resume=[answer]), headers=client.headers)
-    assert (stale.status_code, stale.json()["code"]) == (409, "interrupt_not_open")
-
-
-def test_a_pause_interrupts_and_is_resumed_or_cancelled(front_end: Callable[..., FrontEnd]) -> None:
-    client = front_end(["Step. ", LOOK], ["Step. ", LOOK], ["Never."], max_steps=1)
-    [interrupt] = client.run("Go.")[-1].outcome.interrupts
-    assert interrupt.reason == "paused:max_steps"
-
-    resumed = client.run(None, resume=[{"interrupt_id": interrupt.id, "status": "resolved"}])
-    [again] = resumed[-1].outcome.interrupts
-    first, second = AgentRun.objects.order_by("pk")
-    assert (second.resumed_from_id, again.id.partition(".")[0]) == (first.pk, str(second.pk))
-
-    cancelled = client.run(None, resume=[{"interrupt_id": again.id, "status": "cancelled"}])
-    assert (types(cancelled), cancelled[-1].outcome.type) == (["RUN_STARTED", "RUN_FINISHED"], "cancelled")
-    assert AgentRun.objects.get(pk=second.pk).status == "stopped"
 
 
 def test_a_repeated_request_starts_nothing_and_is_answered_alike(front_end: Callable[..., FrontEnd]) -> None:
@@ -215,8 +91,9 @@ def test_a_place_that_does_not_exist_ends_the_stream(front_end: Callable[..., Fr
 
 
 def test_a_stream_may_begin_at_any_event(front_end: Callable[..., FrontEnd]) -> None:
-    client = front_end(["A" * 5000, "B" * 5000, LOOK, asks()], ["Thanks. ", "C" * 9000])
-    [interrupt] = client.run("Go.")[-1].outcome.interrupts
+    client = front_end(["A" * 5000, "B" * 5000, LOOK, asks()], ["Thanks. ", "C" * 9000], **ASKING)
+    [approval] = client.run("Go.")[-1].outcome.interrupts
+    [interrupt] = client.run(None, resume=resolved(approval, True))[-1].outcome.interrupts
     client.run(None, resume=[{"interrupt_id": interrupt.id, "status": "resolved", "payload": "a"}])
     run = AgentRun.objects.get()
     logged = list(log.events_of(run.pk))
@@ -229,7 +106,12 @@ def test_a_stream_may_begin_at_any_event(front_end: Callable[..., FrontEnd]) -> 
 def test_a_failed_run_ends_with_an_error(front_end: Callable[..., FrontEnd]) -> None:
     client = front_end(["Never."])
     body = client.body("Go.")
-    run = ag_ui_runs.start(SYSTEM, client.agent.project, client.agent, AgUiRequest(client.thread, body["runId"], "Go."))
+    run = ag_ui_runs.start(
+        SYSTEM,
+        client.agent.project,
+        client.agent,
+        AgUiRequest(client.thread, body["runId"], [ClientMessage("m", "Go.")]),
+    )
     failed = RunFailed(error_type="poison_step", error="It kills its worker.")
     with transaction.atomic():
         transitions.move(run.run, RunStatus.FAILED, failed, source=Source.WORKER, reason="poison_step")
@@ -241,7 +123,7 @@ def test_a_failed_run_ends_with_an_error(front_end: Callable[..., FrontEnd]) -> 
 @pytest.mark.parametrize(
     ("change", "status", "code"),
     [
-        ({"tools": [{"name": "alert", "description": "", "parameters": {}}]}, 422, "frontend_tools_unsupported"),
+        ({"tools": [{"name": "an alert", "description": "", "parameters": {}}]}, 422, "invalid_tool"),
         ({"messages": []}, 422, "message_empty"),
         ({"messages": [{"id": "m", "role": "assistant", "content": "Hi."}]}, 422, "message_empty"),
         (
@@ -265,7 +147,9 @@ def test_what_cannot_be_run_is_refused(
 
 def test_a_thread_has_one_run_at_a_time_and_a_reader_none(front_end: Callable[..., FrontEnd]) -> None:
     client = front_end(["Never."])
-    ag_ui_runs.start(SYSTEM, client.agent.project, client.agent, AgUiRequest(client.thread, "run-a", "Go."))
+    ag_ui_runs.start(
+        SYSTEM, client.agent.project, client.agent, AgUiRequest(client.thread, "run-a", [ClientMessage("m", "Go.")])
+    )
     busy = httpx.post(client.url, json=client.body("And this?"), headers=client.headers)
     assert (busy.status_code, busy.json()["code"]) == (409, "thread_busy")
 

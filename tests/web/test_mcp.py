@@ -10,22 +10,31 @@ from typing import Any
 import httpx
 import httpx2
 import pytest
+from django.utils import timezone
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from agentops.mcp_server.bounds import MAX_RESULT
-from agentops.projects.models import AuditEntry
+from agentops.projects.models import ApiKey, AuditEntry
 from runs.models import AgentRun, AgentRunToolCall
 from tests.support.accounts import with_key
-from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.factories import (
+    drive,
+    make_agent,
+    make_awaiting_approval,
+    make_project,
+    make_run,
+    make_waiting,
+)
 from tests.support.secret_canaries import TEXT, add_rules, seen_in
 from tests.support.web.server import WebThread
 
 READING = {
     *("list_projects", "list_agents", "list_runs", "search", "get_run", "list_messages", "get_message"),
-    *("list_tool_calls", "get_tool_call", "list_errors", "list_events"),
+    *("list_tool_calls", "get_tool_call", "list_errors", "list_events", "list_approvals"),
 }
-CONTROL = {"resume_run", "pause_run", "stop_run", "answer_question"}
+DESTRUCTIVE = {"stop_run", "decide_approval", "resolve_tool_call"}
+CONTROL = {"resume_run", "pause_run", "answer_question", *DESTRUCTIVE}
 
 
 def with_client(
@@ -64,24 +73,77 @@ def run(web: WebThread) -> AgentRun:
 def test_a_coding_agent_looks_into_a_run(web: WebThread, run: AgentRun) -> None:
     key, one = with_key(run.project, "read"), {"run_id": str(run.pk)}
     listed, got, messages, tools, events = calls(
-        web, key, ("list_runs", {"status": ["paused"]}), ("get_run", one), ("list_messages", {**one, "limit": 2}),
+        web, key, ("list_runs", {"status": ["paused"], "created_after": "1h"}), ("get_run", one),
+        ("list_messages", {**one, "limit": 2}),
         ("list_tool_calls", {**one, "status": ["error"]}), ("list_events", {**one, "limit": 3}),
     )  # fmt: skip
 
     assert [row["id"] for row in listed[1]["results"]] == [str(run.pk)]
     assert (got[1]["run"]["status_reason"], got[1]["last_seq"]) == ("max_steps", run.log.last_seq)
-    assert [call["status"] for call in got[1]["failed_tool_calls"]] == ["error", "error"]
+    assert [call["status"] for call in got[1]["last_failed_tool_calls"]] == ["error", "error"]
+    assert "has not been read yet" in got[1]["last_failed_tool_calls"][0]["output"]
+    assert got[1]["last_events"][-1]["message"].startswith("Paused")
     assert [row["role"] for row in messages[1]["results"]] == ["user", "assistant"]
-    assert "update go" in messages[1]["results"][0]["content"]["parts"][0]["content"]
+    assert "update go" in messages[1]["results"][0]["parts"][0]["text"]
     assert {call["tool_name"] for call in tools[1]["results"]} == {"Edit"}
     assert (events[1]["results"][-1]["seq"], events[1]["next_after_seq"]) == (3, 3)
 
-    more, call = calls(
+    more, call, end = calls(
         web, key, ("list_messages", {**one, "cursor": messages[1]["next_cursor"]}),
         ("get_tool_call", {**one, "call_id": tools[1]["results"][0]["id"]}),
+        ("list_messages", {**one, "limit": 2, "from_end": True, "max_text": 50}),
     )  # fmt: skip
     assert more[1]["results"][0]["position"] == 3
     assert "has not been read yet" in call[1]["output"]
+    last = run.messages.order_by("-position")[0]
+    [part] = end[1]["results"][-1]["parts"]
+    assert (end[1]["results"][-1]["position"], end[1]["next_cursor"]) == (last.position, None)
+    assert (last.role, part["tool_result"], len(part["output"]) < 90) == ("tool_result", "Edit", True)
+
+
+def test_the_end_of_each_list_is_found_at_once(web: WebThread, run: AgentRun) -> None:
+    key, one = with_key(run.project, "read"), {"run_id": str(run.pk), "from_end": True, "limit": 2}
+    (_, events), (_, tools), (_, errors) = calls(
+        web, key, ("list_events", one), ("list_tool_calls", {**one, "with_content": True}), ("list_errors", one)
+    )
+    assert [event["seq"] for event in events["results"]] == [run.log.last_seq - 1, run.log.last_seq]
+    newest = run.tool_calls.order_by("-step_number", "-id")
+    assert [call["id"] for call in tools["results"]] == [str(newest[1].pk), str(newest[0].pk)]
+    assert "output" in tools["results"][0]
+    assert errors == {"results": [], "next_cursor": None, "previous_cursor": None}
+
+    [(_, before)] = calls(web, key, ("list_tool_calls", {**one, "cursor": tools["previous_cursor"]}))
+    assert before["results"][-1]["id"] == str(newest[2].pk)
+
+
+def test_a_tool_call_is_approved_only_where_writing_is_allowed(web: WebThread) -> None:
+    run = make_awaiting_approval()
+    key, one = with_key(run.project, "read", "write"), {"run_id": str(run.pk)}
+    (_, got), (_, listed) = calls(web, key, ("get_run", one), ("list_approvals", {}))
+    [asked] = got["waits_for"]["approvals"]
+    assert (asked["tool_name"], asked["reason"], listed["results"]) == ("Grep", "It reads files.", [asked])
+
+    decide = ("decide_approval", {**one, "call_id": asked["call_id"], "decision": "deny", "message": "No."})
+    [(refused, unknown)] = calls(web, key, decide)
+    [(forbidden, scope)] = calls(web, with_key(run.project, "read"), decide, query="?allow_writes=true")
+    other = (decide[0], {**one, "call_id": asked["call_id"], "decision": "approve"})
+    (_, denied), (_, again) = calls(web, key, decide, other, query="?allow_writes=true")
+
+    assert (refused, unknown["code"], forbidden, scope["code"]) == (True, "unknown_tool", True, "scope_required")
+    assert (denied["state"], denied["message"], again["code"]) == ("denied", "No.", "approval_decided")
+    assert AuditEntry.objects.get(action="run.approval_decided").actor.startswith("key:")
+
+
+def test_what_a_run_waits_for_is_told_and_settled(web: WebThread) -> None:
+    run = make_waiting()
+    key, one = with_key(run.project, "read", "write"), {"run_id": str(run.pk)}
+    [(_, got)] = calls(web, key, ("get_run", one))
+    [call] = got["last_failed_tool_calls"]
+    resolve = ("resolve_tool_call", {**one, "call_id": call["id"], "choice": "done", "text": "42"})
+    [(failed, settled)] = calls(web, key, resolve, query="?allow_writes=true")
+
+    assert (got["waits_for"]["reason"], call["status"]) == ("unknown_tool", "unknown")
+    assert (failed, settled["output"], settled["status"]) == (False, "42", "completed")
 
 
 def test_tools_that_write_are_offered_on_request_only(web: WebThread, run: AgentRun) -> None:
@@ -93,7 +155,7 @@ def test_tools_that_write_are_offered_on_request_only(web: WebThread, run: Agent
     assert set(reading) == READING
     assert set(all_tools) == READING | CONTROL
     assert {name for name, hints in all_tools.items() if hints.read_only_hint} == READING
-    assert {name for name, hints in all_tools.items() if hints.destructive_hint} == {"stop_run"}
+    assert {name for name, hints in all_tools.items() if hints.destructive_hint} == DESTRUCTIVE
 
     resume = ("resume_run", {"run_id": str(run.pk), "message": "Go on."})
     [(refused, unknown)] = calls(web, key, resume)
@@ -159,3 +221,33 @@ def test_without_a_valid_key_there_is_nothing(web: WebThread, headers: dict[str,
     assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
     assert "tools" not in answer.text
     assert httpx.get(f"{web.url}/mcp", headers=headers).status_code == 405
+
+
+def test_a_key_sees_its_project_only_and_nothing_when_it_is_revoked(web: WebThread, run: AgentRun) -> None:
+    foreign, own = with_key(make_project("beta"), "read", "write"), with_key(run.project, "read")
+    one = {"run_id": str(run.pk)}
+    slug = run.project.slug
+    hidden = calls(
+        web, foreign, ("get_run", one), ("get_run", one | {"project": slug}), ("list_runs", {"project": slug}),
+        ("search", {"q": "update"}), ("stop_run", one), query="?allow_writes=true",
+    )  # fmt: skip
+    assert [document.get("code") for _, document in hidden] == [
+        *("run_not_found", "project_not_found", "project_not_found", None, "run_not_found")
+    ]
+    assert hidden[3][1]["results"] == []
+
+    ApiKey.objects.filter(project=run.project).update(revoked_at=timezone.now())
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "get_run", "arguments": one}}
+    accept = {"Accept": "application/json, text/event-stream"}
+    assert httpx.post(f"{web.url}/mcp", json=body, headers=own | accept).status_code == 401
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b"x" * (2 << 20), b'{"jsonrpc":"2.0","id":1}', b"\xff"])
+def test_what_is_no_request_is_refused(web: WebThread, body: bytes) -> None:
+    headers = with_key(make_project(), "read") | {
+        "Accept": "application/json, text/event-stream", "Content-Type": "application/json",
+    }  # fmt: skip
+    answer = httpx.post(f"{web.url}/mcp", content=body, headers=headers)
+
+    assert 400 <= answer.status_code < 500
+    assert "Traceback" not in answer.text

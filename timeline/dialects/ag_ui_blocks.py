@@ -24,6 +24,9 @@ BLOCK_KINDS: dict[str, str] = {
 }
 TEXTS = frozenset({EventType.LLM_TEXT_DELTA, EventType.LLM_TEXT})
 DELTAS = frozenset({EventType.LLM_TEXT_DELTA, EventType.LLM_THINKING_DELTA})
+#: A model call, from its start to its end, is a step of AG-UI.
+STEP_ENDS = frozenset({EventType.LLM_TURN_END, EventType.LLM_TURN_ABANDONED})
+STEPS = frozenset({EventType.LLM_TURN_START, *STEP_ENDS})
 #: Blocks with the same index belong together unless one of these is between them.
 ANCHORS = frozenset({EventType.LLM_TURN_START, EventType.LLM_TURN_END, EventType.TOOL_END})
 #: Reasons for which a run waits for a person. An AG-UI run ends there, with an interrupt.
@@ -36,6 +39,8 @@ MARKERS = frozenset(
         *(EventType.RUN_CREATED, EventType.RUN_STARTED, EventType.RUN_PHASE, EventType.RUN_WAITING),
         *(EventType.RUN_PAUSED, EventType.LLM_TURN_START, EventType.LLM_TURN_END, EventType.LLM_TURN_ABANDONED),
         *(EventType.TOOL_START, EventType.TOOL_END, EventType.MESSAGE_ADDED),
+        # Each is followed by a wait for the decision, or by its end.
+        *(EventType.APPROVAL_REQUESTED, EventType.APPROVAL_RESOLVED),
     }
 )
 
@@ -50,6 +55,11 @@ def is_interrupt(event: Event) -> bool:
 def ends_run(event: Event) -> bool:
     """Return whether an AG-UI run ends with the event."""
     return event.type in TERMINAL_TYPES or is_interrupt(event)
+
+
+def step_name(event: Event) -> str:
+    """Return the name of the step that a model call begins."""
+    return "model call" if event.step is None else f"step {event.step}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +103,30 @@ class LogState:
     anchor: int = 0
     #: The sequence number of the last text of the model.
     text: int = 0
-    #: The message that is being streamed.
+    #: The message that is being streamed, and the name of the step that is open.
     block: Block | None = None
+    step: str | None = None
 
     @classmethod
-    def after(cls, marker: Event | None, *, turn: int, anchor: int, text: int) -> Self:
-        """Return the state after the last event of MARKERS, from the sequence numbers of other events before."""
+    def after(cls, marker: Event | None, step: Event | None, *, turn: int, anchor: int, text: int) -> Self:
+        """Return the state after the last event of MARKERS, and of STEPS, from the numbers of other events before."""
         if marker is None:
             return cls()
         block = Block.of(marker, anchor) if marker.type in DELTAS else None
-        return cls(is_open=not ends_run(marker), turn=turn, anchor=anchor, text=text, block=block)
+        is_open = not ends_run(marker)
+        name = step_name(step) if is_open and step is not None and step.type == EventType.LLM_TURN_START else None
+        return cls(is_open=is_open, turn=turn, anchor=anchor, text=text, block=block, step=name)
+
+    def close_step(self) -> list[Message]:
+        """Return the end of the step that is open, and close it."""
+        name, self.step = self.step, None
+        return [] if name is None else [{"type": "STEP_FINISHED", "stepName": name}]
+
+    def open_step(self, event: Event) -> list[Message]:
+        """Return the beginning of the step of a model call, after the end of one that is still open."""
+        closing = self.close_step()
+        self.step = step_name(event)
+        return [*closing, {"type": "STEP_STARTED", "stepName": self.step}]
 
     def pass_over(self, event: Event) -> None:
         """Change the state to that after the event."""

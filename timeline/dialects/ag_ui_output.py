@@ -7,7 +7,7 @@ from its start to its end, are one or more AG-UI runs: each begins with `RUN_STA
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -17,7 +17,7 @@ from timeline.dialects.ag_ui_blocks import (
     BLOCK_KINDS,
     DELTAS,
     MARKERS,
-    PERSON_WAITS,
+    STEP_ENDS,
     TEXT,
     Block,
     LogState,
@@ -25,7 +25,8 @@ from timeline.dialects.ag_ui_blocks import (
     ends_run,
     is_interrupt,
 )
-from timeline.dialects.ag_ui_tools import tool_messages
+from timeline.dialects.ag_ui_interrupts import interrupt
+from timeline.dialects.ag_ui_tools import requested_call, tool_messages
 from timeline.dialects.agent_output import WholeTexts, payload_of
 from timeline.events import EventType
 from timeline.models import Event
@@ -61,6 +62,10 @@ class AgUiRows:
     """What rows say of a run and of what its events refer to."""
 
     whole: WholeTexts = field(default_factory=WholeTexts)
+    #: What approvals say, by the ID of their call's row.
+    approvals: Mapping[UUID, Mapping[str, Any]] = field(default_factory=dict)
+    #: The names of the tools that the front end runs.
+    front_end_tools: Set[str] = frozenset()
     #: The requests of clients, in order. The last one that begins before an event names its AG-UI run.
     client_runs: Sequence[ClientRun] = ()
     #: The ID of the run's lineage, which is the thread of a run that no AG-UI client has started.
@@ -70,6 +75,18 @@ class AgUiRows:
         """Return the names of the AG-UI run that an event belongs to."""
         begun = [run for run in self.client_runs if run.after_seq < event.seq]
         return begun[-1] if begun else ClientRun(self.lineage, str(event.log_id))
+
+    def call(self, event: Event) -> Mapping[str, Any]:
+        """Return what is known of the call that an event refers to."""
+        return self.whole.calls.get(event.ref_id, {}) if event.ref_id else {}
+
+    def is_for_front_end(self, event: Event) -> bool:
+        """Whether an event refers to a call that the front end runs."""
+        return self.call(event).get("toolName") in self.front_end_tools
+
+    def approval(self, event: Event) -> Mapping[str, Any]:
+        """Return what is known of the approval of the call that an event refers to."""
+        return self.approvals.get(event.ref_id, {}) if event.ref_id else {}
 
 
 def ag_ui_messages(batch: Sequence[Event], rows: AgUiRows, state: LogState) -> list[list[Message]]:
@@ -97,14 +114,41 @@ def _translate(event: Event, rows: AgUiRows, state: LogState) -> list[Message]:
         state.block = None
     if block is not None:
         messages += _block_messages(event, block, state)
-    elif event.type in (EventType.TOOL_START, EventType.TOOL_END):
-        messages += tool_messages(event, rows.whole, state.message_id(event.log_id))
     else:
-        messages += _unstreamed_text(event, state) + _TRANSLATIONS.get(event.type, _custom)(event, rows)
+        messages += _call_messages(event, rows, state) + _unstreamed_text(event, state)
+        messages += _with_step(event, _TRANSLATIONS.get(event.type, _custom)(event, rows), state)
     state.pass_over(event)
     if ends_run(event):
         state.is_open = False
     return messages
+
+
+def _with_step(event: Event, messages: list[Message], state: LogState) -> list[Message]:
+    """Return the messages with the begin or the end of a step. An AG-UI run ends with no step open."""
+    if event.type == EventType.LLM_TURN_START:
+        return [*state.open_step(event), *messages]
+    if event.type in STEP_ENDS:
+        return [*messages, *state.close_step()]
+    return [*state.close_step(), *messages] if ends_run(event) else messages
+
+
+def _call_messages(event: Event, rows: AgUiRows, state: LogState) -> list[Message]:
+    """Return a call when it starts, or when somebody has to approve or to run it, and its result when it ends.
+
+    A front end that has run a call has the call and its result already.
+    """
+    parent = state.message_id(event.log_id)
+    if event.type == EventType.APPROVAL_REQUESTED:
+        return requested_call(event, rows.approval(event), parent)
+    if rows.is_for_front_end(event):
+        return requested_call(event, rows.call(event), parent) if event.type == EventType.RUN_WAITING else []
+    if event.type in (EventType.TOOL_START, EventType.TOOL_END):
+        return tool_messages(event, rows.call(event), parent, is_shown=bool(rows.approval(event)))
+    return []
+
+
+def _tool_event(event: Event, rows: AgUiRows) -> list[Message]:
+    return _custom(event, rows) if rows.is_for_front_end(event) else []
 
 
 def _added_message(event: Event, rows: AgUiRows) -> list[Message]:
@@ -163,22 +207,13 @@ def _state(event: Event, rows: AgUiRows) -> list[Message]:
 
 
 def _waiting(event: Event, rows: AgUiRows) -> list[Message]:
-    outcome = {"type": "interrupt", "interrupts": [_interrupt(event)]}
-    return [*_state(event, rows), *([_run_finished(event, rows, outcome=outcome)] if is_interrupt(event) else [])]
-
-
-def _interrupt(event: Event) -> Message:
-    reason = event.payload["reason"]
-    is_question = reason == "input"
-    interrupt: Message = {
-        "id": f"{event.log_id}.{event.seq}",
-        "reason": reason if reason in PERSON_WAITS else f"paused:{reason}",
-        "message": event.payload.get("question") or events.describe(event.type, event.payload),
-    }
-    if is_question:
-        interrupt["responseSchema"] = {"type": "string"}
-        interrupt["metadata"] = {"choices": event.payload.get("choices") or []}
-    return interrupt
+    if not is_interrupt(event):
+        return _state(event, rows)
+    if rows.is_for_front_end(event):
+        # As every AG-UI run in which the front end has to run a tool: it sends the result with the next request.
+        return [*_state(event, rows), _run_finished(event, rows)]
+    asks = interrupt(event, rows.call(event), rows.approval(event))
+    return [*_state(event, rows), _run_finished(event, rows, outcome={"type": "interrupt", "interrupts": [asks]})]
 
 
 def _completed(event: Event, rows: AgUiRows) -> list[Message]:
@@ -224,6 +259,8 @@ def _custom(event: Event, rows: AgUiRows) -> list[Message]:
 
 _TRANSLATIONS: dict[str, Callable[[Event, AgUiRows], list[Message]]] = {
     EventType.MESSAGE_ADDED: _added_message,
+    EventType.TOOL_START: _tool_event,
+    EventType.TOOL_END: _tool_event,
     EventType.RUN_CREATED: _state,
     EventType.RUN_STARTED: _state,
     EventType.RUN_PHASE: _state,

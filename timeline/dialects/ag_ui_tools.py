@@ -7,21 +7,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from timeline.dialects.ag_ui_blocks import Message
-from timeline.dialects.agent_output import WholeTexts
 from timeline.events import EventType
 from timeline.models import Event
 
 
-def tool_messages(event: Event, whole: WholeTexts, parent: str | None) -> list[Message]:
+def tool_messages(event: Event, row: Mapping[str, Any], parent: str | None, *, is_shown: bool) -> list[Message]:
     """Return the call when it starts, unless it is repeated, and its result when it ends.
 
-    `parent` is the ID of the assistant message that holds the call.
+    `row` is what is stored of the call. `parent` is the ID of the assistant message that holds it. `is_shown`: it was
+    sent when its approval was requested, which may have been in an earlier AG-UI run.
     """
-    row = whole.calls.get(event.ref_id, {}) if event.ref_id else {}
-    call_id = str(event.ref_id or event.payload["call_id"])
+    call_id = _call_id(event)
     if event.type == EventType.TOOL_START:
-        return [] if event.payload.get("attempt") else _call(event, row, call_id, parent)
-    never_started = _call(event, row, call_id, parent) if row.get("starts") == 0 else []
+        return [] if event.payload.get("attempt") or is_shown else _call(event, row, call_id, parent)
+    never_started = _call(event, row, call_id, parent) if row.get("starts") == 0 and not is_shown else []
     result = {
         "type": "TOOL_CALL_RESULT",
         "messageId": f"{call_id}.result",
@@ -34,6 +33,15 @@ def tool_messages(event: Event, whole: WholeTexts, parent: str | None) -> list[M
         },
     }
     return [*never_started, result]
+
+
+def requested_call(event: Event, approval: Mapping[str, Any], parent: str | None) -> list[Message]:
+    """Return a call for which approval is requested, with the exact arguments that it would run with."""
+    return _call(event, approval, _call_id(event), parent) if approval else []
+
+
+def _call_id(event: Event) -> str:
+    return str(event.ref_id or event.payload["call_id"])
 
 
 def _call(event: Event, row: Mapping[str, Any], call_id: str, parent: str | None) -> list[Message]:

@@ -11,6 +11,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from agentops.projects.management.base import EXIT_NOT_COMPLETED, EXIT_REFUSED, AgentopsCommand
 from agentops.reference.api_page import api_page
+from agentops.reference.client_page import client_page
 from agentops.reference.commands_page import commands_page
 from agentops.reference.events_page import events_page
 from agentops.reference.exit_codes_page import exit_codes_page
@@ -23,6 +24,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "exit-codes.md": exit_codes_page,
     "events.md": events_page,
     "api.md": api_page,
+    "client.md": client_page,
     "events.schema.json": lambda: _json_text(events_schema()),
     "agent-events.schema.json": lambda: _json_text(agent_schema()),
 }

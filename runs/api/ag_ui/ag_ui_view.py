@@ -82,6 +82,8 @@ class AgUiRunView(ApiView):
         agent = agent_in(project, self.kwargs["agent"])
         body = self.get_serializer(data=document_of(request))
         body.is_valid(raise_exception=True)
+        if body.validated_data["resume"]:
+            self.get_project(Action.APPROVE)
         started = ag_ui_runs.start(self.principal, project, agent, request_of(body.validated_data))
         run = AgentRun.objects.select_related("log").get(pk=started.run_id)
         session_key = request.session.session_key if self.principal.user_id is not None else None

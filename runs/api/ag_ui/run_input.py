@@ -9,10 +9,13 @@ from typing import Any
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
-from runs.actions.ag_ui_runs import AgUiRequest, InterruptAnswer
+from runs.actions.ag_ui_answers import InterruptAnswer
+from runs.actions.ag_ui_runs import AgUiRequest, ClientMessage
 from runs.api.requests.bodies import Choice, Identifier, OpenSerializer, StringField
 from runs.lifecycle import inbox
 from runs.models.ag_ui_run import MAX_CLIENT_ID
+from runs.tools import front_end_tools
+from runs.tools.front_end_tools import InvalidFrontEndTool
 
 #: Messages that clients keep beside the conversation.
 _BESIDE = ("activity", "reasoning")
@@ -22,6 +25,8 @@ class AgUiMessage(OpenSerializer):
     id = StringField(help_text="The client's ID of the message.")
     role = StringField()
     content = serializers.JSONField(required=False, help_text="A text, or a list of text parts.")
+    toolCallId = StringField(required=False, allow_null=True, help_text="Of a message with the role `tool`.")
+    error = StringField(required=False, allow_null=True, help_text="Why a tool of the front end has failed.")
 
 
 class AgUiContext(OpenSerializer):
@@ -29,11 +34,20 @@ class AgUiContext(OpenSerializer):
     value = StringField()
 
 
+class AgUiTool(OpenSerializer):
+    name = StringField()
+    description = StringField(allow_blank=True)
+    parameters = serializers.JSONField(required=False, allow_null=True, help_text="A JSON Schema of an object.")
+
+
 class AgUiAnswer(OpenSerializer):
     interruptId = StringField(max_length=MAX_CLIENT_ID)
     status = Choice(choices=["resolved", "cancelled"])
     payload = serializers.JSONField(
-        required=False, allow_null=True, help_text="The answer, a text. The agent gets other values as JSON."
+        required=False,
+        allow_null=True,
+        help_text="The answer: a text for a question (the agent gets other values as JSON), or what the interrupt's "
+        "`responseSchema` describes for a decision about a tool call.",
     )
 
 
@@ -46,7 +60,10 @@ class RunAgentInput(OpenSerializer):
         child=AgUiMessage(), help_text="The user messages at the end are new. The ones before are ignored."
     )
     tools = serializers.ListField(
-        child=serializers.JSONField(), required=False, help_text="Must be empty: agents have no tools of front ends."
+        child=AgUiTool(),
+        required=False,
+        default=list,
+        help_text="Tools that the front end runs, for a run that begins or is resumed with this request.",
     )
     context = serializers.ListField(
         child=AgUiContext(), required=False, default=list, help_text="Added to the new message."
@@ -57,22 +74,19 @@ class RunAgentInput(OpenSerializer):
     state = serializers.JSONField(required=False, allow_null=True, help_text="Ignored: runs have a state of their own.")
     forwardedProps = serializers.JSONField(required=False, allow_null=True, help_text="Ignored.")
 
-    def validate_tools(self, tools: list[Any]) -> list[Any]:
-        if tools:
-            text = "tools of a front end are not supported: give the agent tools of this site"
-            raise ValidationError(text, "frontend_tools_unsupported")
-        return tools
+    def validate_tools(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        try:
+            return front_end_tools.checked(tools)
+        except InvalidFrontEndTool as error:
+            fault: Any = {error.name: [str(error)]} if error.name else [str(error)]
+            raise ValidationError({error.index: fault}, "invalid_tool") from None
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        texts = _new_messages(attrs["messages"])
-        message = "\n\n".join(text for _, text in texts) if texts else None
-        if message is not None and attrs["context"]:
-            lines = [f"- {each['description']}: {each['value']}" for each in attrs["context"]]
-            message = "\n".join([f"{message}\n\nContext:", *lines])
-        if message is not None and len(message) > inbox.MAX_MESSAGE:
+        messages, context = _last_messages(attrs["messages"]), _context(attrs["context"])
+        if sum(len(message.text) for message in messages) + len(context) > inbox.MAX_MESSAGE:
             text = f"the new message must have at most {inbox.MAX_MESSAGE} characters"
             raise ValidationError({"messages": text}, "max_length")
-        return {**attrs, "message": message, "message_id": texts[-1][0] if texts else ""}
+        return {**attrs, "messages": messages, "context": context, "tool_results": _tool_results(attrs["messages"])}
 
 
 def request_of(body: Mapping[str, Any]) -> AgUiRequest:
@@ -80,29 +94,46 @@ def request_of(body: Mapping[str, Any]) -> AgUiRequest:
     return AgUiRequest(
         thread_id=body["threadId"],
         run_id=body["runId"],
-        message=body["message"],
-        message_id=body["message_id"],
+        messages=body["messages"],
+        context=body["context"],
+        tools=body["tools"],
+        tool_results=body["tool_results"],
         answer=_answer(body["resume"][0]) if body["resume"] else None,
     )
 
 
 def _answer(entry: Mapping[str, Any]) -> InterruptAnswer:
-    payload = entry.get("payload")
-    text = payload if isinstance(payload, str) or payload is None else json.dumps(payload, ensure_ascii=False)
-    return InterruptAnswer(entry["interruptId"], entry["status"] == "cancelled", text)
+    return InterruptAnswer(entry["interruptId"], entry["status"] == "cancelled", entry.get("payload"))
 
 
-def _new_messages(messages: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Return the IDs and the texts of the user messages at the end."""
-    new: list[tuple[str, str]] = []
+def _context(entries: list[dict[str, Any]]) -> str:
+    lines = [f"- {entry['description']}: {entry['value']}" for entry in entries]
+    return "\n".join(["\n\nContext:", *lines]) if lines else ""
+
+
+def _last_messages(messages: list[dict[str, Any]]) -> list[ClientMessage]:
+    """Return the user messages at the end."""
+    last: list[ClientMessage] = []
     for index in reversed(range(len(messages))):
         message = messages[index]
         if message["role"] in _BESIDE:
             continue
         if message["role"] != "user":
             break
-        new.insert(0, (_message_id(message["id"], index), _text(message.get("content"), index)))
-    return new
+        last.insert(0, ClientMessage(_message_id(message["id"], index), _text(message.get("content"), index)))
+    return last
+
+
+def _tool_results(messages: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the results of tool calls as texts, by the ID of the call: those of the site are among them."""
+    results: dict[str, str] = {}
+    for message in messages:
+        call_id, content = message.get("toolCallId"), message.get("content")
+        if message["role"] == "tool" and isinstance(call_id, str):
+            text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+            error = message.get("error")
+            results[call_id] = f"Error: {error}\n{text}" if isinstance(error, str) and error else text
+    return results
 
 
 def _message_id(client_id: str, index: int) -> str:

@@ -13,7 +13,7 @@ from agentops.projects.access import Action
 from runs.actions import approvals
 from runs.api.action_views import ActionView
 from runs.api.base_views import ListView
-from runs.api.requests.bodies import Choice, Flag
+from runs.api.requests.bodies import Choice, Flag, IdField
 from runs.api.requests.inputs import MessageField, RunBody
 from runs.api.requests.queries import Choices, PageQuery
 from runs.lifecycle.approval_decisions import Decision
@@ -49,6 +49,7 @@ class ApprovalRow(serializers.ModelSerializer):  # type: ignore[misc]
 
 
 class ApprovalsQuery(PageQuery):
+    run_id = IdField(required=False, help_text="Filter by run.")
     state = Choices(
         choices=Approval.State.values,
         required=False,
@@ -82,8 +83,9 @@ class Approvals(ListView):
 
     def get_queryset(self) -> QuerySet[Approval]:
         rows = Approval.objects.filter(project=self.get_project()).order_by("-pk")
-        states = self.query.get("state")
-        return rows.filter(state__in=states) if states else rows
+        states, run_id = self.query.get("state"), self.query.get("run_id")
+        rows = rows.filter(state__in=states) if states else rows
+        return rows.filter(run=run_id) if run_id else rows
 
 
 @extend_schema(responses=OpenApiResponse(ApprovalRow, "The approval as decided."))

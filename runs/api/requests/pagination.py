@@ -52,7 +52,7 @@ class Pages(BasePagination):  # type: ignore[misc]
         scope = [request.resolver_match.url_name, str(view.project_id), str(view.kwargs.get("run_id")), filters]
         self.bound_to = json.dumps(scope).encode()
         self.cursor = _decode_cursor(view.query["cursor"], self.bound_to) if "cursor" in view.query else None
-        span = self.cursor or RowSpan()
+        span = self.cursor or RowSpan(backward="at" in view.query)
         fetch = partial(rows_of, queryset) if isinstance(queryset, QuerySet) else queryset
         # One row more than a page says whether there is a next page.
         batch = fetch(replace(span, limit=self.limit + 1))

@@ -130,6 +130,18 @@ class PageQuery(QuerySerializer):
     limit, cursor = Limit(), Cursor()
 
 
+class ListStart(Choice):
+    """`end` begins a list at its end."""
+
+    def __init__(self) -> None:
+        text = "`end` returns the last page, in the same order; `previous` leads to the ones before."
+        super().__init__(choices=["end"], required=False, help_text=text)
+
+
+class RecordPageQuery(PageQuery):
+    at = ListStart()
+
+
 class SecretsQuery(QuerySerializer):
     secrets = Choice(
         choices=["show"],

@@ -108,6 +108,6 @@ def on_prompt(drive: Drive) -> Progress:
     text = question.question
     occasion = Occasion(Trigger.ON_PROMPT, "asked", f"the agent asks: {text}", text, question=question)
     progress = None
-    if not inbox.pending_types(drive.run.pk) & STOP_OR_MESSAGE:
+    if not question.is_for_program and not inbox.pending_types(drive.run.pk) & STOP_OR_MESSAGE:
         progress = acts.act(drive, drive.policies, occasion)
     return progress or ending.wait_for_answer(drive, question)

@@ -87,9 +87,8 @@ def _input(run: AgentRun, banner: Banner) -> Banner:
     pending = questions.open_question(run)
     if pending is None:
         return replace(banner, head="Waiting for an answer", text="Send a message to continue the run.")
-    return replace(
-        banner, head="The agent asks a question", text="", label="Show in timeline", question=question_of(pending)
-    )
+    head = "The front end has to run a tool" if pending.is_for_front_end else "The agent asks a question"
+    return replace(banner, head=head, text="", label="Show in timeline", question=question_of(pending))
 
 
 def question_of(pending: OpenQuestion) -> AgentQuestion:

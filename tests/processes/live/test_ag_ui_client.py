@@ -17,7 +17,7 @@ from runs.models import AgentRun
 from runs.queries.ag_ui_dialect import ag_ui_texts
 from runs.statuses import RunStatus
 from tests.support.accounts import with_key
-from tests.support.factories import drive, make_agent, make_project, make_run, make_waiting
+from tests.support.factories import drive, make_agent, make_awaiting_approval, make_project, make_run, make_waiting
 from tests.support.imported_runs import import_path
 from tests.support.plugins.web_fixtures import CLIENTS, MakeWeb
 from tests.support.processes.stage import Stage
@@ -29,13 +29,14 @@ pytestmark = pytest.mark.slow
 
 
 def test_the_npm_client_talks_to_an_agent(stage: Stage, web_process: MakeWeb, node_modules: Path) -> None:
-    first = stage.run([["ledger_read"], ["ask_user"]], chunks=2)
+    first = stage.run([["ledger_read"], ["ask_user"], ["paint"]], chunks=2)
     stage.worker()
     web = web_process(settings_module="tests.support.processes.scripted_settings")
     stage.reaches(first, RunStatus.FAILED, RunStatus.COMPLETED, RunStatus.WAITING)
     agent = first.agent
     assert agent is not None
     agent.tools = [*agent.tools, "ask_user"]
+    agent.policies = {"approvals": [{"tools": "ledger_read", "action": "ask"}]}
     agent.save()
 
     url = f"{web.url}/api/projects/{agent.project.slug}/agents/{agent.slug}/ag-ui"
@@ -43,9 +44,13 @@ def test_the_npm_client_talks_to_an_agent(stage: Stage, web_process: MakeWeb, no
     command = ["node", CLIENTS / "run_ag_ui_agent.mjs", node_modules, url, key]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    asked, answered, again = (json.loads(line) for line in done.stdout.splitlines())
+    proposed, asked, answered, painted, again = (json.loads(line) for line in done.stdout.splitlines())
 
+    [approval] = proposed["interrupts"]
+    assert approval["message"] == "Approve the call of ledger_read?"
+    assert proposed["messages"][-1]["calls"] == [{"name": "ledger_read", "arguments": '{"n":10}'}]
     assert asked["types"][0] == "RUN_STARTED"
+    assert "TOOL_CALL_START" not in asked["types"]
     assert asked["types"][-1] == "RUN_FINISHED"
     assert [message["role"] for message in asked["messages"]] == ["user", "assistant", "assistant", "tool", "assistant"]
     assert asked["messages"][2]["calls"] == [{"name": "ledger_read", "arguments": '{"n":10}'}]
@@ -53,7 +58,9 @@ def test_the_npm_client_talks_to_an_agent(stage: Stage, web_process: MakeWeb, no
 
     assert answered["interrupts"] == []
     assert [message["content"] for message in answered["messages"] if message["role"] == "tool"][-1] == "the red one"
-    assert answered["messages"][-1]["content"].startswith("All done. ")
+    assert [call["name"] for call in answered["messages"][-1]["calls"]] == ["paint"]
+    assert painted["messages"][-2] == {"role": "tool", "content": "painted"}
+    assert painted["messages"][-1]["content"].startswith("All done. ")
     assert [message["content"] for message in again["messages"] if message["role"] == "user"] == ["Go.", "And now?"]
     assert again["state"]["status"] == "completed"
     run, fork = AgentRun.objects.exclude(pk=first.pk).order_by("pk")
@@ -73,6 +80,10 @@ LOOSE: list[tuple[str, dict[str, Any]]] = [
     ("x.mine", {"any": "thing"}),
     ("tool.end", {"callId": "b", "error": "gone"}),
     ("message.added", {"role": "user", "content": "And?"}),
+    ("llm.text.delta", {"text": "Hm."}),
+    ("approval.requested", {"callId": "c", "toolName": "look"}),
+    ("run.waiting", {"reason": "approval"}),
+    ("approval.resolved", {"callId": "c", "decision": "approved"}),
     ("run.waiting", {"reason": "input", "question": "Which?"}),
     ("message.added", {"role": "user", "content": "That."}),
     ("llm.turn.start", {"model": "m"}),
@@ -98,7 +109,12 @@ def loose_run() -> AgentRun:
 
 @pytest.mark.django_db(transaction=True)
 def test_the_npm_verifier_finds_no_fault_in_any_log(node_modules: Path) -> None:
-    runs = [loose_run(), make_waiting(), drive(make_run(make_agent(fixture="claude-code-7e")))]
+    runs = [
+        loose_run(),
+        make_waiting(),
+        make_awaiting_approval(),
+        drive(make_run(make_agent(fixture="claude-code-7e"))),
+    ]
     import_path(make_project(), shared_directory() / "data/claude-code-growing/768de5d6.3.jsonl")
     runs += AgentRun.objects.filter(source="import")
     logs = [list(log.events_of(run.pk)) for run in runs]
@@ -113,5 +129,5 @@ def test_the_npm_verifier_finds_no_fault_in_any_log(node_modules: Path) -> None:
 
     loose = [json.loads(text) for text in streams[0]]
     said = [each["delta"] for each in loose if each["type"] == "TEXT_MESSAGE_CONTENT"]
-    assert said == ["Go.", "One ", "two.", "Three.", "And?", "That.", "Half an ans", "The answer."]
-    assert [each["type"] for each in loose].count("RUN_STARTED") == 2
+    assert said == ["Go.", "One ", "two.", "Three.", "And?", "Hm.", "That.", "Half an ans", "The answer."]
+    assert [each["type"] for each in loose].count("RUN_STARTED") == 3

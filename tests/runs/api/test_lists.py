@@ -113,6 +113,20 @@ def test_pages_neither_repeat_nor_skip_while_rows_are_added(name: str, run: Agen
 
 
 @pytest.mark.every_database
+@pytest.mark.parametrize("name", ["messages", "tool-calls", "errors"])
+def test_a_list_may_begin_with_its_last_page(name: str, run: AgentRun, client: Client) -> None:
+    url = url_of(name, run)
+    assert client.get(f"{url}?at=end").json() == {"next": None, "previous": None, "results": []}
+    LISTS[name].add(run, COUNT)
+    whole = client.get(f"{url}?limit=200").json()["results"]
+    pages = list(pages_of(client, f"{url}?limit=25&at=end", "previous"))
+
+    assert (pages[0]["next"], pages[0]["results"]) == (None, whole[-25:])
+    assert list(chain.from_iterable(page["results"] for page in reversed(pages))) == whole
+    assert client.get(f"{url}?at=start").status_code == 400
+
+
+@pytest.mark.every_database
 @pytest.mark.parametrize("name", WITH_CURSORS)
 def test_the_way_back_is_the_way_there(name: str, run: AgentRun, client: Client) -> None:
     known = LISTS[name]

@@ -1,0 +1,131 @@
+"""Answers of AG-UI clients to interrupts: a text, a decision about a tool call, or that a person has cancelled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentops.projects.access import Principal
+from runs.actions import approvals, run_actions, unknown_calls
+from runs.actions.unknown_calls import OutcomeChoice
+from runs.errors import InvalidInput, RunRefusal
+from runs.lifecycle.approval_decisions import Decision
+from runs.models import AgentRun, Approval
+from runs.statuses import RunStatus, WaitReason
+from timeline import log
+from timeline.events import EventType
+
+#: The pointer of an answer's value in a request, which answers one interrupt.
+PAYLOAD = "/resume/0/payload"
+_INTERRUPTING = (EventType.RUN_WAITING, EventType.RUN_PAUSED)
+
+
+class DecisionRequired(RunRefusal):
+    """The run waits for a decision that a message cannot give."""
+
+    code = "decision_required"
+
+
+class InterruptNotOpen(RunRefusal):
+    """The client answers an interrupt that the thread's run does not, or no longer, have."""
+
+    code = "interrupt_not_open"
+
+
+@dataclass(frozen=True)
+class InterruptAnswer:
+    """The client's answer to an interrupt. `payload` is any JSON value."""
+
+    interrupt_id: str
+    is_cancelled: bool
+    payload: Any = None
+
+    @property
+    def text(self) -> str | None:
+        """Return the answer as the agent reads it; None without one."""
+        if self.is_cancelled or self.payload is None:
+            return None
+        return self.payload if isinstance(self.payload, str) else json.dumps(self.payload, ensure_ascii=False)
+
+
+def open_interrupt(run: AgentRun | None) -> str | None:
+    """Return the ID of the interrupt with which the AG-UI run of a run has ended; None if nothing is asked."""
+    if run is None or run.state not in (RunStatus.WAITING, RunStatus.PAUSED):
+        return None
+    last = log.events_of(run.pk).filter(type__in=_INTERRUPTING).order_by("-seq").first()
+    return None if last is None else f"{run.pk}.{last.seq}"
+
+
+def settled_interrupt(run: AgentRun | None, answer: InterruptAnswer) -> int:
+    """Return the sequence number of an interrupt that was settled without this answer, in the log of the run.
+
+    0 if it belongs to a run that this one continues. Clients have to answer an interrupt before they send anything
+    else, also if somebody else has settled it: they do it by cancelling. Other answers would be lost, and so raise
+    `InterruptNotOpen`.
+    """
+    run_id, _, seq = answer.interrupt_id.partition(".")
+    is_known = run is not None and seq.isdecimal() and run_id in _lineage(run)
+    if not is_known or not answer.is_cancelled:
+        text = "the thread does not wait for an answer to this interrupt"
+        raise InterruptNotOpen(text + (": somebody has settled it. Cancel it to follow the run" if is_known else ""))
+    return int(seq) if run is not None and run_id == str(run.pk) else 0
+
+
+def _lineage(run: AgentRun) -> set[str]:
+    """Return the IDs of a run and of those that it continues."""
+    return {str(pk) for pk in AgentRun.objects.filter(root_run=run.root_run_id).values_list("pk", flat=True)}
+
+
+def is_decision(run: AgentRun) -> bool:
+    """Whether the run waits for a decision about a tool call."""
+    return run.state is RunStatus.WAITING and run.status_reason in (WaitReason.APPROVAL, WaitReason.UNKNOWN_TOOL)
+
+
+def decide(actor: Principal, run: AgentRun, answer: InterruptAnswer) -> AgentRun:
+    """Decide about the tool call for which a run waits. Raises `InvalidInput`, `DecisionRequired` and `RunRefusal`."""
+    if run.status_reason == WaitReason.APPROVAL:
+        approval = Approval.objects.get(run=run, state=Approval.State.PENDING)
+        return approvals.decide(actor, run, approval.call_id, _decision(answer)).run
+    if answer.is_cancelled:
+        return run_actions.stop(actor, run).run
+    calls = list(unknown_calls.unresolved(run)[:2])
+    if len(calls) != 1:
+        raise DecisionRequired("the outcomes of several tool calls are unknown: choose on the run's page")
+    choice, text = _outcome(answer.payload)
+    return run_actions.resolve_call(actor, run, calls[0].pk, choice, text=text).run
+
+
+def _decision(answer: InterruptAnswer) -> Decision:
+    """Return the decision about an approval. A call that nobody wants to decide about is not run."""
+    if answer.is_cancelled:
+        return Decision(approves=False)
+    given = {"approved": answer.payload} if isinstance(answer.payload, bool) else answer.payload
+    approves = _member(given, "approved", bool)
+    if approves is None:
+        raise InvalidInput(
+            "the payload must be true, false, or an object with approved: true or false", pointer=PAYLOAD
+        )
+    return Decision(
+        approves=approves,
+        arguments=_member(given, "editedArgs", dict) if approves else None,
+        always=approves and bool(_member(given, "always", bool)),
+        message="" if approves else _member(given, "message", str) or "",
+    )
+
+
+def _outcome(payload: Any) -> tuple[OutcomeChoice, str | None]:
+    choices = [choice.value for choice in OutcomeChoice]
+    choice = _member(payload, "choice", str)
+    if choice not in choices:
+        raise InvalidInput(f"the payload must be an object with a choice: {', '.join(choices)}", pointer=PAYLOAD)
+    return OutcomeChoice(choice), _member(payload, "text", str)
+
+
+def _member(payload: Any, name: str, kind: type) -> Any:
+    """Return a member of an object, or None without it. Raises `InvalidInput` if it has another type."""
+    value = payload.get(name) if isinstance(payload, Mapping) else None
+    if value is not None and not isinstance(value, kind):
+        raise InvalidInput(f"{name} has the wrong type", pointer=f"{PAYLOAD}/{name}")
+    return value

@@ -1,0 +1,157 @@
+"""Interrupts: AG-UI clients answer questions, decide about tool calls, and resume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import httpx
+import pytest
+from pydantic_ai.messages import ToolCallPart
+
+from agentops.projects.access import SYSTEM
+from runs.actions import approvals
+from runs.lifecycle.approval_decisions import Decision
+from runs.models import AgentRun, AgUiRun, Approval
+from tests.support.engine.policy_occasions import asks
+from tests.support.factories import make_waiting
+from tests.support.web.ag_ui_front_end import ASKING, FrontEnd, of, resolved, types
+
+LOOK = ToolCallPart("ledger_read", {"n": 7}, "call-look")
+
+
+def test_a_question_interrupts_and_its_answer_goes_on_in_the_same_run(front_end: Callable[..., FrontEnd]) -> None:
+    client = front_end(["Well. ", asks("Which one?", choices=["a", "b"])], ["Thanks."])
+    [interrupt] = client.run("Go.")[-1].outcome.interrupts
+    assert (interrupt.reason, interrupt.message, interrupt.metadata) == (
+        "input_required", "Which one?", {"choices": ["a", "b"]},
+    )  # fmt: skip
+
+    answer = {"interrupt_id": interrupt.id, "status": "resolved", "payload": "a"}
+    events = client.run(None, run_id="run-2", resume=[answer])
+    assert types(events) == [
+        *("RUN_STARTED", "TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT"),
+        *("TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END", "RUN_FINISHED"),
+    ]
+    assert (events[0].run_id, of(events, "TOOL_CALL_RESULT")[0].content) == ("run-2", "a")
+    assert AgentRun.objects.count() == 1
+
+    stale = httpx.post(client.url, json=client.body(None, resume=[answer]), headers=client.headers)
+    assert (stale.status_code, stale.json()["code"]) == (409, "interrupt_not_open")
+
+
+def test_an_answer_is_not_the_message_that_was_sent_before(front_end: Callable[..., FrontEnd]) -> None:
+    """Clients send the whole conversation: without a text of the agent, it still ends with the first message."""
+    client = front_end([asks("Which one?")], ["Thanks."])
+    first = client.body("Go.")["messages"]
+    [interrupt] = client.run(None, messages=first)[-1].outcome.interrupts
+    answer = {"interrupt_id": interrupt.id, "status": "resolved", "payload": "the red one"}
+    events = client.run(None, messages=first, resume=[answer])
+    again = client.run(None, messages=[*first, *client.body("And now?")["messages"]])
+
+    assert of(events, "TOOL_CALL_RESULT")[0].content == "the red one"
+    assert of(again, "RUN_STARTED")[0].input.messages[0].content == "And now?"
+
+
+def test_a_call_is_approved_with_other_arguments(front_end: Callable[..., FrontEnd]) -> None:
+    client = front_end([LOOK], ["It is ", "eight."], **ASKING)
+    asked = client.run("How many?")
+    [interrupt] = asked[-1].outcome.interrupts
+    approval = Approval.objects.get()
+
+    assert types(asked) == ["RUN_STARTED", "TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "RUN_FINISHED"]
+    assert of(asked, "TOOL_CALL_ARGS")[0].delta == '{"n":7}'
+    assert (interrupt.reason, interrupt.tool_call_id) == ("tool_call", of(asked, "TOOL_CALL_START")[0].tool_call_id)
+    assert interrupt.message == "Approve the call of ledger_read? It reads."
+    assert "editedArgs" in interrupt.response_schema["properties"]
+    assert datetime.fromisoformat(interrupt.expires_at) == approval.expires_at
+
+    events = client.run(None, resume=resolved(interrupt, {"approved": True, "editedArgs": {"n": 8}}))
+    assert types(events)[:3] == ["RUN_STARTED", "TOOL_CALL_RESULT", "TEXT_MESSAGE_START"]
+    assert (of(events, "TOOL_CALL_RESULT")[0].content, events[-1].outcome.type) == ("did 8", "success")
+    assert AgentRun.objects.count() == 1
+    approval.refresh_from_db()
+    assert (approval.state, approval.decided_by[:4]) == ("approved", "key:")
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ({"status": "resolved", "payload": {"approved": False, "message": "Not today."}}, "Not today."),
+        ({"status": "resolved", "payload": False}, "not run"),
+        ({"status": "cancelled"}, "not run"),
+    ],
+)
+def test_a_call_is_denied(front_end: Callable[..., FrontEnd], answer: dict[str, Any], text: str) -> None:
+    client = front_end([LOOK], ["I see."], **ASKING)
+    [interrupt] = client.run("How many?")[-1].outcome.interrupts
+    events = client.run(None, resume=[{"interrupt_id": interrupt.id, **answer}])
+
+    [result] = of(events, "TOOL_CALL_RESULT")
+    assert (text in result.content, result.metadata["status"]) == (True, "denied")
+    assert of(events, "TOOL_CALL_START") == []
+
+
+@pytest.mark.parametrize("payload", ["yes", None, {"approved": "true"}, {"approved": True, "editedArgs": "n"}, {}])
+def test_what_is_no_decision_is_refused(front_end: Callable[..., FrontEnd], payload: Any) -> None:
+    client = front_end([LOOK], ["Never."], **ASKING)
+    [interrupt] = client.run("How many?")[-1].outcome.interrupts
+    answers = [client.body(None, resume=resolved(interrupt, payload)), client.body("Go on.")]
+    refused, busy = (httpx.post(client.url, json=body, headers=client.headers) for body in answers)
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
+    assert refused.json()["errors"][0]["pointer"].startswith("/resume/0/payload")
+    assert (busy.status_code, busy.json()["code"]) == (409, "decision_required")
+    assert Approval.objects.get().state == "pending"
+
+
+def test_an_interrupt_that_somebody_else_has_settled_is_passed_by_cancelling(
+    front_end: Callable[..., FrontEnd],
+) -> None:
+    client = front_end([LOOK], ["It is seven."], **ASKING)
+    [interrupt] = client.run("How many?")[-1].outcome.interrupts
+    approval = Approval.objects.get()
+    approvals.decide(SYSTEM, approval.run, approval.call_id, Decision(approves=True))
+    lost = httpx.post(client.url, json=client.body(None, resume=resolved(interrupt, False)), headers=client.headers)
+    events = client.run(None, resume=[{"interrupt_id": interrupt.id, "status": "cancelled"}])
+
+    assert (lost.status_code, lost.json()["code"]) == (409, "interrupt_not_open")
+    assert (of(events, "TOOL_CALL_RESULT")[0].content, events[-1].outcome.type) == ("did 7", "success")
+    cancelled = {"interrupt_id": interrupt.id, "status": "cancelled"}
+    assert client.run("And now?", resume=[cancelled])[0].input.messages[0].content == "And now?"
+    foreign = client.body(None, resume=[cancelled | {"interrupt_id": "x.1"}])
+    assert httpx.post(client.url, json=foreign, headers=client.headers).status_code == 409
+
+
+def test_an_unknown_outcome_is_resolved(front_end: Callable[..., FrontEnd]) -> None:
+    client = front_end(["Never."])
+    run = make_waiting(client.agent.project)
+    client.agent = run.agent  # type: ignore[assignment]
+    AgUiRun.objects.create(agent=client.agent, run=run, thread_id=client.thread, client_run_id="run-a", after_seq=0)
+    asked = client.send(client.body(None, "run-a"))[0]
+    [interrupt] = asked[-1].outcome.interrupts
+    assert (interrupt.reason, interrupt.message) == (
+        "agentops:unknown_tool", "The outcome of Grep is unknown. What happened?",
+    )  # fmt: skip
+    assert interrupt.tool_call_id == of(asked, "TOOL_CALL_START")[-1].tool_call_id
+
+    wrong = client.body(None, resume=resolved(interrupt, {"choice": "maybe"}))
+    assert httpx.post(client.url, json=wrong, headers=client.headers).status_code == 422
+    events = client.run(None, resume=resolved(interrupt, {"choice": "done", "text": "42"}))
+    assert of(events, "TOOL_CALL_RESULT")[0].content == "42"
+
+
+def test_a_pause_interrupts_and_is_resumed_or_cancelled(front_end: Callable[..., FrontEnd]) -> None:
+    client = front_end(["Step. ", LOOK], ["Step. ", LOOK], ["Never."], max_steps=1)
+    [interrupt] = client.run("Go.")[-1].outcome.interrupts
+    assert interrupt.reason == "agentops:max_steps"
+
+    resumed = client.run(None, resume=[{"interrupt_id": interrupt.id, "status": "resolved"}])
+    [again] = resumed[-1].outcome.interrupts
+    first, second = AgentRun.objects.order_by("pk")
+    assert (second.resumed_from_id, again.id.partition(".")[0]) == (first.pk, str(second.pk))
+
+    cancelled = client.run(None, resume=[{"interrupt_id": again.id, "status": "cancelled"}])
+    assert (types(cancelled), cancelled[-1].outcome.type) == (["RUN_STARTED", "RUN_FINISHED"], "cancelled")
+    assert AgentRun.objects.get(pk=second.pk).status == "stopped"

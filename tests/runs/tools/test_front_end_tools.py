@@ -1,0 +1,65 @@
+"""Tools that a front end brings along: what is accepted as one, and how the model sees them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runs.errors import FrontEndToolsUnsupported
+from runs.lifecycle.creation import with_front_end_tools
+from runs.tools.catalogue import TOOLS
+from runs.tools.front_end_tools import FrontEndTools, InvalidFrontEndTool, checked, names_in
+
+COLOUR = {"name": "set_colour", "description": "Colours it.", "parameters": {"properties": {"to": {"type": "string"}}}}
+
+
+def test_the_own_tools_of_an_agent_come_first() -> None:
+    front_end = checked([COLOUR, {"name": "done", "description": "Mine."}])
+    tools = TOOLS.resolve(["done"], {}, [FrontEndTools(front_end)])
+
+    described = {each.name: each for each in tools.definitions()}
+    assert set(described) == {"done", "set_colour"}
+    assert described["done"].description != "Mine."
+    assert described["set_colour"].parameters_json_schema == {"type": "object", **COLOUR["parameters"]}  # type: ignore[dict-item]
+    assert [tools.get(name).asks for name in ("done", "set_colour")] == [False, True]  # type: ignore[union-attr]
+    assert names_in({"tools": ["done"], "front_end_tools": front_end}) == {"set_colour"}
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"name": "set colour"}, "name"),
+        ({"name": "x" * 65}, "name"),
+        ({"name": None}, "name"),
+        ({"name": "set_colour"}, "name"),
+        ({"parameters": {"type": "array"}}, "parameters"),
+        ({"parameters": {"properties": {"a": {"type": "colour"}}}}, "parameters"),
+        ({"parameters": "none"}, "parameters"),
+        ({"description": "x" * 10_001}, "description"),
+        ({"description": 7}, "description"),
+    ],
+)
+def test_what_is_no_tool_is_refused(change: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidFrontEndTool) as refused:
+        checked([COLOUR, COLOUR | {"name": "other"} | change])
+
+    assert (refused.value.index, refused.value.name) == (1, field)
+
+
+def test_too_many_tools_are_refused() -> None:
+    with pytest.raises(InvalidFrontEndTool, match="at most 64"):
+        checked([COLOUR | {"name": f"tool_{number}"} for number in range(65)])
+    with pytest.raises(InvalidFrontEndTool, match="200000 characters"):
+        checked([COLOUR | {"name": f"tool_{number}", "description": "x" * 9_000} for number in range(30)])
+
+
+def test_they_replace_those_of_the_run_before() -> None:
+    config = {"provider": "anthropic", "tools": ["done"]}
+    with_tools = with_front_end_tools(config, [COLOUR])
+
+    assert with_tools == config | {"front_end_tools": [COLOUR]}
+    assert with_front_end_tools(with_tools, None) == with_tools
+    assert with_front_end_tools(with_tools, []) == config
+    with pytest.raises(FrontEndToolsUnsupported):
+        with_front_end_tools({"provider": "claude_cli"}, [COLOUR])
