@@ -53,6 +53,23 @@ def is_waiting(run: AgentRun) -> bool:
     return run.state is RunStatus.WAITING and run.status_reason == WaitReason.CHILDREN
 
 
+def taken_along(run_id: UUID, to: RunStatus) -> list[AgentRun]:
+    """Return the runs that a stop or a pause of this run takes along now: its children, theirs and so on.
+
+    A run that has ended takes none along, and a run that is paused already is not paused again.
+    """
+    affected: list[AgentRun] = []
+    parents = [run_id]
+    while parents:
+        rows = AgentRun.objects.unended().filter(parent_run__in=parents)
+        if to is RunStatus.PAUSED:
+            rows = rows.exclude(status=RunStatus.PAUSED)
+        level = list(rows.for_list().order_by("pk"))
+        affected += level
+        parents = [run.pk for run in level]
+    return affected
+
+
 def take_along(parent: AgentRun, to: RunStatus) -> None:
     """Stop or pause the children of a run that was stopped, failed or paused, in the caller's transaction."""
     from runs.lifecycle import inbox  # which moves runs, and so comes after the module that calls this

@@ -352,7 +352,8 @@ def test_a_child_leads_to_its_parent(run: AgentRun) -> None:
     child = make_run(make_agent(run.project), "Help.")
     AgentRun.objects.filter(pk=child.pk).update(parent_run=run)
 
-    assert f"/runs/{run.pk}" in {element.attributes.get("href") for element in head_of(child).all("lineage")}
+    [crumbs] = head_of(child).all("crumbs")
+    assert f"/runs/{run.pk}" in {element.attributes.get("href") for element in crumbs.walk()}
 
 
 # --- Banners ----------------------------------------------------------------------------------------------------------
