@@ -5,6 +5,7 @@ A parent that waits holds no worker. The last child to end queues it; if that pr
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from uuid import UUID
 
 from django.db import transaction
@@ -53,15 +54,15 @@ def is_waiting(run: AgentRun) -> bool:
     return run.state is RunStatus.WAITING and run.status_reason == WaitReason.CHILDREN
 
 
-def taken_along(run_id: UUID, to: RunStatus) -> list[AgentRun]:
-    """Return the runs that a stop or a pause of this run takes along now: its children, theirs and so on.
+def taken_along(run_ids: Collection[UUID], to: RunStatus) -> list[AgentRun]:
+    """Return the other runs that a stop or a pause of these takes along now: their children, theirs and so on.
 
     A run that has ended takes none along, and a run that is paused already is not paused again.
     """
     affected: list[AgentRun] = []
-    parents = [run_id]
+    parents = list(AgentRun.objects.unended().filter(pk__in=run_ids).values_list("pk", flat=True))
     while parents:
-        rows = AgentRun.objects.unended().filter(parent_run__in=parents)
+        rows = AgentRun.objects.unended().filter(parent_run__in=parents).exclude(pk__in=run_ids)
         if to is RunStatus.PAUSED:
             rows = rows.exclude(status=RunStatus.PAUSED)
         level = list(rows.for_list().order_by("pk"))

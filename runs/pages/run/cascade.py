@@ -49,13 +49,13 @@ class Cascade:
 
 
 def cascade_of(run: AgentRun) -> Cascade:
-    """Return what a stop and a pause take along. One query for a run without children, and one for each level."""
+    """Return what a stop and a pause take along. A query for each level, and two more."""
     if run.state.terminal or run.source != AgentRun.Source.NATIVE:
         return Cascade()
-    stopped = taken_along(run.pk, RunStatus.STOPPED)
+    stopped = taken_along([run.pk], RunStatus.STOPPED)
     if not stopped:
         return Cascade()
-    return Cascade(_named(stopped), _named(taken_along(run.pk, RunStatus.PAUSED)))
+    return Cascade(_named(stopped), _named(taken_along([run.pk], RunStatus.PAUSED)))
 
 
 def _named(runs: Sequence[Any]) -> TakenAlong:

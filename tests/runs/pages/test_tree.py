@@ -256,12 +256,12 @@ def test_what_is_named_is_what_is_taken_along(family: dict[str, AgentRun]) -> No
     """A paused run keeps its children from a pause of its parent: it took them along when it was paused."""
     top = family["top"]
     below = make_run(top.agent, "below", parent_id=family["paused"].pk)
-    to_pause = {run.pk for run in children.taken_along(top.pk, RunStatus.PAUSED)}
+    to_pause = {run.pk for run in children.taken_along([top.pk], RunStatus.PAUSED)}
     assert to_pause == {family["one"].pk, family["leaf"].pk}
     inbox.pause(top.pk, by="test")
     paused = set(AgentRun.objects.filter(status="paused").values_list("pk", flat=True))
     assert paused == to_pause | {top.pk, family["paused"].pk}
-    to_stop = {run.pk for run in children.taken_along(top.pk, RunStatus.STOPPED)}
+    to_stop = {run.pk for run in children.taken_along([top.pk], RunStatus.STOPPED)}
     assert to_stop == {family[name].pk for name in ("one", "leaf", "paused")} | {below.pk}
     inbox.stop(top.pk, by="test")
     assert set(AgentRun.objects.values_list("status", flat=True)) == {"stopped"}
