@@ -11,6 +11,7 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Exists, OuterRef
 
+from runs import chaos
 from runs.errors import MoveRefused, RunRefusal
 from runs.lifecycle import transitions
 from runs.models import AgentRun
@@ -35,6 +36,12 @@ def continue_parents() -> int:
     return sum(continue_parent(run_id) for run_id in ready[:100])
 
 
+def tell_parent(run_id: UUID) -> None:
+    """Queue the parent of a child that has ended, if it was the last one. Called after the commit of its end."""
+    chaos.point("child.ended")
+    continue_parent(run_id)
+
+
 def continue_parent(run_id: UUID) -> bool:
     """Queue a run if it waits for children which have all ended. Return whether it was queued."""
     with transaction.atomic():
@@ -46,6 +53,7 @@ def continue_parent(run_id: UUID) -> bool:
             transitions.move(parent, RunStatus.QUEUED, payload, source=Source.WORKER, reason=ENDED, not_before=None)
         except MoveRefused:
             return False
+        chaos.point("parent.in_transaction")
     return True
 
 

@@ -27,6 +27,7 @@ urlpatterns = [
     path("p/<slug:project>/ingest", ingest_page.index, name="ingest"),
     # /p/{project}/approvals, /approvals
     path("p/<slug:project>/approvals", inbox_page.index, name="approvals"),
+    path("approvals", inbox_page.everything, name="all-approvals"),
     path("approvals/<str:token>", decision_pages.by_link, name="approval-link"),
     # /p/{project}/search
     path("p/<slug:project>/search", search_page.index, name="search"),

@@ -134,8 +134,9 @@ def resolve(request: HttpRequest, principal: Principal, run: AgentRun, call_id: 
     return run
 
 
-#: Pages with forms, besides that of the run, by the value of the field `next`: the name and the argument of the URL.
-_PAGES: dict[str, Callable[[AgentRun], tuple[str, object]]] = {
+#: Pages with forms, besides that of the run, by the value of the field `next`: the name and the arguments of the URL.
+_PAGES: dict[str, Callable[[AgentRun], tuple[str, *tuple[object, ...]]]] = {
+    "all": lambda _: ("runs:all-approvals",),
     "inbox": lambda run: ("runs:approvals", run.project.slug),
     "tree": lambda run: ("runs:tree", run.pk),
 }
