@@ -53,7 +53,8 @@ CONTROL_TOOLS = (
         OneRun, pause_run, is_write=True,
     ),
     ApiTool(
-        "stop_run", "Stop a run", "Stop a run and its child runs that have not ended, for good: they cannot be resumed.",
+        "stop_run", "Stop a run",
+        "Stop a run and its child runs that have not ended, for good: they cannot be resumed.",
         OneRun, stop_run, is_write=True, is_destructive=True,
     ),
     ApiTool(

@@ -18,7 +18,18 @@ from runs.api.requests.queries import Choices, Cursor, Limit, QuerySerializer, T
 from runs.errors import RunNotFound
 from runs.models import AgentRun
 from runs.queries.json_lists import Where
-from runs.queries.run_columns import CHILDREN, RUN, RUNS, before, runs_of, since, with_agent, with_id, with_label, with_status
+from runs.queries.run_columns import (
+    CHILDREN,
+    RUN,
+    RUNS,
+    before,
+    runs_of,
+    since,
+    with_agent,
+    with_id,
+    with_label,
+    with_status,
+)
 from runs.queries.search import search_runs
 from runs.statuses import RunStatus
 

@@ -124,7 +124,9 @@ def _children(parents: Collection[UUID], limit: int, hidden: dict[UUID, int]) ->
     # Ordered by the first attempt of each child.
     number = Window(RowNumber(), partition_by=["parent_run"], order_by=["root_run", "log"])
     count = Window(Count("*"), partition_by=["parent_run"])
-    rows = AgentRun.objects.filter(parent_run__in=parents).annotate(number=number, count=count).filter(number__lte=limit)
+    rows = (
+        AgentRun.objects.filter(parent_run__in=parents).annotate(number=number, count=count).filter(number__lte=limit)
+    )
     values: Any = rows.order_by("root_run", "log").values_list("parent_run", "pk", "count")
     found: dict[UUID, list[UUID]] = {}
     for parent, child, siblings in values:

@@ -64,7 +64,7 @@ RUN_INVARIANTS: tuple[Invariant, ...] = (
             up(start, id) AS (SELECT k.id, k.origin FROM kin k JOIN runs r ON r.id = k.id
                 UNION SELECT u.start, k.origin FROM up u JOIN kin k ON k.id = u.id)
             SELECT start, id FROM up) q WHERE start = id"""),
-    Invariant("R4d", "a child run that an event announces exists, and belongs to a run of the lineage that started it", """
+    Invariant("R4d", "a child run that an event announces belongs to a run of the lineage that started it", """
         SELECT e.run_id, e.ref_id FROM events e JOIN native r ON r.id = e.run_id
         LEFT JOIN agent_runs c ON c.id = e.ref_id LEFT JOIN agent_runs p ON p.id = c.parent_run_id
         WHERE e.type = 'child_run.started' AND (p.id IS NULL OR p.root_run_id <> r.root_run_id)"""),

@@ -284,4 +284,6 @@ def test_a_dry_run_lists_what_a_stop_or_a_pause_takes_along(
     assert Event.objects.count() == events
     command("agent", verb, str(top.pk))
     status = {"stop": "stopped", "pause": "paused"}[verb]
-    assert set(AgentRun.objects.filter(pk__in=[runs[i].pk for i in affected]).values_list("status", flat=True)) == {status}
+    assert set(AgentRun.objects.filter(pk__in=[runs[i].pk for i in affected]).values_list("status", flat=True)) == {
+        status
+    }

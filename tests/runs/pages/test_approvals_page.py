@@ -160,7 +160,10 @@ def test_one_inbox_has_the_runs_of_all_projects_that_a_person_may_see(run: Agent
     body = page(client, "/approvals")
 
     heads = [head.words for head in body.all("notice-head")]
-    assert [next(name for name in ("Alpha", "Watched", "Foreign") if name in head) for head in heads] == ["Alpha", "Watched"]
+    assert [next(name for name in ("Alpha", "Watched", "Foreign") if name in head) for head in heads] == [
+        "Alpha",
+        "Watched",
+    ]
     assert all("waiting for" in head and "expires" in head for head in heads)
     assert len(forms_to(body, "/decide")) == len(forms_to(body, f"/runs/{run.pk}/calls/{_call(run)}/decide")) == 4
     answer = decide(client, run, decision="approve", next="all")

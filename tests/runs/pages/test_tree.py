@@ -49,7 +49,9 @@ def external(project: Project, parent: AgentRun | None = None, **fields: Any) ->
 def top(project: Project) -> AgentRun:
     """A run with two children, the first of which has one."""
     cost = {"cost_source": "reported", "input_tokens": 1000, "output_tokens": 10}
-    top = external(project, title="top", cost_usd=Decimal("1.5"), status="running", started_at="2026-11-20 12:00Z", **cost)
+    top = external(
+        project, title="top", cost_usd=Decimal("1.5"), status="running", started_at="2026-11-20 12:00Z", **cost
+    )
     one = external(project, top, title="one", cost_usd=Decimal("0.25"), **cost)
     external(project, one, title="leaf", cost_usd=Decimal("0.125"), **cost)
     external(project, top, title="two")
@@ -186,7 +188,8 @@ def test_the_way_up_and_down(project: Project, viewer: Client, top: AgentRun) ->
 
 @pytest.mark.breaks_invariants("runs of others without events")
 @pytest.mark.parametrize(
-    "query", ["?open=x", "?closed=" + ",".join([str(UUID(int=1))] * 101), "?children=0", "?children=9999", "?children=²"]
+    "query",
+    ["?open=x", "?closed=" + ",".join([str(UUID(int=1))] * 101), "?children=0", "?children=9999", "?children=²"],
 )
 def test_a_query_that_is_none_is_refused(viewer: Client, top: AgentRun, query: str) -> None:
     assert viewer.get(f"/runs/{top.pk}/tree{query}").status_code == 400
