@@ -30,9 +30,9 @@ _WARNINGS = frozenset(
 )
 
 #: Decisions that keep a call from running, or a run from going on by itself.
-_REFUSALS = {
-    EventType.APPROVAL_RESOLVED: ("decision", {"denied", "expired", "cancelled"}),
-    EventType.POLICY_APPLIED: ("action", {"escalate", "fail"}),
+_REFUSALS: dict[str, tuple[str, frozenset[str]]] = {
+    EventType.APPROVAL_RESOLVED: ("decision", frozenset({"denied", "expired", "cancelled"})),
+    EventType.POLICY_APPLIED: ("action", frozenset({"escalate", "fail"})),
 }
 
 _SIDES = (("from", "-"), ("to", "+"))
@@ -186,7 +186,7 @@ def family_of(type_: str) -> str:
 
 
 def _is_refusal(type_: str, payload: Mapping[str, Any]) -> bool:
-    name, values = _REFUSALS.get(type_, ("", set()))
+    name, values = _REFUSALS.get(type_, ("", frozenset()))
     return str(payload.get(name)) in values
 
 

@@ -37,7 +37,6 @@ def open_tree(tabs: Tabs, web: WebThread, top: AgentRun, **options: object) -> P
     return page
 
 
-
 @pytest.mark.smoke
 def test_a_tree_is_closed_and_stopped_without_scripts(tabs: Tabs, web: WebThread, top: AgentRun) -> None:
     page = open_tree(tabs, web, top, javascript=False)

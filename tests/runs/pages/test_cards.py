@@ -396,9 +396,7 @@ def test_events_of_another_run_are_never_looked_into(run: AgentRun) -> None:
 def row_texts(run: AgentRun) -> list[tuple[str, set[str], list[str]]]:
     """Of each row of a verdict: its text, its weight and its chips."""
     rows = [
-        row
-        for row in shown(run).root.walk()
-        if {"row-hook", "row-approval", "row-safety", "row-policy"} & row.classes
+        row for row in shown(run).root.walk() if {"row-hook", "row-approval", "row-safety", "row-policy"} & row.classes
     ]
     return [
         (
