@@ -52,7 +52,7 @@ class WaitingQuestion:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingItems:
     """What waits for a person."""
 
     approvals: list[ShownApproval]
@@ -94,7 +94,7 @@ def everything(request: HttpRequest) -> HttpResponse:
     return render(request, "runs/approvals.html", context)
 
 
-def _waiting(projects: Sequence[Project], decidable: Collection[UUID]) -> Waiting:
+def _waiting(projects: Sequence[Project], decidable: Collection[UUID]) -> WaitingItems:
     """Return what waits in these projects. `decidable`: those in which the user may decide."""
     ids = [project.pk for project in projects]
     pending = list(approvals.pending(ids)[: MAX_APPROVALS + 1])
@@ -102,7 +102,7 @@ def _waiting(projects: Sequence[Project], decidable: Collection[UUID]) -> Waitin
         project__in=ids, status=RunStatus.WAITING, status_reason=WaitReason.INPUT, source=AgentRun.Source.NATIVE
     ).select_related("project").order_by("pk")  # fmt: skip
     asked = list(asking[: MAX_QUESTIONS + 1])
-    return Waiting(
+    return WaitingItems(
         [shown(approval, may_decide=approval.project_id in decidable) for approval in pending[:MAX_APPROVALS]],
         [*_questions(asked[:MAX_QUESTIONS], decidable)],
         has_more=len(pending) > MAX_APPROVALS or len(asked) > MAX_QUESTIONS,

@@ -63,7 +63,7 @@ class TreeRow:
 
 
 @dataclass(frozen=True)
-class Tree:
+class RunTree:
     """The rows in order, the parent before its children."""
 
     rows: list[TreeRow]
@@ -80,7 +80,7 @@ class Tree:
         return dollars(self.totals.cost_usd)
 
 
-def tree_of(run: AgentRun, query: TreeQuery, now: datetime) -> Tree:
+def tree_of(run: AgentRun, query: TreeQuery, now: datetime) -> RunTree:
     """Return the tree of a run. A query for each open level, and three more."""
     totals = tree_totals([run.pk])[run.pk]
     is_large = totals.below > MAX_OPEN
@@ -94,7 +94,7 @@ def tree_of(run: AgentRun, query: TreeQuery, now: datetime) -> Tree:
         for each, level in shown
     ]
     more = query.with_more()
-    return Tree(
+    return RunTree(
         rows, totals, is_large,
         is_live=any(not each.state.terminal for each, _ in shown),
         more=str(more) if hidden and more != query else "",
