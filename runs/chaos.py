@@ -54,6 +54,19 @@ APPROVAL_POINTS = {
     "approval.in_transaction": "in the transaction that requests an approval",
     "approval.requested": "approval requested, the run waits",
 }
+#: Those of whoever decides about an approval, and of a worker whose sweep ends it.
+DECISION_POINTS = {
+    "decision.in_transaction": "in the transaction of a decision about an approval",
+    "expiry.in_transaction": "in the transaction in which an approval expires",
+}
+#: Those of a worker whose run has child runs.
+TREE_POINTS = {
+    "spawn.before": "before child runs are opened",
+    "spawn.in_transaction": "in the transaction that opens child runs",
+    "spawn.committed": "child runs opened, their parent waits",
+    "child.ended": "child run ended, before its parent is queued",
+    "parent.in_transaction": "in the transaction that queues a parent",
+}
 #: Those of a web process that stores the events of a runner.
 INGEST_POINTS = {
     "ingest.in_transaction": "in the transaction of a run's events",
@@ -72,7 +85,8 @@ class _ArmedPoint:
     def __init__(self, spec: str) -> None:
         name, _, rest = spec.partition(":")
         hit, _, action = rest.partition(":")
-        if name not in {*POINTS, *APPROVAL_POINTS, *INGEST_POINTS, *SESSION_POINTS}:
+        groups = (POINTS, APPROVAL_POINTS, DECISION_POINTS, TREE_POINTS, INGEST_POINTS, SESSION_POINTS)
+        if not any(name in group for group in groups):
             raise ValueError(f"unknown crash point {name!r} in AGENTOPS_CHAOS; see runs/chaos.py")
         self.name = name
         self._hits_left = int(hit or 1)

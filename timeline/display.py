@@ -61,6 +61,15 @@ def clip(text: str, limit: int, *, size: int = 0, secrets: bool = False) -> Clip
     return Clip(text_preview, max(size, len(text.encode(errors="replace"))))
 
 
+def format_member(name: str, value: object) -> str:
+    """Return the value of a member as JSON on one line, redacted as a value of this name."""
+    try:
+        cleaned = cast("dict[str, JSON]", REDACTOR.clean(cast("JSON", {name: value}))[0])
+        return json.dumps(next(iter(cleaned.values())), ensure_ascii=False, default=str)
+    except (ValueError, RecursionError):
+        return "(not readable)"
+
+
 def format_json(value: object, *, secrets: bool = False) -> str:
     """Return a JSON value indented and redacted; a text unchanged, unless it contains JSON itself.
 

@@ -12,7 +12,7 @@ from django.utils.dateparse import parse_datetime
 
 from agentops.projects.names import UUID_PATTERN
 from timeline import events
-from timeline.display import Clip, clip, format_json
+from timeline.display import Clip, clip, format_json, format_member
 from timeline.events import EventType
 from timeline.events.failures import is_failure
 from timeline.models import Event
@@ -29,6 +29,13 @@ _WARNINGS = frozenset(
     | {EventType.RUN_STOPPED, EventType.RUN_ROLLED_BACK, EventType.SAFETY_BLOCK, EventType.CONTEXT_TRIMMED}
 )
 
+#: Decisions that keep a call from running, or a run from going on by itself.
+_REFUSALS: dict[str, tuple[str, frozenset[str]]] = {
+    EventType.APPROVAL_RESOLVED: ("decision", frozenset({"denied", "expired", "cancelled"})),
+    EventType.POLICY_APPLIED: ("action", frozenset({"escalate", "fail"})),
+}
+
+_SIDES = (("from", "-"), ("to", "+"))
 _FAMILIES = {
     "run": ("run.",),
     "message": ("message.",),
@@ -156,10 +163,10 @@ def row_of(event: Event, base: str) -> EventRow:
         family=family,
         icon=_icon_of(event.type, family, payload),
         text=clip(events.describe(event.type, _without_until(event)), TEXT_BYTES).text,
-        facts=EventFields() if custom else EventFields((name, _fact(value)) for name, value in payload.items()),
+        facts=EventFields() if custom else EventFields((name, _fact(name, value)) for name, value in payload.items()),
         json=clip(format_json(event.payload), JSON_BYTES) if custom else Clip(),
         is_error=is_failure(event.type, payload),
-        is_warning=event.type in _WARNINGS,
+        is_warning=event.type in _WARNINGS or _is_refusal(event.type, payload),
         late=event.late,
         base=base,
         until=until_of(event),
@@ -178,8 +185,15 @@ def family_of(type_: str) -> str:
     return "custom"
 
 
+def _is_refusal(type_: str, payload: Mapping[str, Any]) -> bool:
+    name, values = _REFUSALS.get(type_, ("", frozenset()))
+    return str(payload.get(name)) in values
+
+
 def _icon_of(type_: str, family: str, payload: Mapping[str, Any]) -> str:
     status = payload.get("status")
+    if payload.get("verdict") == "deny" or (family == "approval" and _is_refusal(type_, payload)):
+        return "denied"
     if type_ == EventType.RUN_PHASE and status in _RUN_ICONS.values():
         return str(status)
     return _RUN_ICONS.get(type_, _ICONS[family])
@@ -216,8 +230,20 @@ def _page_of_log(base: str, log_id: Any) -> str:
     return f"{base.rpartition('/')[0]}/{log_id}" if is_uuid else ""
 
 
-def _fact(value: Any) -> Any:
+def _fact(name: str, value: Any) -> Any:
     """Return a value of a payload for display: truncated and redacted."""
+    if name == "diff" and isinstance(value, dict):
+        return clip(_diff_text(value), TEXT_BYTES).text
     if value is None or isinstance(value, bool | int | float):
         return value
     return clip(format_json(value) if isinstance(value, list | dict) else str(value), TEXT_BYTES).text
+
+
+def _diff_text(diff: Mapping[str, Any]) -> str:
+    """Return changes of arguments as lines: the name, then the old value after "-" and the new one after "+"."""
+    lines = []
+    for name, change in diff.items():
+        sides = change if isinstance(change, dict) else {"to": change}
+        lines.append(name or "(all arguments)")
+        lines += [f"{sign} {format_member(name, sides[side])}" for side, sign in _SIDES if side in sides]
+    return "\n".join(lines)

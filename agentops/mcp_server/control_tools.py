@@ -77,9 +77,13 @@ CONTROL_TOOLS = (
         "Continue a paused run as a new one. If it was resumed before, returns the run that continues it.",
         ResumeArguments, resume_run, is_write=True,
     ),
-    ApiTool("pause_run", "Pause a run", "Pause a run after its current step.", OneRun, pause_run, is_write=True),
     ApiTool(
-        "stop_run", "Stop a run", "Stop a run for good: it cannot be resumed.",
+        "pause_run", "Pause a run", "Pause a run after its current step, and its child runs that have not ended.",
+        OneRun, pause_run, is_write=True,
+    ),
+    ApiTool(
+        "stop_run", "Stop a run",
+        "Stop a run and its child runs that have not ended, for good: they cannot be resumed.",
         OneRun, stop_run, is_write=True, is_destructive=True,
     ),
     ApiTool(

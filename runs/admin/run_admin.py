@@ -19,6 +19,7 @@ from agentops.admin_base.pages import RecordAdmin, Table
 from agentops.admin_base.scope import scope_of
 from runs.admin import bulk_actions, invariant_check
 from runs.admin.of_run import RowsOfRunsAdmin
+from runs.lifecycle import children
 from runs.models import AgentRun, Attempt, Checkpoint, CliSession, RunCommand, RunError, TurnUsage
 from runs.models.querysets import LISTED
 from runs.statuses import RunStatus
@@ -240,7 +241,7 @@ class AgentRunAdmin(RecordAdmin):
         """Resume the selected runs."""
         bulk_actions.each(request, scope_of(request).principal, rows, bulk_actions.resume, done="Resumed")
 
-    @admin.action(description="Pause selected runs", permissions=["view"])
+    @admin.action(description="Pause selected runs and their child runs", permissions=["view"])
     def pause(self, request: HttpRequest, rows: QuerySet[AgentRun]) -> None:
         """Pause the selected runs."""
         bulk_actions.each(request, scope_of(request).principal, rows, bulk_actions.pause, done="Pause requested")
@@ -253,6 +254,10 @@ class AgentRunAdmin(RecordAdmin):
             return None
         context = {
             **self.admin_site.each_context(request),
+            "along": [
+                (run.pk, title_of(run), run.status)
+                for run in children.taken_along([run.pk for run in rows], RunStatus.STOPPED)
+            ],
             "title": "Stop these runs?",
             "opts": self.opts,
             "runs": [(run.pk, title_of(run), run.status) for run in rows],

@@ -203,7 +203,11 @@ class Fork(ActionView):
     }
 )
 class PauseView(ActionView):
-    """Pause a run after its current step."""
+    """Pause a run after its current step.
+
+    Its child runs that have not ended, theirs and so on are paused too; `GET …/children` lists them. Each is resumed by
+    itself.
+    """
 
     serializer_class = EmptyBody
     is_body_optional = True
@@ -220,7 +224,10 @@ class PauseView(ActionView):
     }
 )
 class Stop(ActionView):
-    """Stop a run."""
+    """Stop a run.
+
+    Its child runs that have not ended, theirs and so on are stopped too; `GET …/children` lists them.
+    """
 
     serializer_class = EmptyBody
     is_body_optional = True

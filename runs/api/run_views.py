@@ -18,7 +18,18 @@ from runs.api.requests.queries import Choices, Cursor, Limit, QuerySerializer, T
 from runs.errors import RunNotFound
 from runs.models import AgentRun
 from runs.queries.json_lists import Where
-from runs.queries.run_columns import RUN, RUNS, before, runs_of, since, with_agent, with_id, with_label, with_status
+from runs.queries.run_columns import (
+    CHILDREN,
+    RUN,
+    RUNS,
+    before,
+    runs_of,
+    since,
+    with_agent,
+    with_id,
+    with_label,
+    with_status,
+)
 from runs.queries.search import search_runs
 from runs.statuses import RunStatus
 
@@ -98,10 +109,13 @@ class RunDetail(ApiView):
         return self.etag_response(text)
 
 
-@extend_schema(responses=page_of(RUNS))
+@extend_schema(responses=page_of(CHILDREN))
 class Children(HotListView):
-    """List the child runs of a run, newest first."""
+    """List the child runs of a run, newest first, each with its own use and the total of all runs below it.
+
+    A child that was resumed is listed as several runs, one for each attempt; `root_run_id` is the same in all.
+    """
 
     def get_rows(self) -> Fetch:
         run = self.get_run_key()
-        return partial(RUNS.page, with_id(runs_of(run.project_id), "r.parent_run_id", run.pk))
+        return partial(CHILDREN.page, with_id(runs_of(run.project_id), "r.parent_run_id", run.pk))

@@ -94,7 +94,7 @@ def decide(run_id: UUID, call_id: UUID, decision: Decision, *, by: str) -> Decis
         else:
             append(run.pk, [approval_rows.resolved_event(approval)], source=Source.WEB)
         _queue(run, Source.WEB)
-        chaos.point("command.in_transaction")
+        chaos.point("decision.in_transaction")
     return DecisionResult(approval, run)
 
 
@@ -218,6 +218,7 @@ def _expire(run_id: UUID) -> bool:
     else:
         _deny(approval, EXPIRED, Source.POLICY)
         _queue(run, Source.POLICY)
+    chaos.point("expiry.in_transaction")
     return True
 
 

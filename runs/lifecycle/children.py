@@ -5,11 +5,13 @@ A parent that waits holds no worker. The last child to end queues it; if that pr
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Exists, OuterRef
 
+from runs import chaos
 from runs.errors import MoveRefused, RunRefusal
 from runs.lifecycle import transitions
 from runs.models import AgentRun
@@ -34,6 +36,12 @@ def continue_parents() -> int:
     return sum(continue_parent(run_id) for run_id in ready[:100])
 
 
+def tell_parent(run_id: UUID) -> None:
+    """Queue the parent of a child that has ended, if it was the last one. Called after the commit of its end."""
+    chaos.point("child.ended")
+    continue_parent(run_id)
+
+
 def continue_parent(run_id: UUID) -> bool:
     """Queue a run if it waits for children which have all ended. Return whether it was queued."""
     with transaction.atomic():
@@ -45,12 +53,30 @@ def continue_parent(run_id: UUID) -> bool:
             transitions.move(parent, RunStatus.QUEUED, payload, source=Source.WORKER, reason=ENDED, not_before=None)
         except MoveRefused:
             return False
+        chaos.point("parent.in_transaction")
     return True
 
 
 def is_waiting(run: AgentRun) -> bool:
     """Return whether the run waits for its children."""
     return run.state is RunStatus.WAITING and run.status_reason == WaitReason.CHILDREN
+
+
+def taken_along(run_ids: Collection[UUID], to: RunStatus) -> list[AgentRun]:
+    """Return the other runs that a stop or a pause of these takes along now: their children, theirs and so on.
+
+    A run that has ended takes none along, and a run that is paused already is not paused again.
+    """
+    affected: list[AgentRun] = []
+    parents = list(AgentRun.objects.unended().filter(pk__in=run_ids).values_list("pk", flat=True))
+    while parents:
+        rows = AgentRun.objects.unended().filter(parent_run__in=parents).exclude(pk__in=run_ids)
+        if to is RunStatus.PAUSED:
+            rows = rows.exclude(status=RunStatus.PAUSED)
+        level = list(rows.for_list().order_by("pk"))
+        affected += level
+        parents = [run.pk for run in level]
+    return affected
 
 
 def take_along(parent: AgentRun, to: RunStatus) -> None:

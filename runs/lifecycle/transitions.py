@@ -129,7 +129,7 @@ def _tell_family(run: AgentRun, to: RunStatus, reason: str) -> None:
     if to in (RunStatus.STOPPED, RunStatus.FAILED) or (to is RunStatus.PAUSED and reason == PauseReason.OPERATOR):
         children.take_along(run, to)
     if to.terminal and run.parent_run_id is not None:
-        transaction.on_commit(partial(children.continue_parent, run.parent_run_id), robust=True)
+        transaction.on_commit(partial(children.tell_parent, run.parent_run_id), robust=True)
 
 
 def claim(run_id: UUID, owner: str) -> ClaimedRun | None:

@@ -11,6 +11,7 @@ from runs.pages.imports import imports_page, ingest_page
 from runs.pages.run import action_pages, payloads, replay_page, run_page
 from runs.pages.runs import bulk_resume, runs_page
 from runs.pages.search import search_page
+from runs.pages.tree import tree_page
 
 app_name = "runs"
 urlpatterns = [
@@ -26,6 +27,7 @@ urlpatterns = [
     path("p/<slug:project>/ingest", ingest_page.index, name="ingest"),
     # /p/{project}/approvals, /approvals
     path("p/<slug:project>/approvals", inbox_page.index, name="approvals"),
+    path("approvals", inbox_page.everything, name="all-approvals"),
     path("approvals/<str:token>", decision_pages.by_link, name="approval-link"),
     # /p/{project}/search
     path("p/<slug:project>/search", search_page.index, name="search"),
@@ -36,6 +38,8 @@ urlpatterns = [
     path("runs/<uuid:run_id>/stream", run_page.stream, name="stream"),
     path("runs/<uuid:run_id>/replay", replay_page.replay, name="replay"),
     path("runs/<uuid:run_id>/replay/frame", replay_page.replay_frame, name="replay-frame"),
+    path("runs/<uuid:run_id>/tree", tree_page.tree, name="tree"),
+    path("runs/<uuid:run_id>/tree/rows", tree_page.rows, name="tree-rows"),
     path("runs/<uuid:run_id>/resume", action_pages.resume, name="resume"),
     path("runs/<uuid:run_id>/pause", action_pages.pause, name="pause"),
     path("runs/<uuid:run_id>/stop", action_pages.stop, name="stop"),

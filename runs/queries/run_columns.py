@@ -90,6 +90,35 @@ def _count_column(name: str, table: str, where: str = "run_id = r.id") -> Column
     return Column(name, INTEGER, f"(SELECT COUNT(*) FROM {table} WHERE {where})")  # noqa: S608 - constants only
 
 
+def _below(what: str) -> str:
+    """Return SQL over a run and all runs below it."""
+    return (
+        "(WITH RECURSIVE tree (id) AS (SELECT r.id UNION SELECT c.id FROM tree JOIN agent_runs c"  # noqa: S608
+        " ON c.parent_run_id = tree.id WHERE c.removed_at IS NULL)"
+        f" SELECT {what} FROM tree JOIN agent_runs b ON b.id = tree.id)"
+    )
+
+
+_CHILD_COUNT = _count_column("child_count", "agent_runs", "parent_run_id = r.id AND removed_at IS NULL")
+#: What a run has used with all runs below it.
+_TOTALS = (
+    Column("total_runs", INTEGER, _below("COUNT(*)"), note="Number of runs in the tree below this run, with it."),
+    Column("total_input_tokens", INTEGER, _below("SUM(b.input_tokens)"), note="Of this run and all runs below it."),
+    Column("total_output_tokens", INTEGER, _below("SUM(b.output_tokens)"), note="Of this run and all runs below it."),
+    Column(
+        "total_cost_usd",
+        MONEY,
+        _below("SUM(b.cost_usd)"),
+        note="Known cost of this run and all runs below it. Null if none is known.",
+        nullable=True,
+    ),
+    Column(
+        "total_unpriced_runs",
+        INTEGER,
+        _below("COUNT(*) - COUNT(b.cost_usd)"),
+        note="Number of these runs whose cost is unknown.",
+    ),
+)
 _RUN = (
     *_LISTED,
     Column("project_id", ID, "r.project_id"),
@@ -144,11 +173,13 @@ _RUN = (
     _count_column("message_count", "agent_run_messages"),
     _count_column("tool_call_count", "agent_run_tool_calls"),
     _count_column("error_count", "agent_run_errors"),
-    _count_column("child_count", "agent_runs", "parent_run_id = r.id AND removed_at IS NULL"),
+    _CHILD_COUNT,
+    *_TOTALS,
     Column("attempt_count", INTEGER, "r.lease_epoch", note="Number of claims by workers."),
 )
 _NEWEST_FIRST = (by_time("r.created_at"), by_id("r.id"))
 RUNS = Listing(_RUNS, _LISTED, _NEWEST_FIRST, descending=True)
+CHILDREN = Listing(_RUNS, (*_LISTED, _CHILD_COUNT, *_TOTALS), _NEWEST_FIRST, descending=True)
 RUN = Listing(_RUNS, _RUN, _NEWEST_FIRST, descending=True)
 
 

@@ -57,6 +57,16 @@ def test_pause(client: Client, project: Project) -> None:
     assert AgentRun.objects.get(pk=runs[0].pk).state is RunStatus.PAUSED
 
 
+def test_stop_names_the_child_runs_that_it_takes_along(client: Client, project: Project) -> None:
+    run = make_run(make_agent(project), "p")
+    child = make_run(run.agent, "p", title="<b>child</b>", parent_id=run.pk)
+    make_run(run.agent, "p", title="leaf", parent_id=child.pk)
+
+    text = client.post(LIST, {"action": "stop", "index": "0", "_selected_action": str(run.pk)}).content.decode()
+    assert "Child runs that are stopped too: 2" in text
+    assert "&lt;b&gt;child&lt;/b&gt;" in text
+
+
 def test_stop_asks_first(client: Client, project: Project) -> None:
     run = make_run(make_agent(project), "p", title="<b>to stop</b>")
 
@@ -65,6 +75,7 @@ def test_stop_asks_first(client: Client, project: Project) -> None:
     text = answer.content.decode()
     assert "cannot be resumed" in text
     assert "&lt;b&gt;to stop&lt;/b&gt;" in text
+    assert "Child runs" not in text
     assert AgentRun.objects.get(pk=run.pk).state is RunStatus.QUEUED
 
     assert ask(client, "stop", [run], sure="yes") == ["Stop requested: 1 run."]

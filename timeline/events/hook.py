@@ -7,6 +7,18 @@ from pydantic import JsonValue
 from timeline.events.base import Millis, Payload, because, by, register, sentence
 from timeline.events.vocabulary import EventType
 
+_VERDICTS = {
+    "deny": "denied the call",
+    "ask": "asked for an approval",
+    "modify_args": "changed the arguments",
+    "allow": "allowed the call",
+    "stop": "stopped the run",
+    "system_message": "sent a system message",
+    "append_context": "added to the conversation",
+    "continue": "had no objection",
+}
+_REQUESTED_BY = {"rule": "by an approval rule", "tool": "by the tool itself"}
+
 
 @register(EventType.HOOK_DECIDED)
 class HookDecided(Payload):
@@ -24,7 +36,8 @@ class HookDecided(Payload):
     failed: bool = False
 
     def describe(self) -> str:
-        return sentence(f"Hook {self.hook or 'unnamed'}: {self.verdict or 'no verdict'}", because(self.reason))
+        act = _VERDICTS.get(self.verdict or "", f"decided: {self.verdict}" if self.verdict else "gave no verdict")
+        return sentence(f"Hook {self.hook or 'unnamed'} {act}", because(self.reason))
 
 
 @register(EventType.SAFETY_BLOCK)
@@ -56,7 +69,14 @@ class ApprovalRequested(_Approval):
     """A call waits for approval."""
 
     def describe(self) -> str:
-        return sentence("Approval requested", self.tool_name and f"for {self.tool_name}", because(self.reason))
+        asked_by = self.by or ""
+        named = f"by the hook {asked_by.removeprefix('hook:')}" if asked_by.startswith("hook:") else by(self.by)
+        return sentence(
+            "Approval requested",
+            self.tool_name and f"for {self.tool_name}",
+            _REQUESTED_BY.get(asked_by, named),
+            because(self.reason),
+        )
 
 
 @register(EventType.APPROVAL_RESOLVED)
@@ -70,4 +90,9 @@ class ApprovalResolved(_Approval):
     always: bool = False
 
     def describe(self) -> str:
+        tool = self.tool_name or "a call"
+        if self.decision == "expired":
+            return f"Approval of {tool} expired: nobody decided in time"
+        if self.decision == "cancelled":
+            return f"Approval of {tool} cancelled: the run was paused or stopped"
         return sentence(self.tool_name or "Call", self.decision or "decided", by(self.by), because(self.reason))

@@ -18,6 +18,7 @@ from django.utils import timezone
 from pydantic import JsonValue
 
 from agentops.projects.names import UUID_PATTERN
+from runs import chaos
 from runs.actions import resume as resuming
 from runs.conversation import tool_starts
 from runs.conversation.tool_results import CallResult
@@ -85,13 +86,18 @@ def wait(drive: Drive) -> Progress | SpawnRefused:
     is_new = call.status == ToolStatus.PLANNED
     until = _deadline(call, request)
     reason = WaitReason.CHILDREN
+    if is_new:
+        chaos.point("spawn.before")
     try:
-        return release_run(
+        released = release_run(
             drive, RunStatus.WAITING, RunWaiting(reason=reason, until=until), reason=reason, ref_id=call.pk,
             unless=STOP_OR_PAUSE, also=partial(_spawn, drive, tool, request) if is_new else None, not_before=until,
         )  # fmt: skip
     except _Refused as error:
         return SpawnRefused(str(error))
+    if is_new:
+        chaos.point("spawn.committed")
+    return released
 
 
 def result(drive: Drive, call: AgentRunToolCall, tool: Tool) -> CallResult:
@@ -217,6 +223,7 @@ def _spawn(drive: Drive, tool: Tool, request: SpawnRequest) -> None:
         )
         entries.append(Entry(handed_over, step=call.step_number, ref_id=children[0].pk))
     log.append(run.pk, entries, source=Source.WORKER, epoch=drive.epoch)
+    chaos.point("spawn.in_transaction")
 
 
 def _open(run: AgentRun, task: AgentTask, agent: Agent | None) -> AgentRun:

@@ -148,8 +148,16 @@ def _add_fork(add: AddSubcommand) -> None:
 
 
 def _add_commands(add: AddSubcommand) -> None:
-    pause = add("pause", "runs.management.agent.run_commands.pause", help="Pause a run after its current step")
-    stop = add("stop", "runs.management.agent.run_commands.stop", help="Stop a run; it cannot be resumed")
+    pause = add(
+        "pause", "runs.management.agent.run_commands.pause",
+        help="Pause a run after its current step, and its child runs that have not ended",
+    )  # fmt: skip
+    stop = add(
+        "stop", "runs.management.agent.run_commands.stop",
+        help="Stop a run and its child runs that have not ended; they cannot be resumed",
+    )  # fmt: skip
+    for parser, verb in ((pause, "paused"), (stop, "stopped")):
+        parser.add_argument("--dry-run", action="store_true", help=f"list the runs that would be {verb}")
     send = add(
         "send", "runs.management.agent.run_commands.send", help="Send a message to a run, or answer its question"
     )

@@ -7,6 +7,7 @@ from typing import Any
 from agentops.projects.management.base import AgentopsCommand
 from runs.actions import run_actions
 from runs.actions.run_actions import BulkOutcome
+from runs.lifecycle import children
 from runs.management.agent import fork_command, outcome_command, resume_all
 from runs.management.agent.references import find_run, operator
 from runs.management.agent.run_state import refresh
@@ -50,13 +51,32 @@ def fork(command: AgentopsCommand, options: dict[str, Any]) -> None:
 
 
 def pause(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    run = run_actions.pause(operator(), find_run(options["run"])).run
-    _write_state(command, run, "pauses after its current step", options)
+    run = find_run(options["run"])
+    if options["dry_run"]:
+        _write_affected(command, run, RunStatus.PAUSED, options)
+        return
+    _write_state(command, run_actions.pause(operator(), run).run, "pauses after its current step", options)
 
 
 def stop(command: AgentopsCommand, options: dict[str, Any]) -> None:
-    run = run_actions.stop(operator(), find_run(options["run"])).run
-    _write_state(command, run, "stops at its next step", options)
+    run = find_run(options["run"])
+    if options["dry_run"]:
+        _write_affected(command, run, RunStatus.STOPPED, options)
+        return
+    _write_state(command, run_actions.stop(operator(), run).run, "stops at its next step", options)
+
+
+def _write_affected(command: AgentopsCommand, run: AgentRun, to: RunStatus, options: dict[str, Any]) -> None:
+    """Print the runs that a stop or a pause would affect: the run, and the child runs that it takes along."""
+    is_affected = not run.state.terminal and run.state is not to
+    ids = [run.pk] * is_affected + [each.pk for each in children.taken_along([run.pk], to) if is_affected]
+    found = AgentRun.objects.select_related("project", "log").in_bulk(ids)
+    rows = [row_of(found[run_id]) for run_id in ids if run_id in found]
+    if options["json"]:
+        command.write_json(rows)
+    else:
+        cells = [[row["id"], row["status"], row["agent_id"], row["title"]] for row in rows]
+        command.write_table(["run", "status", "agent", "title"], cells)
 
 
 def send(command: AgentopsCommand, options: dict[str, Any]) -> None:

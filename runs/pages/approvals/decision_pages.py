@@ -60,7 +60,7 @@ def _of_link(request: HttpRequest, token: str) -> tuple[Approval, Principal] | N
     link = approval_links.read(token)
     if link is None:
         return None
-    rows = Approval.objects.select_related("run__project", "call")
+    rows = Approval.objects.select_related("run__project", "project", "call")
     approval = rows.filter(notification_id=link.notification_id).first()
     user = get_user_model()._default_manager.filter(pk=link.user_id, is_active=True).first()
     if approval is None or user is None:

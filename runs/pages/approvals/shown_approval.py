@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from agentops.projects.models import Project
 from runs.models import Approval
 from runs.pages.timeline.cards import LINE
 from timeline.display import clean, clip, format_json, make_legible
@@ -24,6 +25,7 @@ class ShownApproval:
     run_id: UUID
     call_id: UUID
     run_title: str
+    project: Project
     tool: str
     #: The exact arguments as JSON, with secrets redacted.
     arguments: str
@@ -43,7 +45,7 @@ class ShownApproval:
 
 
 def shown(approval: Approval, *, may_decide: bool) -> ShownApproval:
-    """Return what to show. `approval.run` and `approval.call` are loaded."""
+    """Return what to show. `approval.run`, `project` and `call` are loaded."""
     arguments = clip(format_json(approval.arguments), ARGUMENTS_BYTES)
     asked_by = approval.requested_by
     return ShownApproval(
@@ -51,6 +53,7 @@ def shown(approval: Approval, *, may_decide: bool) -> ShownApproval:
         run_id=approval.run_id,
         call_id=approval.call_id,
         run_title=clip(approval.run.title, LINE).text or "(untitled)",
+        project=approval.project,
         tool=clip(approval.tool_name, LINE).text,
         arguments=arguments.text,
         whole=arguments.whole,

@@ -134,10 +134,18 @@ def resolve(request: HttpRequest, principal: Principal, run: AgentRun, call_id: 
     return run
 
 
+#: Pages with forms, besides that of the run, by the value of the field `next`: the name and the arguments of the URL.
+_PAGES: dict[str, Callable[[AgentRun], tuple[str, *tuple[object, ...]]]] = {
+    "all": lambda _: ("runs:all-approvals",),
+    "inbox": lambda run: ("runs:approvals", run.project.slug),
+    "tree": lambda run: ("runs:tree", run.pk),
+}
+
+
 def redirect_to(request: HttpRequest, run: AgentRun) -> HttpResponse:
-    """Redirect to the page of a run, or to the inbox that the form was on, with GET."""
-    returns_to_inbox = request.POST.get("next") == "inbox"
-    url = resolve_url("runs:approvals", run.project.slug) if returns_to_inbox else resolve_url("runs:detail", run.pk)
+    """Redirect to the page of a run, or to the page that the form was on, with GET."""
+    page_of = _PAGES.get(request.POST.get("next", ""))
+    url = resolve_url(*page_of(run)) if page_of is not None else resolve_url("runs:detail", run.pk)
     if HtmxDetails(request):
         return HttpResponseClientRedirect(url)
     return HttpResponse(status=303, headers={"Location": url})

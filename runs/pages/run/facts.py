@@ -107,6 +107,7 @@ class RunData:
     billing: Billing
     #: Whether the agent or the project sets a budget other than steps.
     has_budgets: bool
+    child_count: int
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,7 @@ def with_facts(runs: QuerySet[AgentRun]) -> QuerySet[AgentRun]:
     # Counted from attempts, not from the epoch: a restore skips epochs.
     attempts = Attempt.objects.filter(run=OuterRef("pk")).exclude(owner=restore.OWNER).values("run")
     lost_attempts = attempts.filter(end_reason__in=LOST)
+    children = AgentRun.objects.filter(parent_run=OuterRef("pk")).order_by().values("parent_run")
     names = {f"config_{name}": KT(f"agent_config__{name}") for name in NAMES}
     return with_times(
         runs.select_related("log", "project")
@@ -168,6 +170,7 @@ def with_facts(runs: QuerySet[AgentRun]) -> QuerySet[AgentRun]:
             attempt_count=Coalesce(Subquery(attempts.annotate(n=Count("pk")).values("n")), 0),
             recoveries=Coalesce(Subquery(lost_attempts.annotate(n=Count("pk")).values("n")), 0),
             failures=Exists(RunError.objects.filter(run=OuterRef("pk"))),
+            child_count=Coalesce(Subquery(children.annotate(n=Count("pk")).values("n")), 0),
         )
     )
 
@@ -189,6 +192,7 @@ def run_data_of(run: Any) -> RunData:
         billing=_billing(run.pk),
         agent={name: clean(str(getattr(run, f"config_{name}") or "")) for name in NAMES},
         has_budgets=bool(run.config_budgets or "budgets" in (run.project.settings or ())),
+        child_count=run.child_count,
     )
 
 

@@ -16,6 +16,7 @@ from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, RunCommand
 from runs.pages.run.banner import Banner
 from runs.pages.run.banners import banners_of, pending_commands
+from runs.pages.run.cascade import Cascade, cascade_of
 from runs.pages.run.facts import RunData, has_errors
 from runs.pages.run.lineage import Lineage, lineage_of
 from runs.statuses import LIVE, RunStatus, WaitReason
@@ -67,6 +68,9 @@ class Head:
     lineage: Lineage
     banners: Sequence[Banner]
     refusals: ActionRefusals
+    child_count: int
+    #: What a stop or a pause takes along.
+    cascade: Cascade
     resume_offer: ResumeOffer | None
     #: Why the run cannot be forked; empty if it can.
     fork_refusal: str
@@ -85,7 +89,7 @@ def head_of(request: HttpRequest, principal: Principal, data: RunData) -> Head:
     run = data.run
     pending, lineage = pending_commands(run), lineage_of(run)
     actions = actions_of(principal, run.project_id)
-    refusals = _refusals(run, pending, allowed=Action.OPERATE in actions)
+    refusals = refusals_of(run, pending, allowed=Action.OPERATE in actions)
     return Head(
         run=run,
         title=clean(run.title) or "(untitled)",
@@ -95,6 +99,8 @@ def head_of(request: HttpRequest, principal: Principal, data: RunData) -> Head:
         lineage=lineage,
         banners=[_decidable(banner, refusals) for banner in banners_of(data, lineage, pending)],
         refusals=refusals,
+        child_count=data.child_count,
+        cascade=cascade_of(run) if data.child_count else Cascade(),
         resume_offer=None if refusals.resume else _resume_offer(run),
         fork_refusal=_why_not_fork(run, allowed=Action.OPERATE in actions),
         send_key=uuid7(),
@@ -112,7 +118,8 @@ def _decidable(banner: Banner, refusals: ActionRefusals) -> Banner:
     return replace(banner, approval=replace(banner.approval, may_decide=not refusals.resolve))
 
 
-def _refusals(run: AgentRun, pending: Sequence[RunCommand], *, allowed: bool) -> ActionRefusals:
+def refusals_of(run: AgentRun, pending: Sequence[RunCommand], *, allowed: bool) -> ActionRefusals:
+    """Return which actions are not available, to a user who may operate the run if `allowed`."""
     if not allowed or run.source != AgentRun.Source.NATIVE:
         why = NOT_ALLOWED if not allowed else EXTERNAL
         return ActionRefusals(why, why, why, why, why)

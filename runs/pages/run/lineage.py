@@ -1,4 +1,4 @@
-"""The lineage of a run: the runs it continues, the runs that continue it, its parent and its forks."""
+"""The lineage of a run: the runs it continues, the runs that continue it, its parents and its forks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from runs.models import AgentRun
+from runs.pages.timeline.cards import LINE
+from runs.queries.run_trees import ancestors_of
+from timeline.display import clip
 
 #: Number of newest forks that a run page links to.
 MAX_FORKS = 20
@@ -19,7 +22,8 @@ class Lineage:
     chain: list[UUID]
     #: Position of the run in `chain`, from 1.
     position: int
-    parent: UUID | None
+    #: IDs and titles of the run that spawned this one, the one that spawned that, and so on, from the top.
+    parents: Sequence[tuple[UUID, str]]
     forked_from: UUID | None
     forked_at_step: int | None
     #: IDs of the forks of this run and the steps they were forked after, newest first.
@@ -51,8 +55,13 @@ class Lineage:
         return self.resumed_from or self.forked_from
 
 
+def parents_of(run: AgentRun) -> list[tuple[UUID, str]]:
+    """Return the IDs and titles of the parents of a run, from the top. One query for each."""
+    return [(each.pk, clip(each.title, LINE).text or "(untitled)") for each in ancestors_of(run)]
+
+
 def lineage_of(run: AgentRun) -> Lineage:
-    """Return the lineage of `run`. Two queries.
+    """Return the lineage of `run`. Two queries, and one for each parent.
 
     A run is resumed at most once, so the runs with the same root form a chain. A fork is a root of its own.
     """
@@ -66,4 +75,4 @@ def lineage_of(run: AgentRun) -> Lineage:
         chain.append(after)
     forks = AgentRun.objects.filter(forked_from=run.pk).order_by("-pk").values_list("pk", "forked_at_step")
     newest = list(forks[:MAX_FORKS])
-    return Lineage(chain, position, run.parent_run_id, run.forked_from_id, run.forked_at_step, newest)
+    return Lineage(chain, position, parents_of(run), run.forked_from_id, run.forked_at_step, newest)

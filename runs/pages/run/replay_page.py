@@ -113,6 +113,7 @@ def _frame_context(request: HttpRequest, run: AgentRun) -> dict[str, Any]:
     notice = "" if asked is None or asked == seq else f"Event {asked} does not exist. Showing event {seq}."
     return {
         "page": reverse("runs:detail", args=[run.pk]),
+        "tree_url": reverse("runs:tree", args=[run.pk]),
         "replay_url": reverse("runs:replay", args=[run.pk]),
         "search_url": f"{reverse('runs:search', args=[run.project.slug])}?run={run.pk}",
         "frame_url": reverse("runs:replay-frame", args=[run.pk]),

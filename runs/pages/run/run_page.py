@@ -82,6 +82,7 @@ def detail(request: HttpRequest, run_id: UUID) -> HttpResponse:
         "live": timeline.at_end and not run.state.terminal,
         "stream_url": reverse("runs:stream", args=[run.pk]),
         "shows": SHOWS,
+        "tree_url": reverse("runs:tree", args=[run.pk]),
         "replay_url": reverse("runs:replay", args=[run.pk]),
         "search_url": f"{reverse('runs:search', args=[run.project.slug])}?run={run.pk}",
         "back": _back(request, run),

@@ -98,7 +98,9 @@ def question_of(pending: OpenQuestion) -> AgentQuestion:
 
 
 def _approval(run: AgentRun, banner: Banner) -> Banner:
-    approval = Approval.objects.select_related("run", "call").filter(run=run, state=Approval.State.PENDING).first()
+    approval = (
+        Approval.objects.select_related("run", "project", "call").filter(run=run, state=Approval.State.PENDING).first()
+    )
     if approval is None:
         return replace(banner, head="Waiting for approval")
     return replace(

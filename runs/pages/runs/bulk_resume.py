@@ -22,6 +22,7 @@ from agentops.projects.requests import principal_of
 from runs.actions import run_actions
 from runs.actions.run_actions import BulkOutcome
 from runs.errors import InvalidInput
+from runs.lifecycle import children
 from runs.models import AgentRun
 from runs.pages.forms import fields
 from runs.pages.runs.list_query import Filters, InvalidListQuery
@@ -78,9 +79,11 @@ def resume(request: HttpRequest, project: str) -> HttpResponse:
     except InvalidInput as refusal:
         problem = f"{refusal}."
         outcomes = run_actions.resume_many(principal, selected.values(), dry_run=True, kill=bulk.kill)
-    live = sum(run.state in LIVE for run in selected.values())
+    live = [run.pk for run in selected.values() if run.state in LIVE]
     may_kill = live and (bulk.kill or may(principal, Action.KILL, owner.pk))
-    return _render(request, owner, bulk, _rows(selected, outcomes), problem=problem, live=live if may_kill else 0)
+    along = len(children.taken_along(live, RunStatus.PAUSED)) if bulk.kill and live else 0
+    rows = _rows(selected, outcomes)
+    return _render(request, owner, bulk, rows, problem=problem, live=len(live) if may_kill else 0, along=along)
 
 
 def _resume(principal: Principal, selected: dict[UUID, AgentRun], bulk: BulkRequest) -> list[BulkRow]:

@@ -9,7 +9,8 @@ from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import F
+from django.db.models import Count, F, OuterRef, Subquery
+from django.db.models.functions import Coalesce
 
 from runs.models import AgentRun
 from runs.models.querysets import RunQuerySet
@@ -42,6 +43,7 @@ class ListedRun(NamedTuple):
     last_event_at: datetime | None
     worked_time: timedelta | None
     open_since: datetime | None
+    child_count: int
 
     @property
     def state(self) -> RunStatus:
@@ -64,5 +66,9 @@ def read(runs: RunQuerySet) -> list[ListedRun]:
 @cache
 def _listed_runs() -> RunQuerySet:
     """Build the query once per process: building it takes longer than running it."""
-    runs = with_times(AgentRun.objects.all().for_list()).annotate(last_event_at=F("log__last_event_at"))
+    children = AgentRun.objects.filter(parent_run=OuterRef("pk")).order_by().values("parent_run")
+    runs = with_times(AgentRun.objects.all().for_list()).annotate(
+        last_event_at=F("log__last_event_at"),
+        child_count=Coalesce(Subquery(children.annotate(n=Count("pk")).values("n")), 0),
+    )
     return runs.newest_first().values_list(*ListedRun._fields)  # type: ignore[return-value]

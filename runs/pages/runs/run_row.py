@@ -54,6 +54,9 @@ class RunRow(TypedDict):
     source: str
     is_continuation: bool
     is_child: bool
+    #: Number of child runs; empty if there are none. `tree` is the URL of the tree.
+    children: str
+    tree: str
     #: Whether the run has ended, so that the row does not change any more.
     has_ended: bool
 
@@ -92,6 +95,8 @@ def _row(run: ListedRun, href: str, now: datetime) -> RunRow:
         source=_escape(run.source),
         is_continuation=run.resumed_from_id is not None,
         is_child=run.parent_run_id is not None,
+        children=_escape(str(run.child_count or "")),
+        tree=f"{href}/tree" if run.child_count else "",
         has_ended=run.state.terminal,
     )
 

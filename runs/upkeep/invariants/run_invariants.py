@@ -64,6 +64,17 @@ RUN_INVARIANTS: tuple[Invariant, ...] = (
             up(start, id) AS (SELECT k.id, k.origin FROM kin k JOIN runs r ON r.id = k.id
                 UNION SELECT u.start, k.origin FROM up u JOIN kin k ON k.id = u.id)
             SELECT start, id FROM up) q WHERE start = id"""),
+    Invariant("R4d", "a child run that an event announces belongs to a run of the lineage that started it", """
+        SELECT e.run_id, e.ref_id FROM events e JOIN native r ON r.id = e.run_id
+        LEFT JOIN agent_runs c ON c.id = e.ref_id LEFT JOIN agent_runs p ON p.id = c.parent_run_id
+        WHERE e.type = 'child_run.started' AND (p.id IS NULL OR p.root_run_id <> r.root_run_id)"""),
+    Invariant("R4e", "the start of a child run is announced once, by its parent", """
+        SELECT c.id FROM native c JOIN agent_runs p ON p.id = c.parent_run_id AND p.source = 'native'
+        WHERE c.resumed_from_id IS NULL AND (SELECT COUNT(*) FROM agent_run_events e
+            WHERE e.log_id = p.id AND e.type = 'child_run.started' AND e.ref_id = c.id) <> 1"""),
+    Invariant("R4f", "a run that waits for child runs has a running call", """
+        SELECT r.id FROM native r WHERE r.status = 'waiting' AND r.status_reason = 'children'
+            AND NOT EXISTS (SELECT 1 FROM calls t WHERE t.run_id = r.id AND t.status = 'running')"""),
     Invariant("R5", "the root of a run is the root of the run that it resumes, or else the run itself", """
         SELECT c.id FROM runs c LEFT JOIN agent_runs p ON p.id = c.resumed_from_id
         WHERE c.root_run_id <> COALESCE(p.root_run_id, c.id)"""),

@@ -16,9 +16,10 @@ from uuid import UUID
 from django.db import InterfaceError, OperationalError, connection
 
 from agentops.projects.models import Project
-from runs.actions import run_actions
+from runs.actions import approvals, run_actions
 from runs.actions.unknown_calls import OutcomeChoice
 from runs.errors import RunRefusal
+from runs.lifecycle.approval_decisions import Decision
 from runs.models import Agent, AgentRun
 from tests.chaos.environment.player_environment import PROMPT
 from tests.chaos.verdict.history import NOTHING, History, Operation
@@ -40,6 +41,8 @@ class RunClient(Protocol):
     def resume(self, run_id: UUID) -> None: ...
 
     def resolve(self, run_id: UUID, call_id: UUID, choice: OutcomeChoice, text: str | None) -> None: ...
+
+    def approve(self, run_id: UUID, call_id: UUID) -> None: ...
 
 
 @dataclass
@@ -82,6 +85,11 @@ class EngineClient:
     def resolve(self, run_id: UUID, call_id: UUID, choice: OutcomeChoice, text: str | None) -> None:
         with self.history.invoke(NOTHING, str(call_id)) as operation, answering(operation):
             operation.end("ok", run_actions.resolve_call("chaos", self._run(run_id), call_id, choice, text=text).is_new)
+
+    def approve(self, run_id: UUID, call_id: UUID) -> None:
+        with self.history.invoke("approve", str(call_id)) as operation, answering(operation):
+            approvals.decide("chaos", self._run(run_id), call_id, Decision(approves=True))
+            operation.end("ok")
 
     def _run(self, run_id: UUID) -> AgentRun:
         return AgentRun.objects.select_related("project").get(pk=run_id)
@@ -135,6 +143,9 @@ class HttpClient:
     def resolve(self, run_id: UUID, call_id: UUID, choice: OutcomeChoice, text: str | None) -> None:
         said = {"choice": choice.value} | ({"output": text} if text is not None else {})
         self._post(NOTHING, str(call_id), f"/{run_id}/tool-calls/{call_id}/resolve", said)
+
+    def approve(self, run_id: UUID, call_id: UUID) -> None:
+        self._post("approve", str(call_id), f"/{run_id}/approvals/{call_id}", {"decision": "approve"})
 
     def _post(self, kind: str, what: str, path: str, body: dict[str, Any], *, key: str = "") -> None:
         request = urllib.request.Request(

@@ -6,6 +6,7 @@ most once); workers get it by settings.py beside this file. Its settings travel 
 - `seed`: what the answers are made of. `length`: of how many steps with tools a run is before its last answer.
 - `ledger`: the address of the ledger. `faults`: whether the model fails now and then, as models do.
 - `explodes_at`: the request whose answer asks for the tool `explode` (read), which ends its process; 0: none does.
+- `helpers`: agents of the child runs that the answer to the second request opens.
 - `pause_s`: before each piece of an answer. `busy_s`: how long a tool takes, before and after its effect.
 
 The same seed and the same conversation give the same answer, whoever asks and how often. What people say besides
@@ -18,6 +19,7 @@ import asyncio
 import hashlib
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -48,7 +50,10 @@ from tests.chaos.environment import ledger_client
 from tests.support.processes.scripted_model import Move, ScriptedStream
 
 NAMES = ("look_up", "place_order", "pay")
-EXPLODE = "explode"
+EXPLODE, SPAWN = "explode", "spawn_agents"
+#: The request whose answer opens child runs.
+SPAWNS_AT = 2
+RUN_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 #: What people say that the model does not listen to.
 NOTE, CONTINUE = "note ", "continue"
 #: A request for a step fails at most so often, so that a run never gives up.
@@ -88,9 +93,14 @@ def said(history: list[ModelMessage]) -> Iterator[list[Any]]:
                 case ToolCallPart():
                     yield ["call", part.tool_name, part.args, part.tool_call_id]
                 case ToolReturnPart():
-                    yield ["return", part.tool_call_id, part.content]
+                    yield ["return", part.tool_call_id, without_ids(part.content)]
                 case UserPromptPart(content=text) if not outside(text):
                     yield ["user", text]
+
+
+def without_ids(value: Any) -> Any:
+    """The same JSON value with a word for each ID of a run, which is another one each time."""
+    return json.loads(RUN_ID.sub("run", json.dumps(value)))
 
 
 def length_of(settings: Mapping[str, Any]) -> int:
@@ -103,6 +113,9 @@ def wanted(settings: Mapping[str, Any], number: int, history: list[ModelMessage]
         return [ToolCallPart(EXPLODE, "{}", tool_call_id=f"call-{number}-0")]
     if number > length_of(settings):
         return []
+    if number == SPAWNS_AT and settings.get("helpers"):
+        tasks = [{"agent": slug, "prompt": "Go."} for slug in settings["helpers"]]
+        return [ToolCallPart(SPAWN, {"tasks": tasks}, tool_call_id=f"call-{number}-0")]
     dice = Random(f"{settings['seed']} {number} {digest(*said(history))}")
     count = dice.choices([1, 2, 3, 4], [50, 30, 12, 8])[0]
     return [_call(dice, number, index) for index in range(count)]

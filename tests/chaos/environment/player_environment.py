@@ -6,6 +6,7 @@ One schedule at a time: this process looks at its database.
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from agentops.projects.models import Project
 from runs.lifecycle import creation
 from runs.models import Agent, AgentRun
 from runs.worker.worker import Worker
-from tests.chaos.environment.deterministic_model import EXPLODE, NAMES
+from tests.chaos.environment.deterministic_model import EXPLODE, NAMES, SPAWN
 from tests.chaos.environment.ledger_client import LedgerProcess
 from tests.chaos.verdict import lineage_summary
 from tests.chaos.verdict.lineage_summary import LineageSummary
@@ -31,6 +32,9 @@ from tests.support.processes.stage import Stage
 
 #: How much time things take for a run to be caught in the act.
 PIECE_S, BUSY_S = 0.04, 0.02
+#: How long an approval waits that nobody gives.
+EXPIRES = "1s"
+TWINS_S = 120
 
 
 @dataclass(frozen=True)
@@ -49,23 +53,52 @@ class Program:
     budget: int = 0
     #: The step whose tool ends its process; 0: none. Such a run has no twin.
     explodes_at: int = 0
+    #: Child runs that its second step opens.
+    helpers: int = 0
+    #: Whether payments and child runs need an approval. They get it, so the twin does without.
+    asks: bool = False
+    #: Whether payments need an approval that nobody gives: each expires, and is denied.
+    expires: bool = False
 
     @property
     def twin(self) -> Program:
-        return Program(self.seed, self.length, talkative=self.talkative, slow=0.0)
+        return Program(
+            self.seed, self.length, talkative=self.talkative, slow=0.0, helpers=self.helpers, expires=self.expires
+        )
+
+    @property
+    def children(self) -> dict[str, Program]:
+        """The programs of its child runs, by the names of their agents."""
+        return {
+            f"helper-{self.seed}-{number}": Program(self.seed * 10 + number, 1 + number % 2, slow=self.slow)
+            for number in range(self.helpers)
+        }
 
     def agent(self, project: Project, slug: str, ledger: str) -> Agent:
+        """The agent of the program; those of its child runs are made with it."""
+        for name, child in self.children.items():
+            child.agent(project, name, ledger)
         wishes: dict[str, Any] = {
             "parallel_tools": 1, "seed": self.seed, "length": self.length, "faults": self.faults, "ledger": ledger,
             "pause_s": PIECE_S * self.slow, "busy_s": BUSY_S * self.slow, "explodes_at": self.explodes_at,
+            "helpers": list(self.children),
         }  # fmt: skip
         if self.budget:
             wishes["budgets"] = {"tokens": self.budget}
         return Agent.objects.create(
-            project=project, slug=slug, provider="chaos", instructions="Do what the dice say.", tools=[*NAMES, EXPLODE],
+            project=project, slug=slug, provider="chaos", instructions="Do what the dice say.",
+            tools=[*NAMES, EXPLODE, *[SPAWN] * bool(self.helpers)],
             model=f"{'talkative' if self.talkative else 'quiet'}-{self.seed}", settings=wishes,
-            policies={"on_crash": "roll_back"} if self.roll_back else {}, max_steps=self.max_steps,
+            policies=self._policies(), max_steps=self.max_steps,
         )  # fmt: skip
+
+    def _policies(self) -> dict[str, Any]:
+        policies: dict[str, Any] = {"on_crash": "roll_back"} if self.roll_back else {}
+        if self.asks:
+            policies["approvals"] = [{"tools": f"pay|{SPAWN}", "action": "ask"}]
+        if self.expires:
+            policies["approvals"] = [{"tools": "pay", "action": "ask", "expires": EXPIRES}]
+        return policies
 
 
 PROMPT = "Go."
@@ -111,6 +144,7 @@ class PlayerEnvironment:
 
     def twins(self, programs: list[Program]) -> dict[Program, LineageSummary]:
         """What each comes to when nothing happens: played here, once, by the product as it is."""
+        programs = [*programs, *(child for program in programs for child in program.children.values())]
         missing = sorted({p.twin for p in programs} - set(self._twins), key=str)
         if missing:
             with self.stage(redis=False) as (_, ledger):
@@ -126,10 +160,12 @@ def _undisturbed(programs: list[Program], ledger: str) -> dict[Program, LineageS
         agent = program.agent(project, f"run-{number}", ledger)
         runs[program] = creation.create(project, agent, PROMPT, by="chaos")
     worker = Worker(concurrency=1)
+    until = time.monotonic() + TWINS_S
     try:
-        for run in runs.values():
-            while AgentRun.objects.get(pk=run.pk).status == "queued":
-                assert worker.drive(run.pk)
+        while AgentRun.objects.unended().exists():
+            assert time.monotonic() < until, "the undisturbed do not come to an end"
+            if not worker.sweep_once():
+                time.sleep(0.05)
     finally:
         worker.close(10)
     told = {program: lineage_summary.tell([AgentRun.objects.get(pk=run.pk)]) for program, run in runs.items()}

@@ -233,3 +233,47 @@ def resume_not_unique() -> None:
         return resuming.ResumeResult(new, is_existing=False, status_before=old.state)
 
     resuming.resume = again
+
+
+@sabotage
+def children_outside_the_transaction() -> None:
+    """Child runs are opened before the wait of their parent: who dies in between opens them again."""
+    from runs.engine.turns import subagents
+
+    release, open_child = subagents.release_run, subagents._open
+
+    def open_before(drive: Any, *args: Any, also: Any = None, **more: Any) -> Any:
+        if also is not None:
+            tasks = subagents._check(drive.run, also.args[2])
+            opened = [open_child(drive.run, task, agent) for task, agent in tasks]
+            subagents._open = lambda run, task, agent: opened.pop(0)
+        try:
+            return release(drive, *args, also=also, **more)
+        finally:
+            subagents._open = open_child
+
+    subagents.release_run = open_before
+
+
+@sabotage
+def parents_not_looked_for() -> None:
+    """Only the last child tells its parent: if it dies with the news, nobody does."""
+    from runs.lifecycle import children
+
+    children.continue_parents = lambda: 0
+
+
+@sabotage
+def nobody_asked_after_a_crash() -> None:
+    """Who takes over from a dead worker runs what a person should have approved."""
+    from runs.engine.results import ApprovalNeeded
+    from runs.engine.turns import call_gate
+    from runs.engine.turns.call_gate import CallPermit
+
+    review = call_gate.review
+
+    def permit(drive: Any, call: Any, tool: Any) -> Any:
+        decided = review(drive, call, tool)
+        return CallPermit() if isinstance(decided, ApprovalNeeded) and drive.epoch > 1 else decided
+
+    call_gate.review = permit

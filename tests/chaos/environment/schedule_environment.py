@@ -1,7 +1,8 @@
 """One schedule while it is played: its runs, its clients, its workers, and the operator who looks after all of them.
 
-May import the product. The operator never sleeps: paused runs are resumed, by several people at once, and a call of
-unknown outcome is settled by what the ledger says, which is then final.
+May import the product. The operator never sleeps: paused runs are resumed and calls are approved, by several people
+at once, and a call of unknown outcome is settled by what the ledger says, which is then final. Child runs are looked
+after like others.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from uuid import UUID
 
 from django.db import connections
@@ -17,7 +19,7 @@ from django.db import connections
 from agentops.projects.models import Project
 from runs.actions import unknown_calls
 from runs.actions.unknown_calls import OutcomeChoice
-from runs.models import AgentRun, Attempt
+from runs.models import AgentRun, Approval, Attempt
 from runs.statuses import RunStatus, WaitReason
 from tests.chaos.environment.clients import CUT, EngineClient, HttpClient, RunClient
 from tests.chaos.environment.ledger_client import LedgerProcess
@@ -33,6 +35,7 @@ from tests.support.web.event_stream import Follower
 from tests.support.web.server import WebProcess
 from tests.support.web.stream_clients import Listeners
 
+#: People who resume, and approve, at once.
 RESUMERS = 4
 #: How long a zombie may take to come to itself on a busy machine.
 SEEN_S = 10.0
@@ -47,6 +50,8 @@ class Lineage:
     title: str
     runs: list[AgentRun] = field(default_factory=list)
     stopped: bool = False
+    #: The lineage that has opened it, for a child run.
+    parent: Lineage | None = None
 
     @property
     def newest(self) -> AgentRun | None:
@@ -75,7 +80,7 @@ class ScheduleEnvironment:
     followers: dict[UUID, list[Follower]] = field(default_factory=dict)
     client: RunClient = field(init=False)
     _settled: dict[UUID, tuple[int, float]] = field(default_factory=dict)
-    _resuming: dict[UUID, list[threading.Thread]] = field(default_factory=dict)
+    _acting: dict[UUID, list[threading.Thread]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.client = EngineClient(self.project, self.history)
@@ -123,13 +128,16 @@ class ScheduleEnvironment:
             time.sleep(0.05)
 
     def attend(self) -> None:
-        for lineage in self.lineages:
+        for lineage in list(self.lineages):
             self._look(lineage)
+            self._adopt(lineage)
             run = lineage.newest
             if run is None:
                 self.create(lineage)
             elif run.state is RunStatus.WAITING and run.status_reason == WaitReason.UNKNOWN_TOOL:
                 self._answer_for(run)
+            elif run.state is RunStatus.WAITING and run.status_reason == WaitReason.APPROVAL:
+                self._approve(lineage, run)
             elif run.state is RunStatus.PAUSED and not self.away:
                 self._resume(run)
 
@@ -146,6 +154,23 @@ class ScheduleEnvironment:
                     for query in (False, True)
                 ]
 
+    def _adopt(self, lineage: Lineage) -> None:
+        """Look after the child runs of a lineage from now on."""
+        if not lineage.runs or not lineage.program.helpers:
+            return
+        known = {each.runs[0].pk for each in self.lineages if each.runs}
+        opened = AgentRun.objects.filter(parent_run__root_run=lineage.runs[0].pk, resumed_from=None)
+        for run in opened.select_related("agent").exclude(pk__in=known).order_by("pk"):
+            slug = run.agent.slug if run.agent is not None else ""
+            title = f"{slug} of {lineage.title}"
+            self.lineages.append(Lineage(lineage.program.children[slug], slug, title, [run], parent=lineage))
+
+    def _approve(self, lineage: Lineage, run: AgentRun) -> None:
+        """Several people at once; an approval that is to expire is let expire."""
+        approval = Approval.objects.filter(run=run, state=Approval.State.PENDING).first()
+        if approval is not None and not lineage.program.expires and not self.away:
+            self._at_once(approval.call_id, partial(self.client.approve, run.pk, approval.call_id))
+
     def _answer_for(self, run: AgentRun) -> None:
         for call in unknown_calls.unresolved(run):
             told = self.ledger.settle(str(call.pk), run.lease_epoch)
@@ -154,16 +179,19 @@ class ScheduleEnvironment:
 
     def _resume(self, run: AgentRun) -> None:
         """Several people at once; those whose request got no answer try again."""
-        threads = self._resuming.setdefault(run.pk, [])
+        self._at_once(run.pk, partial(self.client.resume, run.pk))
+
+    def _at_once(self, about: UUID, act: Callable[[], None]) -> None:
+        threads = self._acting.setdefault(about, [])
         if any(thread.is_alive() for thread in threads):
             return
         for _ in range(RESUMERS):
-            threads.append(threading.Thread(target=self._one_resume, args=[run.pk], daemon=True))
+            threads.append(threading.Thread(target=self._one, args=[act], daemon=True))
             threads[-1].start()
 
-    def _one_resume(self, run_id: UUID) -> None:
+    def _one(self, act: Callable[[], None]) -> None:
         try:
-            self.client.resume(run_id)
+            act()
         finally:
             connections.close_all()
 
@@ -173,7 +201,7 @@ class ScheduleEnvironment:
 
     def rest(self) -> None:
         """After everything: nothing of ours asks any more, and every listener has heard the end."""
-        for threads in self._resuming.values():
+        for threads in self._acting.values():
             for thread in threads:
                 thread.join(60)
         reconnect()

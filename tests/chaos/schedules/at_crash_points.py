@@ -10,7 +10,7 @@ import signal
 import time
 from dataclasses import dataclass, field, replace
 
-from runs.statuses import RunStatus
+from runs.statuses import RunStatus, WaitReason
 from tests.chaos.environment.player_environment import PlayerEnvironment, Program
 from tests.chaos.environment.schedule_environment import Lineage, ScheduleEnvironment
 from tests.chaos.environment.workers import ChaosWorker
@@ -26,7 +26,13 @@ NO_SWEEP = {"AGENTOPS_SWEEP_S": "600"}
 SHORT_SLICES = {"AGENTOPS_SLICE_S": "0.05"}
 #: Met by whoever hands a run back to the queue.
 HANDED_BACK = ("end.hint_sent", "command.committed", "command.hint_sent")
-COMMAND = "command.in_transaction"
+COMMAND, DECISION, EXPIRY = "command.in_transaction", "decision.in_transaction", "expiry.in_transaction"
+#: Those of a person, who acts by a command.
+BY_A_PERSON = (COMMAND, DECISION)
+#: Groups of points that only some programs meet.
+OF_TREES, OF_APPROVALS = ("spawn.", "child.", "parent."), ("approval.", DECISION)
+#: A program whose first call is one that may happen once, and so is that of the hundredth after it: found by trying.
+PAYS_FIRST = 4
 LIVELY_S = 60.0
 
 
@@ -72,10 +78,20 @@ def case(engine: str, point: str, hit: int = 1, action: Action = "KILL", seed: i
     """With all that it takes to get there."""
     before = (f"{AFTER_A_DEATH[point]}:1",) if point in AFTER_A_DEATH else ()
     env = SHORT_SLICES if point in HANDED_BACK else NO_SWEEP if point == "hint.received" else {}
+    return Case(engine, point, hit, action, before, _programs(point, seed), hinted=point == "hint.received", env=env)
+
+
+def _programs(point: str, seed: int) -> tuple[Program, ...]:
+    """Two that come to the point."""
+    if point.startswith(OF_TREES):
+        return (Program(1000 + seed, length=2, helpers=1), Program(2000 + seed, length=2, helpers=2, asks=True))
+    if point.startswith(OF_APPROVALS):
+        return (Program(1000 + seed, length=2, helpers=1, asks=True), Program(PAYS_FIRST, length=2, asks=True))
+    if point == EXPIRY:
+        return (Program(PAYS_FIRST, length=2, expires=True), Program(PAYS_FIRST + 100, length=2, expires=True))
     # Who dies in a resume needs a run that wants one.
     max_steps = 1 if point == COMMAND else 50
-    programs = (Program(1000 + seed, length=3, max_steps=max_steps), Program(2000 + seed, length=2, talkative=True))
-    return Case(engine, point, hit, action, before, programs, hinted=point == "hint.received", env=env)
+    return (Program(1000 + seed, length=3, max_steps=max_steps), Program(2000 + seed, length=2, talkative=True))
 
 
 def twice(made: Case) -> Case:
@@ -95,7 +111,7 @@ def play(environment: PlayerEnvironment, case: Case) -> Result:
 
 def _last_hit(environment: PlayerEnvironment, case: Case) -> int:
     """How often the one who passes a point most passes it where nobody is struck."""
-    if case.point in AFTER_A_DEATH or case.point == COMMAND:
+    if case.point in AFTER_A_DEATH or case.point in BY_A_PERSON:
         return len(case.programs)
     if case.route not in environment.passes:
         result = Result("route", environment.engine, "")
@@ -115,7 +131,7 @@ def _play(environment: PlayerEnvironment, case: Case) -> Result:
         if case.web:
             schedule.open_web()
         lineages = [schedule.add(program) for program in case.programs]
-        if case.point == COMMAND:
+        if case.point in BY_A_PERSON:
             _command(schedule, case)
         else:
             _strike(schedule, case)
@@ -164,21 +180,25 @@ def _met(schedule: ScheduleEnvironment, worker: ChaosWorker, case: Case) -> None
 
 
 def _command(schedule: ScheduleEnvironment, case: Case) -> None:
-    """A person's resume dies in its transaction: the run it makes is never heard of."""
+    """A person's resume or approval dies in its transaction: nobody ever hears of what it would have done."""
     first = schedule.lineages[0]
     schedule.away = True
     schedule.workers.start()
     for lineage in schedule.lineages:
         schedule.create(lineage)
 
-    def is_paused() -> bool:
-        schedule.attend()
-        return first.newest is not None and first.newest.state is RunStatus.PAUSED
+    verb, wanted = ("resume", RunStatus.PAUSED) if case.point == COMMAND else ("approve", RunStatus.WAITING)
 
-    eventually(is_paused, within_s=LIVELY_S, why="the first run has made its steps")
+    def has_come() -> bool:
+        schedule.attend()
+        run = first.newest
+        is_asking = run is not None and run.status_reason == WaitReason.APPROVAL
+        return run is not None and run.state is wanted and (verb == "resume" or is_asking)
+
+    eventually(has_come, within_s=LIVELY_S, why=f"the first run is {wanted}")
     chaos = f"{_spec(case)}:{'KILL' if case.action == 'KILL' else 'STOP'}"
     env = {**schedule.workers.env(), "AGENTOPS_PROCESS_NAME": "agentops-command", "AGENTOPS_CHAOS": chaos}
-    command = schedule.stage.spawn(["agent", "resume", str(first.runs[0].pk)], program="agentops", **env)
+    command = schedule.stage.spawn(["agent", verb, str(first.runs[0].pk)], program="agentops", **env)
     if case.action == "KILL":
         if command.wait(within_s=LIVELY_S, why="killed in its transaction") == -signal.SIGKILL:
             schedule.result.fault("kill at a point")

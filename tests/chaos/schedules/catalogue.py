@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parents[3]
 COLLECTIONS = ("check", "all", "long", "points", "steps")
 SABOTAGES = ("no-fencing", "no-persist-before-act", "acknowledge-then-lose", "hint-inside-the-transaction",
              "delete-instead-of-roll-back", "lease-never-expires", "at-most-once-retried", "seq-not-locked",
-             "resume-not-unique", "newest-first", "every-death-counts", "every-restart-counts")  # fmt: skip
+             "resume-not-unique", "newest-first", "every-death-counts", "every-restart-counts",
+             "children-outside-the-transaction", "parents-not-looked-for", "nobody-asked-after-a-crash")  # fmt: skip
 #: Schedules of a site: see crowds.py. The last one measures, and belongs to no collection.
 CROWDS = ("saturated", "killer", "restarts", "twenty")
 #: It needs a constraint taken out of the database, which SQLite cannot do.
@@ -42,17 +43,17 @@ AFTER_A_DEATH = {
 #: Of the run of twelve steps, the last answer included.
 STEPS = 12
 #: Nearly every point is met in tests/processes/crash already, and run.taken_over in tests/chaos/test_schedules.py.
-CHECKED_POINTS = ("command.in_transaction", "command.hint_sent")
-CHECKED_SABOTAGES = ("no-fencing", "at-most-once-retried")
+CHECKED_POINTS = ("command.in_transaction", "command.hint_sent", "decision.in_transaction", "child.ended")
+CHECKED_SABOTAGES = ("no-fencing", "at-most-once-retried", "children-outside-the-transaction")
 CHECKED_CROWDS = ("saturated", "killer")
 #: Their schedules without them are those of the crowds themselves.
 PROVEN_BY_CROWDS = ("newest-first", "every-death-counts", "every-restart-counts")
 
 
 def points() -> list[str]:
-    """The names of the registry, but those of approvals, sessions and web processes, which tests/processes has."""
+    """The names of the registry, but those of sessions and of web processes that ingest, which tests/processes has."""
     found = re.findall(r'^    "([a-z_]+\.[a-z_]+)":', (ROOT / "runs" / "chaos.py").read_text(), re.MULTILINE)
-    return [name for name in found if not name.startswith(("approval.", "ingest.", "session."))]
+    return [name for name in found if not name.startswith(("ingest.", "session."))]
 
 
 def asked_for(asked: argparse.Namespace, engines: Sequence[str]) -> tuple[list[Order], list[tuple[str, str]]]:

@@ -74,7 +74,9 @@ class Nemesis:
     def _operate(self, planned: PlannedAction) -> None:
         """On a thread of its own: an answer may take its time."""
         schedule = self.schedule
-        lineage = schedule.lineages[planned.number % len(schedule.lineages)]
+        # What is done to a child run alone changes what its parent is told, so that it has no twin.
+        asked_for = [each for each in schedule.lineages if each.parent is None]
+        lineage = asked_for[planned.number % len(asked_for)]
         run = lineage.newest
         if run is None:
             return

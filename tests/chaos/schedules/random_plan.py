@@ -6,7 +6,7 @@ runs at work on a slow machine too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from tests.chaos.schedules.catalogue import Action
@@ -48,6 +48,8 @@ class Wanted:
     talkative: bool
     faults: bool
     slow: float
+    helpers: int = 0
+    asks: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class Plan:
 def plan(seed: int, engine: str, *, product_pace: bool = False) -> Plan:
     dice = Random(f"{engine} {seed} {product_pace}")
     runs = [_run(dice) for _ in range(dice.randrange(4, 8))]
+    runs = _with_trees(Random(f"trees {engine} {seed} {product_pace}"), runs)
     steps = sum(run.length + 1 for run in runs)
     web, redis = dice.random() < 0.4, engine == "postgres" or dice.random() < 0.3
     workers = ["threads"] * dice.choice([2, 2, 3])
@@ -109,6 +112,16 @@ def _run(dice: Random) -> Wanted:
         faults=dice.random() < 0.5,
         slow=dice.choice([1.0, 2.0, 4.0]),
     )
+
+
+def _with_trees(dice: Random, runs: list[Wanted]) -> list[Wanted]:
+    """Some of them open child runs, and some need approvals. A program has the agents of its child runs for itself."""
+    made: list[Wanted] = []
+    for run in runs:
+        is_plain = not run.roll_back and not run.talkative and run.seed not in {each.seed for each in made}
+        helpers = dice.choice([0, 0, 1, 3]) if is_plain else 0
+        made.append(replace(run, helpers=helpers, asks=dice.random() < 0.3))
+    return made
 
 
 def _faults(

@@ -9,14 +9,12 @@ from dataclasses import dataclass, replace
 
 from tests.chaos.environment.player_environment import PlayerEnvironment, Program
 from tests.chaos.schedules import at_crash_points, contention
-from tests.chaos.schedules.at_crash_points import Case
+from tests.chaos.schedules.at_crash_points import PAYS_FIRST, Case
 from tests.chaos.schedules.catalogue import Action
 from tests.chaos.verdict.result import Result
 
 #: No liveness to wait for longer than that where a run shall hang.
 HANGS_S = 12.0
-#: A program whose first call is one that may happen once, and so is that of the hundredth after it: found by trying.
-PAYS_FIRST = 4
 #: The sabotages that schedules of a site show: the schedule, and the check that must find something.
 OF_CROWDS: dict[str, tuple[str, set[str]]] = {
     "newest-first": ("saturated", {"order"}),
@@ -61,6 +59,17 @@ def proofs(engine: str) -> dict[str, Proof]:
         "seq-not-locked": Proof(at("end.in_transaction"), frozenset({"invariants"})),
         "resume-not-unique": Proof(
             replace(at("turn.committed", max_steps=1), web=True), frozenset({"history", "invariants"}), ("postgres",)
+        ),
+    }
+    trees = replace(
+        at("spawn.in_transaction"), programs=(Program(PAYS_FIRST, length=2, helpers=1),), lively_s=2 * HANGS_S
+    )
+    made |= {
+        "children-outside-the-transaction": Proof(trees, frozenset({"trees", "invariants"})),
+        "parents-not-looked-for": Proof(replace(trees, point="child.ended", lively_s=HANGS_S), frozenset({"liveness"})),
+        "nobody-asked-after-a-crash": Proof(
+            replace(at("approval.before"), programs=(Program(PAYS_FIRST, length=2, asks=True),)),
+            frozenset({"approvals"}),
         ),
     }
     return {name: proof for name, proof in made.items() if engine in proof.engines}

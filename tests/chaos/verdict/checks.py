@@ -14,14 +14,15 @@ from typing import Any
 
 import psycopg
 
-from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, RunCommand
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Approval, Attempt, RunCommand
 from runs.statuses import PauseReason, RunStatus, ToolStatus
 from runs.upkeep import invariants
-from tests.chaos.environment.deterministic_model import fault_of
+from tests.chaos.environment.deterministic_model import SPAWN, fault_of
 from tests.chaos.environment.player_environment import Program
 from tests.chaos.environment.schedule_environment import Lineage, ScheduleEnvironment
 from tests.chaos.environment.workers import ChaosWorkers
 from tests.chaos.verdict import history, lineage_summary
+from tests.chaos.verdict.asking_and_opening import check_approvals, check_trees
 from tests.chaos.verdict.lineage_summary import LineageSummary
 from tests.chaos.verdict.result import Result
 from tests.support.processes.stage import Stage
@@ -41,6 +42,8 @@ def all_of(schedule: ScheduleEnvironment, twins: dict[Program, LineageSummary]) 
     check_rows(result)
     told = schedule.ledger.everything()
     check_effects(told["arrivals"], result)
+    check_approvals(told["arrivals"], result)
+    check_trees(result)
     check_requests(schedule, told["requests"])
     check_history(schedule)
     check_summaries(schedule, twins)
@@ -79,7 +82,7 @@ def check_effects(arrivals: list[dict[str, Any]], result: Result) -> None:
         elif call.idempotency_key and {each["key"] for each in asked} != {call.idempotency_key}:
             result.wrong("effects", f"{call.tool_name} {call.call_id} of run {call.run_id} came under another key")
     for pk, call in calls.items():
-        if call.status == ToolStatus.COMPLETED and not by_call.get(pk):
+        if call.status == ToolStatus.COMPLETED and not by_call.get(pk) and call.tool_name != SPAWN:
             result.wrong("effects", f"{call.tool_name} {call.call_id} of run {call.run_id} completed unseen")
     check_epochs(arrivals, result)
 
@@ -175,6 +178,10 @@ def _count(schedule: ScheduleEnvironment, operation: history.Operation) -> int:
             return AgentRun.objects.filter(title=operation.what, resumed_from=None).count()
         case "resume":
             return AgentRun.objects.filter(resumed_from=operation.what).count()
+        case "approve":
+            # What a person does by a command is no operation of a client.
+            approved = Approval.objects.filter(call=operation.what, state=Approval.State.APPROVED)
+            return approved.exclude(decided_by__startswith="cli").count()
         case "send":
             return _said(schedule, operation.what)
         case _:
@@ -198,7 +205,7 @@ def check_summaries(schedule: ScheduleEnvironment, twins: dict[Program, LineageS
     for lineage in schedule.lineages:
         if not lineage.runs or not lineage.over:
             continue  # told by liveness
-        why = _incomparable(lineage)
+        why = _incomparable(lineage) or (_incomparable(lineage.parent) if lineage.parent is not None else "")
         if why:
             schedule.result.incomparable[why] = schedule.result.incomparable.get(why, 0) + 1
             continue

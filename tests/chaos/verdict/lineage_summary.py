@@ -3,7 +3,8 @@
 May import the product. Equal summaries mean: the same messages in the same order with the same contents, the same calls
 with the same inputs and ends, the same tokens for each turn, the same result. What is left out, and why that is right:
 
-- ids, times, positions (a turn that was rolled back keeps its places), attempts and starts, failed model calls;
+- ids (those of child runs too), times, positions (a turn that was rolled back keeps its places), attempts and starts,
+  failed model calls;
 - in which run of the lineage a message stands: a pause may come between any two steps;
 - user turns of people (`note …`, and the `continue` of a resume), which the model does not listen to; one that comes
   after the last answer makes the model answer again. So a summary may end with as many more answers as people spoke.
@@ -21,7 +22,7 @@ from typing import Any
 
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, TurnUsage
 from runs.statuses import ToolStatus
-from tests.chaos.environment.deterministic_model import outside
+from tests.chaos.environment.deterministic_model import outside, without_ids
 from tests.support.run_checks import plain
 from timeline.models import Event
 
@@ -57,8 +58,10 @@ def tell(runs: list[AgentRun]) -> LineageSummary:
     return LineageSummary(
         status=runs[-1].status,
         result=runs[-1].result,
-        messages=[_message(row) for row in kept],
-        calls=[[c.step_number, c.call_id, c.tool_name, c.input, c.status, c.effect, c.output] for c in calls],
+        messages=without_ids([_message(row) for row in kept]),
+        calls=without_ids(
+            [[c.step_number, c.call_id, c.tool_name, c.input, c.status, c.effect, c.output] for c in calls]
+        ),
         turns=_turns(runs),
         notes=notes,
     )

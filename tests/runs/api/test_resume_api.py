@@ -9,12 +9,12 @@ from uuid import UUID
 
 import pytest
 from django.core.management import call_command
-from django.db import connections
+from django.db import connections, transaction
 from django.test import Client
 from pytest_django import Settings
 
 from agentops.projects.models import AuditEntry, Role
-from runs.lifecycle import inbox, transitions
+from runs.lifecycle import creation, inbox, transitions
 from runs.models import AgentRun, AgentRunMessage, RunCommand
 from runs.statuses import RunStatus
 from tests.support.accounts import make_person, signed_in
@@ -211,6 +211,8 @@ def test_a_resumed_run_continues_the_conversation(alpha: Program, tmp_path: Path
     parent = make_run(make_agent(alpha.project))
     run = drive(endless_run(tmp_path, max_steps=2, project=alpha.project))
     AgentRun.objects.filter(pk=run.pk).update(parent_run=parent)
+    with transaction.atomic():
+        creation.add_child_event(parent, run)
     before = list(AgentRunMessage.objects.filter(run=run).order_by("position").values())
     answer = alpha.post(f"/{run.pk}/resume", {"message": "And now?"})
 

@@ -33,6 +33,13 @@ def test_a_call_is_approved_with_other_arguments(command: Command, tmp_path: Pat
     assert command("approvals", run.project.slug) == ""
 
 
+def test_without_a_project_all_are_listed(command: Command, refused: Any) -> None:
+    runs = [make_awaiting_approval(), make_awaiting_approval()]
+    rows = json.loads(command("approvals", "--json"))
+    assert [(row["project"], row["run_id"]) for row in rows] == [(run.project.slug, str(run.pk)) for run in runs]
+    assert refused("approvals", "--rules")[0] == 2
+
+
 def test_a_call_is_denied_and_the_run_goes_on(command: Command) -> None:
     run = make_awaiting_approval(tools="Read|Bash|Glob|Grep|LS|TodoWrite|Task|Edit|Write")
     call = Approval.objects.get(run=run).call

@@ -262,3 +262,28 @@ def test_a_claim_between_look_up_and_command_is_seen(make_run: MakeRun, command:
     transitions.claim(run.pk, "a worker")
 
     assert "running" in command("agent", "pause", str(run.pk))
+
+
+@pytest.mark.parametrize(("verb", "affected"), [("stop", [0, 1, 2, 3]), ("pause", [0, 1, 3])])
+def test_a_dry_run_lists_what_a_stop_or_a_pause_takes_along(
+    make_run: MakeRun, command: Command, verb: str, affected: list[int]
+) -> None:
+    top = make_run()
+    one, two = (make_run(prompt=name, parent_id=top.pk) for name in ("One", "Two"))
+    runs = [top, one, two, make_run(prompt="Leaf", parent_id=one.pk)]
+    make_run(prompt="Ended", parent_id=top.pk)
+    command("agent", "stop", str(AgentRun.objects.get(title="Ended").pk))
+    command("agent", "pause", str(two.pk))
+    events = Event.objects.count()
+
+    rows = json.loads(command("agent", verb, str(top.pk), "--dry-run", "--json"))
+    assert [row["id"] for row in rows] == [str(runs[index].pk) for index in affected]
+    assert [line.split()[0] for line in command("agent", verb, str(top.pk), "--dry-run").splitlines()] == [
+        row["id"] for row in rows
+    ]
+    assert Event.objects.count() == events
+    command("agent", verb, str(top.pk))
+    status = {"stop": "stopped", "pause": "paused"}[verb]
+    assert set(AgentRun.objects.filter(pk__in=[runs[i].pk for i in affected]).values_list("status", flat=True)) == {
+        status
+    }

@@ -111,9 +111,28 @@ CALL_HOOKS: dict[str, Decide] = {
     ],
 )
 def test_the_order_of_the_hooks_does_not_matter(names: tuple[str, ...], expected: VerdictKind) -> None:
+    """S-412: deny, then ask, then changes, then allow."""
     for order in itertools.permutations(names):
         decision = call_with(*(hook(CALL_HOOKS[name], name=name) for name in order))
         assert (decision.kind, decision.arguments) == (expected, {"path": "b.txt"}), order
+
+
+@pytest.mark.parametrize(
+    ("is_guard", "others", "expected"),
+    [
+        (True, ("allow", "modify"), VerdictKind.DENY),
+        (False, ("allow", "modify"), VerdictKind.ALLOW),
+        (False, ("modify", "ask"), VerdictKind.ASK),
+        (False, ("ask", "deny"), VerdictKind.DENY),
+    ],
+)
+def test_a_hook_that_fails_is_resolved_like_others(
+    *, is_guard: bool, others: tuple[str, ...], expected: VerdictKind
+) -> None:
+    """S-412: first, last or between others, a guard that fails denies, and an observer leaves what others say."""
+    failing = hook(raises, guard=is_guard, name="failing")
+    for order in itertools.permutations([failing, *(hook(CALL_HOOKS[name], name=name) for name in others)]):
+        assert call_with(*order).kind is expected, order
 
 
 def test_the_first_of_equal_denials_gives_the_reason() -> None:
@@ -160,6 +179,7 @@ TURN_HOOKS: dict[VerdictKind, Decide] = {
 
 @pytest.mark.parametrize("left_out", range(4))
 def test_the_strongest_verdict_of_a_turn_counts(left_out: int) -> None:
+    """S-412: stop, then a system message, then context, then continue."""
     kinds = list(TURN_HOOKS)[left_out:]
     for order in itertools.permutations(kinds):
         hooks = [hook(TURN_HOOKS[kind], name=kind, event=HookEvent.TURN_START) for kind in order]

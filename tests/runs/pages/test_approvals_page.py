@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.contrib.messages import get_messages
@@ -13,11 +14,12 @@ from django.urls import reverse
 from pytest_django import Settings
 
 from agentops.projects import approval_links, mailing
-from agentops.projects.memberships import remove_member
+from agentops.projects.access import SYSTEM
+from agentops.projects.memberships import add_member, remove_member
 from agentops.projects.models import Role
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunToolCall, Approval
-from tests.support.accounts import make_person
+from tests.support.accounts import make_person, with_key
 from tests.support.engine.policy_occasions import asks, saying
 from tests.support.factories import drive, make_agent, make_awaiting_approval, make_project, make_run
 from tests.support.pages.parsed_page import Element, parse
@@ -146,6 +148,35 @@ def test_questions_of_agents_are_in_the_same_inbox(run: AgentRun) -> None:
         assert drive(asking).status == "completed"
     finally:
         del PLAYS["asks"]
+
+
+def test_one_inbox_has_the_runs_of_all_projects_that_a_person_may_see(run: AgentRun) -> None:
+    """With age and expiry; forms only where the person may decide, and nothing of other projects."""
+    watched, foreign = (make_awaiting_approval(make_project(slug)) for slug in ("watched", "foreign"))
+    person = make_person(run.project, Role.OPERATOR)
+    add_member(watched.project, person, Role.VIEWER, actor=SYSTEM)
+    client = Client()
+    client.force_login(person)
+    body = page(client, "/approvals")
+
+    heads = [head.words for head in body.all("notice-head")]
+    assert [next(name for name in ("Alpha", "Watched", "Foreign") if name in head) for head in heads] == [
+        "Alpha",
+        "Watched",
+    ]
+    assert all("waiting for" in head and "expires" in head for head in heads)
+    assert len(forms_to(body, "/decide")) == len(forms_to(body, f"/runs/{run.pk}/calls/{_call(run)}/decide")) == 4
+    answer = decide(client, run, decision="approve", next="all")
+    assert (answer.status_code, answer["Location"]) == (303, "/approvals")
+    assert decide(client, watched, decision="approve").status_code == 403
+    assert decide(client, foreign, decision="approve").status_code == 404
+    assert "Show all projects" in page(client).text
+    assert Client().get("/approvals").status_code == 302
+    assert Client().get("/approvals", headers=with_key(run.project, "read", "write")).status_code == 302
+
+
+def _call(run: AgentRun) -> UUID:
+    return Approval.objects.get(run=run).call_id
 
 
 @pytest.fixture

@@ -388,3 +388,59 @@ def test_events_of_another_run_are_never_looked_into(run: AgentRun) -> None:
 
     assert "A secret of others." not in shown(run).timeline.words
     assert Event.objects.filter(ref_id=message.pk).count() == 2
+
+
+# --- Verdicts ---------------------------------------------------------------------------------------------------------
+
+
+def row_texts(run: AgentRun) -> list[tuple[str, set[str], list[str]]]:
+    """Of each row of a verdict: its text, its weight and its chips."""
+    rows = [
+        row for row in shown(run).root.walk() if {"row-hook", "row-approval", "row-safety", "row-policy"} & row.classes
+    ]
+    return [
+        (
+            row.all("row-text")[0].words,
+            row.classes & {"is-error", "is-warning"},
+            [chip.words for chip in row.all("chip")],
+        )
+        for row in rows
+    ]
+
+
+def test_a_verdict_says_who_why_and_how_long_with_weight_where_it_denies(run: AgentRun) -> None:
+    """S-413: a denied call is on record, whoever denied it."""
+    call = {"tool_name": "deploy", "call_id": "c"}
+    told(run, "hook.decided", {"hook": "a", "event": "PreToolUse", "verdict": "allow", "duration_ms": 0, **call})
+    told(run, "hook.decided", {"hook": "b", "event": "PreToolUse", "verdict": "deny", "reason": "no", "failed": True,
+                               "duration_ms": 2001, **call})  # fmt: skip
+    told(run, "safety.block", {"code": "b", "reason": "no", **call})
+    told(run, "approval.requested", {"by": "hook:b", "reason": "It deploys.", **call})
+    told(run, "approval.resolved", {"decision": "approved", "by": "user:ada", **call})
+    told(run, "approval.resolved", {"decision": "denied", "by": "user:ada", "reason": "Not now.", **call})
+    told(run, "approval.resolved", {"decision": "expired", **call})
+    told(run, "policy.applied", {"trigger": "on_idle", "action": "nudge"})
+    told(run, "policy.applied", {"trigger": "on_idle", "action": "escalate"})
+
+    assert row_texts(run) == [
+        ("Hook a allowed the call", set(), ["PreToolUse", "0 ms"]),
+        ("Hook b denied the call (no)", {"is-error"}, ["PreToolUse", "failed", "2.0 s"]),
+        ("Blocked deploy (no)", {"is-error"}, ["b"]),
+        ("Approval requested for deploy by the hook b (It deploys.)", set(), []),
+        ("deploy approved by user:ada", set(), []),
+        ("deploy denied by user:ada (Not now.)", {"is-warning"}, []),
+        ("Approval of deploy expired: nobody decided in time", {"is-warning"}, []),
+        ("The agent answered without reporting completion: the policy asks it to continue", set(), []),
+        ("The agent answered without reporting completion: the policy escalates the run", {"is-warning"}, []),
+    ]
+
+
+def test_a_change_of_arguments_is_shown_as_lines_without_secrets(run: AgentRun) -> None:
+    diff = {"env": {"from": "production", "to": ["staging"]}, "new": {"to": 1}, "old": {"from": None},
+            "password": {"from": "hunter2-hunter2", "to": "correct-horse"}}  # fmt: skip
+    told(run, "hook.decided", {"hook": "a", "event": "PreToolUse", "verdict": "modify_args", "diff": diff})
+    [lines] = [each.text for each in shown(run).root.all("payload")]
+
+    assert lines.startswith('env\n- "production"\n+ ["staging"]\nnew\n+ 1\nold\n- null\npassword\n')
+    assert "hunter2" not in lines
+    assert "correct-horse" not in lines

@@ -349,10 +349,9 @@ def test_a_lineage_is_told_and_linked(run: AgentRun) -> None:
 
 
 def test_a_child_leads_to_its_parent(run: AgentRun) -> None:
-    child = make_run(make_agent(run.project), "Help.")
-    AgentRun.objects.filter(pk=child.pk).update(parent_run=run)
-
-    assert f"/runs/{run.pk}" in {element.attributes.get("href") for element in head_of(child).all("lineage")}
+    child = make_run(make_agent(run.project), "Help.", parent_id=run.pk)
+    [crumbs] = head_of(child).all("crumbs")
+    assert f"/runs/{run.pk}" in {element.attributes.get("href") for element in crumbs.walk()}
 
 
 # --- Banners ----------------------------------------------------------------------------------------------------------
@@ -408,6 +407,7 @@ def test_a_silent_run_says_since_when(run: AgentRun) -> None:
 
 
 @pytest.mark.every_database
+@pytest.mark.breaks_invariants("a wait for children without any")
 @pytest.mark.parametrize("reason", sorted(set(WaitReason) - {WaitReason.APPROVAL}))
 def test_waiting_says_for_what(run: AgentRun, reason: WaitReason) -> None:
     """A wait for approval has a call to show: test_approvals_page.py has it."""

@@ -60,6 +60,7 @@ def at_once(attempt: int, failure: Failure, jitter: float = 0.0) -> float | None
 
 
 def test_the_delay_doubles_and_ends() -> None:
+    """S-410: 500, 1000 and 2000 ms, with jitter."""
     assert [at_once(attempt, failing()) for attempt in range(4)] == [0.5, 1.0, 2.0, None]
     assert at_once(0, failing(), jitter=1.0) == 0.625
 

@@ -4,6 +4,7 @@ Importing it registers the provider `scripted` and the tools `ledger_*`; workers
 The script stands in the agent's settings, so that it travels with the run:
 
 - `calls`: per step the names of the tools to ask for, in order; the answer after the last step is final.
+- `arguments`: by the name of a tool what it is called with.
 - `chunks`, `pause_s`: the text of each answer comes in so many pieces, with a pause before each.
 - `ledger`: the file of the effects; beside it lies `<ledger>.calls` with one line per model call.
 - `tool_sleep_s`: how long a tool goes on after its effect.
@@ -134,7 +135,8 @@ def by_the_script(call: ModelCall) -> Iterable[Move]:
         yield float(call.settings.get("pause_s", 0.0))
         yield f"{number}: {PIECE}"
     for place, name in enumerate(asked):
-        given = {"question": "Which one?"} if name == "ask_user" else {"n": call.number * 10 + place}
+        given = call.settings.get("arguments", {}).get(name) or {"n": call.number * 10 + place}
+        given = {"question": "Which one?"} if name == "ask_user" else given
         yield ToolCallPart(name, given, tool_call_id=f"call-{call.number}-{place}")
 
 

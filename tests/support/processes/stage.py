@@ -76,18 +76,25 @@ class Stage:
         path = Path(f"{self.ledger}.calls")
         return [int(line.split(" ")[0]) for line in path.read_text().splitlines()] if path.exists() else []
 
-    def run(self, calls: Sequence[Sequence[str]] = CALLS, *, max_steps: int = 50, **script: Any) -> AgentRun:
+    def run(self, calls: Sequence[Sequence[str]] = CALLS, **options: Any) -> AgentRun:
         """A queued run of an agent that follows a script."""
+        agent = self.agent(calls, **options)
+        return creation.create(agent.project, agent, "Go.", by="test")
+
+    def agent(
+        self, calls: Sequence[Sequence[str]], *, slug: str = "", max_steps: int = 50, tools: Sequence[str] = (),
+        policies: dict[str, Any] | None = None, **script: Any,
+    ) -> Agent:  # fmt: skip
+        """An agent that follows a script."""
         reconnect()
         project, _ = Project.objects.get_or_create(slug="crash", defaults={"name": "Crash"})
         # One crash window at a time.
         settings = {"calls": calls, "ledger": str(self.ledger), "parallel_tools": 1, **script}
-        agent = Agent.objects.create(
-            project=project, slug=f"agent-{Agent.objects.count()}", provider="scripted", model="scripted-model",
-            instructions="Follow the script.", tools=["ledger_read", "ledger_idempotent", "ledger_once"],
-            settings=settings, max_steps=max_steps,
+        return Agent.objects.create(
+            project=project, slug=slug or f"agent-{Agent.objects.count()}", provider="scripted", model="scripted-model",
+            instructions="Follow the script.", tools=["ledger_read", "ledger_idempotent", "ledger_once", *tools],
+            settings=settings, max_steps=max_steps, policies=policies or {},
         )  # fmt: skip
-        return creation.create(project, agent, "Go.", by="test")
 
     def worker(self, chaos: str = "", **env: str) -> ChildProcess:
         argv = ["-A", "agentops", "worker", "--pool", "threads", "-c", "4", "--without-mingle", "--without-gossip"]

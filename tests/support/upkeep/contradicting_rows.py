@@ -86,6 +86,7 @@ def make_world() -> World:
         "running": running.pk,
         "recovered": recovered(make_run()).pk,
         "elsewhere": elsewhere.pk,
+        "child": make_run(elsewhere.agent, parent_id=elsewhere.pk).pk,
         "paused": paused.pk,
         "asking": make_awaiting_approval().pk,
         "out_of_steps": out_of_steps.pk,

@@ -42,6 +42,7 @@ def assert_sound(run: AgentRun) -> None:
 def test_a_denied_call_does_not_run_and_the_model_is_told_why(
     scripted: MakeScripted, told: Told, effects: Words, tool: str
 ) -> None:
+    """S-413."""
     told(no=lambda _: Verdict.deny("not today"))
     run = drive(with_hooks(scripted(calls=[[tool]]), use("no", PRE)))
 
@@ -110,6 +111,7 @@ def test_hooks_after_a_call(scripted: MakeScripted, told: Told) -> None:
 
 
 def test_a_failed_call_is_reported_once(scripted: MakeScripted, told: Told, ledger: Any) -> None:
+    """S-411: after the last attempt."""
     ledger.mkdir()  # so that every attempt of the tool fails
     seen: list[Any] = []
     told(note=lambda context: seen.append((context.event, str(context.output)[:17])))

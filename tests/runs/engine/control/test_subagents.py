@@ -91,6 +91,7 @@ def state_of(run: AgentRun) -> tuple[str, str]:
 def test_results_come_in_the_order_of_the_tasks_and_one_failure_is_one_error(
     lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
 ) -> None:
+    """S-312: the failing child is stopped by a person; tests/processes/crash/test_trees.py has the other ways."""
     run = lead(spawns(task("second"), task("broken"), task("first", "Begin.")))
     helper(run, "first", ["Found it."])
     helper(run, "second", ["Found nothing."])
@@ -128,6 +129,7 @@ def test_results_come_in_the_order_of_the_tasks_and_one_failure_is_one_error(
 
 
 def test_children_that_are_late_are_stopped(lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker) -> None:
+    """S-312."""
     run = lead(spawns(task("quick"), task("slow"), timeout_s=60))
     helper(run, "quick", ["Done."])
     helper(run, "slow", ["Never."])
@@ -151,6 +153,7 @@ def test_children_that_are_late_are_stopped(lead: Callable[..., AgentRun], helpe
 def test_a_paused_child_keeps_its_parent_waiting_and_a_resume_continues_both(
     lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
 ) -> None:
+    """S-313."""
     run = lead(spawns(task("helper")))
     helper(run, "helper", ["Found it."])
     drive(run, worker)
@@ -278,6 +281,7 @@ def test_a_child_that_cannot_be_resumed_is_told_to_the_model(
 def test_what_is_refused_starts_nothing(
     lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker, tasks: list[dict[str, Any]], why: str
 ) -> None:
+    """S-312: an agent cannot start itself."""
     run = lead(spawns(task("helper"), *tasks) if len(tasks) == 1 else spawns(*tasks))
     run.agent_config["agent_id"] = "lead"
     run.save(update_fields=["agent_config"])
@@ -294,6 +298,7 @@ def test_what_is_refused_starts_nothing(
 def test_nesting_and_the_number_of_children_are_limited(
     lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
 ) -> None:
+    """S-312."""
     run = lead(spawns(*[task("middle")] * 20), spawns(task("leaf")))
     helper(run, "middle", [spawns(task("leaf"))], ["Done."])
     helper(run, "leaf", [spawns(task("last"))], ["Done."])

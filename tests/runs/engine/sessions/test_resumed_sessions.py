@@ -153,7 +153,7 @@ def test_a_message_reaches_the_running_program_once(session_run: MakeRun, progra
 
 
 def test_a_run_is_found_by_the_id_of_its_session(session_run: MakeRun) -> None:
-    """By the whole ID of any attempt's, and by no part of it."""
+    """S-106: By the whole ID of any attempt's, and by no part of it."""
     run = drive(session_run(*PLAN, max_steps=1))
     [session] = sessions(run)
 

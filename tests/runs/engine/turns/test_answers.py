@@ -39,7 +39,7 @@ def told(call: AgentRunToolCall) -> str:
 
 
 def test_a_tool_that_does_not_exist(scripted: MakeScripted, effects: Words) -> None:
-    """It is answered, and nothing else of the turn suffers."""
+    """S-413: It is answered, and nothing else of the turn suffers."""
     run = drive(scripted(asking(ToolCallPart("rm_rf", {"n": 1}, "a"), ToolCallPart("ledger_read", {"n": 2}, "b"))))
 
     assert run.status == RunStatus.COMPLETED

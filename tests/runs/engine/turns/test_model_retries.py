@@ -78,6 +78,7 @@ def types(run: AgentRun) -> list[str]:
 
 
 def test_it_waits_as_long_as_the_provider_asks(scripted: MakeScripted, model_calls: Numbers) -> None:
+    """S-410: Retry-After is honoured, and each retry is an event."""
     run = scripted(failing(http(429, retry_after="1")))
     began = time.monotonic()
 
@@ -134,6 +135,7 @@ def test_it_abandons_what_a_broken_stream_has_shown(scripted: MakeScripted, erro
 def test_what_people_have_to_mend_pauses_the_run_after_one_attempt(
     scripted: MakeScripted, model_calls: Numbers, status: int, word: str
 ) -> None:
+    """S-410."""
     run = drive(scripted(failing(http(status))))
 
     assert (run.status, run.status_reason, run.error_type) == (RunStatus.PAUSED, "error", word)
@@ -152,7 +154,7 @@ def test_what_people_have_to_mend_pauses_the_run_after_one_attempt(
 def test_after_four_attempts_it_waits_for_the_end_of_the_outage(
     scripted: MakeScripted, worker: Worker, model_calls: Numbers
 ) -> None:
-    """A short outage costs no run: without a policy it waits, no worker held, and goes on when the provider is back."""
+    """S-410: a short outage costs no run: without a policy it waits without a worker, and goes on when that is over."""
     run = drive(scripted(failing(http(500), http(502), http(503), http(504), http(529))), worker)
 
     assert (run.status, run.status_reason, run.lease_owner) == (RunStatus.WAITING, "cooldown", None)

@@ -60,6 +60,7 @@ def assert_stopped(run: AgentRun) -> None:
 
 
 def test_the_fifth_warns_and_the_tenth_is_not_run(scripted: MakeScripted, effects: Words) -> None:
+    """S-317: the run stops with a readable reason."""
     run = drive(scripted(stuck))
 
     assert_stopped(run)
@@ -108,7 +109,7 @@ def test_many_in_one_answer(scripted: MakeScripted, effects: Words) -> None:
 
 
 def test_alternating_calls_never_trip_it(scripted: MakeScripted) -> None:
-    """Two different calls in turn, thirty times, and the same call with other arguments."""
+    """S-317: Two different calls in turn, thirty times, and the same call with other arguments."""
 
     def play(call: ModelCall) -> Iterable[Move]:
         if call.number <= 30:

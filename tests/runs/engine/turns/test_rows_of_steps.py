@@ -147,7 +147,7 @@ def test_a_call_tells_what_came_of_it_and_how_long_it_took(scripted: MakeScripte
 
 
 def test_a_hard_error_is_tried_again_and_kept(scripted: MakeScripted) -> None:
-    """A row for each attempt that failed; the tool that may take effect once is not tried again."""
+    """S-411: A row for each attempt that failed; the tool that may take effect once is not tried again."""
     run = run_of(scripted, "breaks_once", "breaks")
 
     again, once = calls_of(run)
@@ -162,7 +162,7 @@ def test_a_hard_error_is_tried_again_and_kept(scripted: MakeScripted) -> None:
 
 
 def test_a_soft_error_is_tried_again_and_not_kept(scripted: MakeScripted) -> None:
-    """Like a hard one, by tools that may be repeated; the last answer goes to the model, and no failure is recorded."""
+    """S-411: like a hard one, by tools that may be repeated; the model gets the last answer, no failure is kept."""
     run = run_of(scripted, "is_busy", "is_busy_once", "is_asked_again")
 
     again, once, declared = calls_of(run)

@@ -1,0 +1,178 @@
+"""The rows of the tree page: a run and the open levels below it, each row with its own and its total use."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db.models import Count, Window
+from django.db.models.functions import RowNumber
+from django.urls import reverse
+
+from runs.models import AgentRun
+from runs.pages.runs.listed_run import ListedRun, listed_runs, read
+from runs.pages.runs.run_row import NOTHING, UNTITLED, dollars, short_number
+from runs.pages.timeline.cards import LINE
+from runs.pages.tree.tree_query import MAX_OPEN, TreeQuery
+from runs.queries.durations import times_between
+from runs.queries.run_trees import TreeTotals, tree_totals
+from runs.statuses import RunStatus
+from timeline.display import clean, clip
+from timeline.reasons import reason_label
+
+#: Levels that are read at most: those of native runs are limited, those of other programs are not.
+MAX_LEVELS = 50
+#: Levels that are indented; deeper ones stand below each other.
+MAX_INDENT = 8
+
+
+@dataclass(frozen=True)
+class TreeRow:
+    """A run of the tree, formatted for the template."""
+
+    run: ListedRun
+    href: str
+    #: From 1; `indent` is the same up to `MAX_INDENT`.
+    level: int
+    indent: int
+    title: str
+    agent: str
+    reason: str
+    steps: str
+    step_limit: str
+    cost: str
+    total_cost: str
+    #: Number of runs of the total whose cost is unknown.
+    unpriced: int
+    tokens: str
+    total_tokens: str
+    #: Seconds with a worker; `counts_from` is the start of a running one.
+    duration: float | None
+    counts_from: datetime | None
+    #: Number of runs below.
+    below: int
+    is_open: bool
+    #: The query string of the page with this row opened or closed; empty without runs below.
+    toggle: str
+    #: Children that are not shown, because there are too many.
+    hidden_children: int
+
+
+@dataclass(frozen=True)
+class RunTree:
+    """The rows in order, the parent before its children."""
+
+    rows: list[TreeRow]
+    totals: TreeTotals
+    is_large: bool
+    #: Whether any run of it may change.
+    is_live: bool
+    #: The query string that shows more children of each run; empty if all are shown.
+    more: str
+
+    @property
+    def total_cost(self) -> str:
+        """Return the total cost for display; empty if it is unknown."""
+        return dollars(self.totals.cost_usd)
+
+
+def tree_of(run: AgentRun, query: TreeQuery, now: datetime) -> RunTree:
+    """Return the tree of a run. A query for each open level, and three more."""
+    totals = tree_totals([run.pk])[run.pk]
+    is_large = totals.below > MAX_OPEN
+    order, hidden = _visible(run, query, is_large=is_large)
+    ids = [run_id for run_id, _ in order]
+    all_totals = tree_totals(ids)
+    listed = {each.pk: each for each in read(listed_runs().filter(pk__in=ids))}
+    shown = [(listed[run_id], level) for run_id, level in order if run_id in listed]
+    rows = [
+        _row(each, level, all_totals.get(each.pk, TreeTotals()), query, now, is_large=is_large, hidden=hidden)
+        for each, level in shown
+    ]
+    more = query.with_more()
+    return RunTree(
+        rows, totals, is_large,
+        is_live=any(not each.state.terminal for each, _ in shown),
+        more=str(more) if hidden and more != query else "",
+    )  # fmt: skip
+
+
+# --- Which runs are shown ---
+
+
+def _visible(run: AgentRun, query: TreeQuery, *, is_large: bool) -> tuple[list[tuple[UUID, int]], dict[UUID, int]]:
+    """Return the visible runs with their levels, in order, and the number of hidden children of each run."""
+    children: dict[UUID, list[UUID]] = {}
+    hidden: dict[UUID, int] = {}
+    level: Collection[UUID] = [run.pk]
+    for _ in range(MAX_LEVELS):
+        opened = [each for each in level if each == run.pk or query.is_open(each, is_large=is_large)]
+        found = _children(opened, query.children, hidden) if opened else {}
+        children |= found
+        level = [child for siblings in found.values() for child in siblings]
+        if not level:
+            break
+    return list(_in_order(run.pk, children)), hidden
+
+
+def _children(parents: Collection[UUID], limit: int, hidden: dict[UUID, int]) -> Mapping[UUID, list[UUID]]:
+    """Return the children by parent: attempts of one child follow each other. One query."""
+    # Ordered by the first attempt of each child.
+    number = Window(RowNumber(), partition_by=["parent_run"], order_by=["root_run", "log"])
+    count = Window(Count("*"), partition_by=["parent_run"])
+    rows = (
+        AgentRun.objects.filter(parent_run__in=parents).annotate(number=number, count=count).filter(number__lte=limit)
+    )
+    values: Any = rows.order_by("root_run", "log").values_list("parent_run", "pk", "count")
+    found: dict[UUID, list[UUID]] = {}
+    for parent, child, siblings in values:
+        found.setdefault(parent, []).append(child)
+        if siblings > limit:
+            hidden[parent] = siblings - limit
+    return found
+
+
+def _in_order(top: UUID, children: Mapping[UUID, list[UUID]]) -> Iterator[tuple[UUID, int]]:
+    stack = [(top, 1)]
+    while stack:
+        run_id, level = stack.pop()
+        yield run_id, level
+        stack += [(child, level + 1) for child in reversed(children.get(run_id, []))]
+
+
+# --- One row ---
+
+
+def _row(
+    run: ListedRun, level: int, totals: TreeTotals, query: TreeQuery, now: datetime, *, is_large: bool,
+    hidden: Mapping[UUID, int],
+) -> TreeRow:  # fmt: skip
+    times = times_between(run, run.last_event_at, (run.worked_time, run.open_since), now)
+    limit = min(run.step_base + run.max_steps, settings.AGENTOPS_MAX_TOTAL_STEPS)
+    can_toggle = totals.below > 0 and level > 1
+    return TreeRow(
+        run=run,
+        href=reverse("runs:detail", args=[run.pk]),
+        level=level,
+        indent=min(level, MAX_INDENT),
+        title=clip(run.title, LINE).text or UNTITLED,
+        agent=clean(run.agent_name or "") or NOTHING,
+        reason=clean(reason_label(run.status_reason)),
+        steps=str(run.step_count),
+        step_limit=str(limit) if run.source == AgentRun.Source.NATIVE else "",
+        cost=dollars(run.cost_usd),
+        total_cost=dollars(totals.cost_usd),
+        unpriced=totals.unpriced,
+        tokens=short_number(run.input_tokens + run.output_tokens),
+        total_tokens=short_number(totals.input_tokens + totals.output_tokens),
+        duration=times.worked_s if times else None,
+        counts_from=times.counts_from if times and run.state is RunStatus.RUNNING else None,
+        below=totals.below,
+        is_open=level == 1 or query.is_open(run.pk, is_large=is_large),
+        toggle=(str(query.toggled(run.pk, is_large=is_large)) or "?") if can_toggle else "",
+        hidden_children=hidden.get(run.pk, 0),
+    )

@@ -1,0 +1,77 @@
+"""Runs with their child runs, theirs and so on: what a run has used with all runs below it, and the way up to it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from runs.models import AgentRun
+from runs.queries.json_lists import id_param
+
+#: Ancestors that a page names. Native runs have at most two; those of other programs may have more.
+MAX_ANCESTORS = 20
+_MICRODOLLARS = Decimal("0.00000001")
+#: A run and all below it, by the run at the `top`. UNION, so that a pair is followed once.
+_TREE = """
+WITH RECURSIVE tree (top, id) AS (
+    SELECT r.id, r.id FROM agent_runs r WHERE r.id IN ({tops})
+    UNION
+    SELECT tree.top, r.id FROM tree JOIN agent_runs r ON r.parent_run_id = tree.id WHERE r.removed_at IS NULL
+)
+SELECT tree.top, COUNT(*) - 1, SUM(r.input_tokens), SUM(r.output_tokens), SUM(r.cost_usd), COUNT(r.cost_usd)
+FROM tree JOIN agent_runs r ON r.id = tree.id GROUP BY tree.top
+"""
+
+
+@dataclass(frozen=True)
+class TreeTotals:
+    """What a run and all runs below it have used together."""
+
+    #: Number of runs below.
+    below: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    #: The sum of the known costs; None if none is known.
+    cost_usd: Decimal | None = None
+    #: Number of runs whose cost is unknown.
+    unpriced: int = 0
+
+
+def tree_totals(run_ids: Collection[UUID]) -> dict[UUID, TreeTotals]:
+    """Return the totals of each of these runs. One query."""
+    if not run_ids:
+        return {}
+    # The placeholders only: the values are parameters.
+    sql = _TREE.format(tops=", ".join(["%s"] * len(run_ids)))
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [id_param(run_id) for run_id in run_ids])
+        return {_uuid(top): _totals(*counts) for top, *counts in cursor.fetchall()}
+
+
+def ancestors_of(run: AgentRun) -> list[AgentRun]:
+    """Return the parent of a run, its parent and so on, from the top, at most `MAX_ANCESTORS`. One query for each."""
+    chain: list[AgentRun] = []
+    parent_id = run.parent_run_id
+    while parent_id is not None and len(chain) < MAX_ANCESTORS:
+        parent = AgentRun.objects.filter(pk=parent_id).only("title", "parent_run_id").first()
+        if parent is None:
+            break
+        chain.insert(0, parent)
+        parent_id = parent.parent_run_id
+    return chain
+
+
+def _totals(below: int, tokens_in: int, tokens_out: int, cost: Any, priced: int) -> TreeTotals:
+    # SQLite adds up floats.
+    known = None if cost is None else Decimal(cost).quantize(_MICRODOLLARS)
+    return TreeTotals(below, int(tokens_in), int(tokens_out), known, below + 1 - priced)
+
+
+def _uuid(value: Any) -> UUID:
+    """Return an ID as the database gives it: SQLite stores hexadecimal digits."""
+    return value if isinstance(value, UUID) else UUID(hex=value)

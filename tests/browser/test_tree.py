@@ -1,0 +1,82 @@
+"""The tree of a run in a browser: it follows its runs, keeps what is closed, and says what a stop takes along."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from agentops.projects.models import Role
+from runs.lifecycle import inbox
+from runs.models import AgentRun
+from tests.support.accounts import make_person
+from tests.support.browser.accessibility import obstacles
+from tests.support.browser.tabs import Tabs
+from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.web.server import WebThread
+
+pytestmark = [pytest.mark.browser]
+LONG = "Compare the prices of every supplier in the list, and say which of them has raised one " * 3
+
+
+@pytest.fixture
+def top(web: WebThread) -> AgentRun:
+    """A run with two children, the first of which has one."""
+    agent = make_agent(make_project("alpha"), slug="helper")
+    top = make_run(agent, "Prepare the report")
+    one = make_run(agent, "Read the sources", parent_id=top.pk)
+    make_run(agent, LONG, parent_id=one.pk)
+    make_run(agent, "Check the figures", parent_id=top.pk)
+    return top
+
+
+def open_tree(tabs: Tabs, web: WebThread, top: AgentRun, **options: object) -> Page:
+    page = tabs.open(web.url, make_person(top.project, Role.OPERATOR), **options)
+    page.goto(f"/runs/{top.pk}/tree")
+    return page
+
+
+@pytest.mark.smoke
+def test_a_tree_is_closed_and_stopped_without_scripts(tabs: Tabs, web: WebThread, top: AgentRun) -> None:
+    page = open_tree(tabs, web, top, javascript=False)
+    leaf = page.get_by_role("link", name=re.compile("^Compare the prices"))
+    expect(leaf).to_be_visible()
+    page.get_by_label("1 run below Read the sources").click()
+    expect(leaf).to_have_count(0)
+    page.get_by_text("Stop…").click()
+    expect(page.get_by_text("Stops 3 child runs too:")).to_be_visible()
+    page.get_by_role("button", name="Stop 4 runs").click()
+
+    expect(page).to_have_url(re.compile(f"/runs/{top.pk}/tree$"))
+    assert set(AgentRun.objects.values_list("status", flat=True)) == {"stopped"}
+
+
+def test_an_open_tree_follows_its_runs_and_keeps_what_is_closed(tabs: Tabs, web: WebThread, top: AgentRun) -> None:
+    page = open_tree(tabs, web, top)
+    one, figures = AgentRun.objects.filter(parent_run=top).order_by("pk")
+    page.get_by_label("1 run below Read the sources").press("Enter")
+    expect(page.locator("tr.run")).to_have_count(3)
+    expect(page).to_have_url(re.compile(f"closed={one.pk}"))
+    # The focus stays on what was used.
+    expect(page.locator(f"#toggle-{one.pk}")).to_be_focused()
+    drive(figures)
+    expect(page.locator(f"#run-{figures.pk} .of-status")).to_have_text("completed")
+    later = make_run(top.agent, "Come later", parent_id=top.pk)
+    expect(page.locator(f"#run-{later.pk}")).to_be_visible()
+    expect(page.locator("tr.run")).to_have_count(4)
+
+    inbox.stop(top.pk, by="test")
+    expect(page.locator(f"#run-{one.pk} .of-status")).to_contain_text("stopped")
+    expect(page.get_by_role("button", name=re.compile("^Stop"))).to_be_disabled()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_is_accessible_and_fits_a_narrow_screen(tabs: Tabs, web: WebThread, top: AgentRun, scheme: str) -> None:
+    page = open_tree(tabs, web, top, viewport={"width": 400, "height": 800}, color_scheme=scheme)
+    leaf = AgentRun.objects.get(parent_run__parent_run=top)
+    for address in (f"/runs/{top.pk}/tree", f"/runs/{leaf.pk}/tree", f"/runs/{top.pk}"):
+        page.goto(f"{web.url}{address}")
+        page.get_by_text("Stop…").click()
+        assert obstacles(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")

@@ -1,0 +1,102 @@
+"""Workers are killed under a tree of runs: no child is opened twice, and the parent goes on with all results in order.
+
+S-312, S-313.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from runs import chaos
+from runs.actions import run_actions
+from runs.models import AgentRun, AgentRunToolCall
+from runs.statuses import RunStatus
+from tests.support.processes.stage import Stage
+from tests.support.run_checks import check, events
+from tests.support.waiting import eventually
+
+LEAD = [["spawn_agents"]]
+#: Of what takes longer than any test.
+FOREVER_S = 600
+
+
+def lead(stage: Stage, *slugs: str, **more: Any) -> AgentRun:
+    """A queued run that lets these agents work."""
+    request = {"tasks": [{"agent": slug, "prompt": f"Do what {slug} does."} for slug in slugs], **more}
+    return stage.run(LEAD, arguments={"spawn_agents": request}, tools=["spawn_agents"])
+
+
+def child(slug: str) -> AgentRun:
+    """The newest attempt of the child of this agent, once there is one."""
+    runs = AgentRun.objects.filter(parent_run__isnull=False, agent__slug=slug).order_by("-pk")
+    found: AgentRun = eventually(runs.first, within_s=30, why=f"{slug} is started")
+    return found
+
+
+def call_of(run: AgentRun) -> AgentRunToolCall:
+    return AgentRunToolCall.objects.get(run=run, tool_name="spawn_agents")
+
+
+def deadline_passes(run: AgentRun) -> None:
+    """The time limit of the call is over, as if the test had waited for it."""
+    past = timezone.now() - timedelta(seconds=FOREVER_S + 1)
+    AgentRun.objects.filter(pk=run.pk, status="waiting").update(not_before=past)
+    AgentRunToolCall.objects.filter(run=run).update(started_at=past)
+
+
+def test_three_children_end_in_three_ways_across_a_restart_of_all_workers(stage: Stage) -> None:
+    """One fails, one is late, one is paused and resumed by an operator: three results, in the order of the tasks."""
+    stage.agent([[]], slug="fails", tools=["done"], policies={"on_idle": "fail"})
+    stage.agent([[]], slug="late", chunks=FOREVER_S, pause_s=1.0)
+    stage.agent([["ledger_once"], ["ledger_read"]], slug="resumed", chunks=2, pause_s=0.5)
+    first, second = stage.worker(), stage.worker()
+    run = lead(stage, "late", "resumed", "fails", timeout_s=FOREVER_S)
+    stage.reaches(child("fails"), RunStatus.FAILED)
+    paused = child("resumed")
+    run_actions.pause("user:ada", paused)
+    stage.reaches(paused, RunStatus.PAUSED)
+    stage.reaches(run, RunStatus.WAITING)
+    assert run.lease_owner is None
+
+    for worker in (first, second):
+        worker.signal(stage.KILL)
+    stage.worker()
+    successor = run_actions.resume("user:ada", paused).run
+    stage.reaches(successor, RunStatus.COMPLETED, within_s=40)
+    assert stage.reaches(run, RunStatus.WAITING).status_reason == "children"
+    deadline_passes(run)
+    stage.reaches(run, RunStatus.COMPLETED, within_s=40)
+
+    outcomes = json.loads(call_of(run).output)
+    assert [(each["agent"], each["status"]) for each in outcomes] == [
+        ("late", "timed_out"), ("resumed", "completed"), ("fails", "failed"),
+    ]  # fmt: skip
+    assert outcomes[1]["run_id"] == str(successor.pk)
+    assert [(event.payload["index"], event.payload["status"]) for event in events(run)
+            if event.type == "child_run.completed"] == [(0, "timed_out"), (1, "completed"), (2, "failed")]  # fmt: skip
+    late = stage.reaches(child("late"), RunStatus.STOPPED, within_s=40)
+    assert len(stage.effects("call-1-0")) == 1
+    for each in (run, paused, successor, late, child("fails")):
+        check(each)
+
+
+@pytest.mark.parametrize("point", chaos.TREE_POINTS)
+def test_a_worker_is_killed_between_a_parent_and_its_children(stage: Stage, point: str) -> None:
+    stage.agent([["ledger_once"]], slug="one")
+    stage.agent([[]], slug="two")
+    first = stage.worker(chaos=point)
+    run = lead(stage, "one", "two")
+    first.killed()
+    stage.worker()
+    stage.reaches(run, RunStatus.COMPLETED, within_s=40)
+
+    assert [each["agent"] for each in json.loads(call_of(run).output)] == ["one", "two"]
+    assert AgentRun.objects.filter(parent_run=run).count() == 2
+    assert len(stage.effects("call-1-0")) == 1
+    for each in AgentRun.objects.all():
+        check(each)
