@@ -2,6 +2,7 @@
 
 from runs.models.ag_ui_run import AgUiRun
 from runs.models.agent import Agent
+from runs.models.agent_version import AgentVersion
 from runs.models.approval import Approval
 from runs.models.checkpoint import Attempt, Checkpoint, RunError, TurnUsage
 from runs.models.chore import Chore
@@ -23,6 +24,7 @@ __all__ = [
     "AgentRun",
     "AgentRunMessage",
     "AgentRunToolCall",
+    "AgentVersion",
     "Approval",
     "Attempt",
     "Checkpoint",

@@ -114,7 +114,7 @@ def test_the_audit_trail_keeps_no_secret(project: Project) -> None:
         ({"max_steps": 1.5}, "/max_steps"),
         ({"max_steps": True}, "/max_steps"),
         ({"settings": []}, "/settings"),
-        ({"settings": {"pace": "fast"}}, "/settings"),
+        ({"settings": {"pace": "fast"}}, "/settings/pace"),
         ({"settings": {"recorded_effect": "bogus"}, "tools": ["recorded"]}, "/settings"),
         ({"settings": {"x": float("nan")}}, "/settings/x"),
         ({"settings": {"x": [1, float("inf")]}}, "/settings/x/1"),
@@ -288,12 +288,12 @@ def test_a_gate_is_a_tool_or_a_command_of_the_site(project: Project, settings: A
     [
         (False, "here", ["read_file"], "AGENTOPS_TOOL_ROOTS is empty", "/tools"),
         (False, "here", ["list_dir"], "AGENTOPS_TOOL_ROOTS is empty", "/tools"),
-        (False, "here", [], "AGENTOPS_TOOL_ROOTS is empty", "/settings"),
-        (True, "/proc/self", ["read_file"], "kernel directory", "/settings"),
-        (True, "/proc/self", [], "kernel directory", "/settings"),
-        (True, "/etc", ["read_file"], "not below a directory", "/settings"),
-        (True, "here/../..", ["read_file"], "not below a directory", "/settings"),
-        (True, None, ["read_file"], "no file root", "/settings"),
+        (False, "here", [], "AGENTOPS_TOOL_ROOTS is empty", "/settings/root"),
+        (True, "/proc/self", ["read_file"], "kernel directory", "/settings/root"),
+        (True, "/proc/self", [], "kernel directory", "/settings/root"),
+        (True, "/etc", ["read_file"], "not below a directory", "/settings/root"),
+        (True, "here/../..", ["read_file"], "not below a directory", "/settings/root"),
+        (True, None, ["read_file"], "no file root", "/settings/root"),
     ],
 )
 def test_a_root_that_the_site_does_not_allow_is_refused(
