@@ -28,7 +28,7 @@ MAX_CHOICES = 200
 
 
 @dataclass(frozen=True)
-class AgentRow:
+class ListedAgent:
     """An agent in the list."""
 
     slug: str
@@ -75,8 +75,8 @@ def page_context(entry: EnteredProject) -> dict[str, Any]:
     }
 
 
-def _row(agent: Any, activity: AgentActivity) -> AgentRow:
-    return AgentRow(
+def _row(agent: Any, activity: AgentActivity) -> ListedAgent:
+    return ListedAgent(
         slug=agent.slug,
         provider=clean(agent.provider),
         model=clean(agent.model),

@@ -63,7 +63,7 @@ def trigger_group(trigger: Trigger) -> RowGroup:
         *((_MATCH,) if trigger is Trigger.ON_ERROR else ()),
         FieldType("message", "Message", Kind.AREA),
         FieldType("attempts", "Attempts", Kind.COUNT, 'A number, or "forever". Default: 1.'),
-        FieldType("cooldown", "Wait before an attempt", help="Such as 60s or 5m."),
+        FieldType("cooldown", "Wait before an attempt", Kind.AMOUNT, "Such as 60s or 5m."),
         FieldType("run", "Gate", help="The tool or command of the action gate."),
         FieldType("append", "Continue the conversation", Kind.FLAG, "Default: yes."),
     )
@@ -83,7 +83,7 @@ APPROVALS = RowGroup(
         FieldType("tools", "Tools", help="Pattern of the whole name. Empty: every tool."),
         FieldType("arguments", "Arguments", Kind.JSON, 'JSON object of patterns, such as {"environment": "^prod"}.'),
         FieldType("reason", "Reason"),
-        FieldType("expires", "Expires after", help="Such as 2h. Default: the site's setting."),
+        FieldType("expires", "Expires after", Kind.AMOUNT, "Such as 2h. Default: the site's setting."),
         FieldType("on_expiry", "Then", Kind.CHOICE, choices=[
             (OnExpiry.DENY.value, "deny the call"), (OnExpiry.PAUSE.value, "pause the run"),
         ]),

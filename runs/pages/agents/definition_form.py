@@ -13,7 +13,7 @@ from runs.pages.agents.definition_fields import CHOICES, SETTINGS, groups
 from runs.pages.forms import form_fields
 from runs.pages.forms.form_fields import FieldType, FilledField, InvalidField, Kind, NotShowable
 from runs.pages.forms.masked_secrets import MaskedSecrets, masked
-from runs.pages.forms.rule_rows import Rows, read_rows, shown_rows
+from runs.pages.forms.rule_rows import RuleRows, read_rows, shown_rows
 
 LINES = ("agent_id", "provider", "model", "max_steps")
 #: The fields of which a definition consists.
@@ -32,7 +32,7 @@ class DefinitionForm:
     #: Name of a field outside the lists of rules → its text.
     texts: dict[str, str]
     tools: list[str]
-    lists: dict[str, Rows]
+    lists: dict[str, RuleRows]
     errors: dict[str, list[str]] = field(default_factory=dict)
 
     @property

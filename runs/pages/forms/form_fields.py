@@ -26,7 +26,7 @@ class Kind(enum.StrEnum):
     #: Whole numbers; "forever" and the like stay texts.
     COUNT = "count"
     NUMBER = "number"
-    #: A number whose digits are kept, as text.
+    #: A number that stays a text: an amount, whose digits are kept, or a duration such as 60s.
     AMOUNT = "amount"
     #: Texts with commas between them.
     WORDS = "words"

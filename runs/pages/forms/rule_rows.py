@@ -70,7 +70,7 @@ class Row:
 
 
 @dataclass
-class Rows:
+class RuleRows:
     """The rows of a list, and the rules that they make."""
 
     group: RowGroup
@@ -112,17 +112,17 @@ class Rows:
         return (self.item_rows[0], "".join(path[:1])) if len(self.item_rows) == 1 else (None, "")
 
 
-def shown_rows(group: RowGroup, stored: object) -> Rows:
+def shown_rows(group: RowGroup, stored: object) -> RuleRows:
     """Return the stored rules as rows. Raise NotShowable."""
     items = _items(masked(stored), group)
     rows = [Row(group, number, _texts(group, item), is_stored=True) for number, item in enumerate(items)]
-    return Rows(group, rows, _items(stored, group), list(rows))
+    return RuleRows(group, rows, _items(stored, group), list(rows))
 
 
-def read_rows(group: RowGroup, data: QueryDict, stored: object, secrets: MaskedSecrets) -> Rows:
+def read_rows(group: RowGroup, data: QueryDict, stored: object, secrets: MaskedSecrets) -> RuleRows:
     """Return the rows of a submitted form. A rule whose texts have not changed stays as it is stored."""
     before = shown_rows(group, stored)
-    result = Rows(group, [])
+    result = RuleRows(group, [])
     count = data.get(result.count_name, "0")
     for number in range(min(int(count), MAX_ROWS) if count.isascii() and count.isdigit() and len(count) < 5 else 0):
         texts = {

@@ -25,7 +25,7 @@ from runs.pages.agents.definition_fields import APPROVALS
 from runs.pages.compare.differences import TextDifference, difference
 from runs.pages.forms import form_fields
 from runs.pages.forms.masked_secrets import MaskedSecrets, masked
-from runs.pages.forms.rule_rows import Rows, read_rows, shown_rows
+from runs.pages.forms.rule_rows import RuleRows, read_rows, shown_rows
 
 TITLE = "Rules"
 
@@ -51,7 +51,7 @@ def rules(request: HttpRequest, project: str) -> HttpResponse:
     try:
         if masked(stored) != seen and rows.items != stored:
             raise approvals.RulesChanged("the approval rules have changed")
-        approvals.set_rules(principal, entry.project, rows.items, changes=stored)
+        approvals.set_rules(principal, entry.project, rows.items, changes=None if _fault(entry.project) else stored)
     except approvals.RulesChanged:
         now = _stored(project_for(principal, project, Action.MANAGE))
         shown = {"conflict": _difference(seen, now), "preview": _difference(now, rows.items)}
@@ -62,10 +62,16 @@ def rules(request: HttpRequest, project: str) -> HttpResponse:
 
 def _stored(project: Project) -> list[Any]:
     """Return the rules; of rules that somebody else wrote wrong, none: no run may go on until they are replaced."""
+    return [] if _fault(project) else approvals.rules_of(project)
+
+
+def _fault(project: Project) -> str:
+    """Return why the stored rules cannot be read; empty if they can."""
     try:
-        return approvals.rules_of(project)
-    except InvalidPolicies:
-        return []
+        approvals.rules_of(project)
+    except InvalidPolicies as error:
+        return str(error)
+    return ""
 
 
 def _seen(request: HttpRequest) -> list[Any]:
@@ -79,7 +85,7 @@ def _seen(request: HttpRequest) -> list[Any]:
     return seen
 
 
-def _add_problems(rows: Rows) -> None:
+def _add_problems(rows: RuleRows) -> None:
     """Add each error to its field."""
     for problem in approvals.problems_of(rows.items):
         row, field_name = rows.row_at(str(problem.data["pointer"]).split("/")[1:])
@@ -97,21 +103,16 @@ def _difference(before: list[Any], after: list[Any]) -> TextDifference:
 def _render(
     request: HttpRequest,
     entry: EnteredProject,
-    rows: Rows,
+    rows: RuleRows,
     *,
     seen: list[Any],
     status: int = 200,
     **context: Any,
 ) -> HttpResponse:
-    try:
-        approvals.rules_of(entry.project)
-        unreadable = ""
-    except InvalidPolicies as error:
-        unreadable = str(error)
     context |= {
         **page_context(entry),
         "rows": rows,
         "seen": json.dumps(seen),
-        "unreadable": unreadable,
+        "unreadable": _fault(entry.project),
     }
     return render(request, "runs/approval_rules.html", context, status=status)

@@ -21,7 +21,7 @@ from runs.agents.prices import InvalidPrices, ModelPrice, price_for, prices_of
 from runs.pages.agents.agents_page import page_context
 from runs.pages.forms import fields
 from runs.providers.published_prices import PublishedPrice, published_price
-from runs.queries.used_models import MAX_RUNS, UsedModel, used_models
+from runs.queries.model_usage import MAX_RUNS, UsedModel, used_models
 from timeline.display import clean
 
 #: The buckets of tokens, with their labels.

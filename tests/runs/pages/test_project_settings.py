@@ -12,7 +12,7 @@ from django.test import Client
 from agentops.projects.models import AuditEntry, Project, Role
 from runs.actions import approvals, model_prices
 from runs.agents.prices import prices_of
-from runs.models import AgentRun, TurnUsage
+from runs.models import TurnUsage
 from tests.support.accounts import make_person
 from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.pages.form_values import form_values
@@ -69,7 +69,8 @@ def test_rules_are_added_changed_and_removed(project: Project, admin: Client) ->
     assert (sent.status_code, sent["Location"]) == (303, RULES)
     [rule] = rules_of(project)
     assert rule == {
-        "action": "ask", "tools": "deploy", "arguments": {"environment": "^prod"}, "expires": "2h", "on_expiry": "pause",
+        "action": "ask", "tools": "deploy", "arguments": {"environment": "^prod"}, "expires": "2h",
+        "on_expiry": "pause",
     }  # fmt: skip
     entry = AuditEntry.objects.get(project=project, action="project.changed")
     assert entry.actor.startswith("user:person-")
@@ -180,10 +181,10 @@ def test_an_invalid_price_is_refused_at_its_field(admin: Client, texts: dict[str
     assert set(errors) == {field}
 
 
+@pytest.mark.breaks_invariants("a model call whose model has no price, made of one that has")
 def test_models_of_recent_runs_without_a_price_are_named(project: Project, admin: Client) -> None:
     run = drive(make_run(make_agent(project)))
     TurnUsage.objects.filter(run=run).update(model="local-model-9", cost_source="unknown", cost_usd=None)
-    AgentRun.objects.filter(pk=run.pk).update(cost_usd=None, cost_source="unknown")
 
     page = text_of(admin.get(PRICES))
 

@@ -32,9 +32,7 @@ def project(web: WebThread) -> Project:
 
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["with scripts", "without"])
-def test_an_admin_creates_and_changes_an_agent(
-    tabs: Tabs, web: WebThread, project: Project, javascript: bool
-) -> None:
+def test_an_admin_creates_and_changes_an_agent(tabs: Tabs, web: WebThread, project: Project, javascript: bool) -> None:
     tabs.expect("422|409")
     person = make_person(project, Role.ADMIN)
     page = tabs.open(web.url, person, javascript=javascript)
