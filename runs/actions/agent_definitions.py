@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from django.db import transaction
 from django.db.models import QuerySet
+from pydantic import ValidationError
 
 from agentops.projects import audit
 from agentops.projects.models import Project
@@ -32,6 +33,10 @@ Outcome = Literal["created", "changed", "unchanged"]
 RECORDINGS = "fixture"
 #: The setting that an error names at its beginning, as in "settings.budgets.tokens must be …".
 SETTING = re.compile(r"settings(\.[a-z_]+)+")
+
+
+#: Stand for fields that are invalid, where only the others are examined.
+PLACEHOLDERS = {"agent_id": "agent", "provider": "fixture", "model": "none"}
 
 
 class AgentAuditAction(enum.StrEnum):
@@ -91,11 +96,20 @@ def apply(
 def problems_of(project: Project, definition: Mapping[str, Any]) -> list[InvalidAgent]:
     """Return all reasons for which `apply` would refuse a definition, each with the pointer of the invalid field."""
     examined = examine(definition)
-    if examined.definition is None:
-        return list(examined.problems)
-    fields = examined.definition.model_dump(exclude={"agent_id"})
-    agent = Agent(project=project, slug=examined.definition.agent_id, **fields)
-    return [*examined.problems, *_problems_of_use(agent)]
+    invalid = {str(problem.data["pointer"]).split("/")[1] for problem in examined.problems if problem.data["pointer"]}
+    if (checked := examined.definition) is None:
+        if not invalid:
+            return list(examined.problems)  # of the definition as a whole
+        # The valid fields are examined too, so that everything can be corrected at once.
+        valid = {name: definition[name] for name in Definition.model_fields if name in definition.keys() - invalid}
+        try:
+            checked = Definition.model_validate({**PLACEHOLDERS, **valid})
+        except ValidationError:  # a value that is no JSON hides what is wrong elsewhere
+            return list(examined.problems)
+    agent = Agent(project=project, slug=checked.agent_id, **checked.model_dump(exclude={"agent_id"}))
+    problems = _problems_of_use(agent)
+    others = [each for each in problems if str(each.data["pointer"]).split("/")[1] not in invalid - {"policies"}]
+    return [*examined.problems, *others]
 
 
 def versions_of(agent: Agent) -> QuerySet[AgentVersion]:

@@ -83,7 +83,7 @@ def versions(request: HttpRequest, project: str, agent: str) -> HttpResponse:
     if a is not None and b is not None:
         differences = changes_between(_definition_at(found, a), _definition_at(found, b))
     context = {
-        **page_context(entry),
+        **page_context(entry, "agents"),
         "agent": found,
         "versions": [_shown(each, found) for each in page[:VERSIONS]],
         "is_first_page": before is None,
@@ -108,7 +108,7 @@ def _page(
     now = timezone.now()
     runs = read(listed_runs().filter(agent=agent)[:RECENT_RUNS]) if number is None else []
     context = {
-        **page_context(entry),
+        **page_context(entry, "agents"),
         "agent": agent,
         "number": shown,
         "is_current": shown == agent.version,

@@ -55,7 +55,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
     found: list[Any] = list(with_last_run(agents)[: PAGE_SIZE + 1])
     activity = activity_of([agent.pk for agent in found], timezone.now())
     context = {
-        **page_context(entry),
+        **page_context(entry, "agents"),
         "rows": [_row(agent, activity.get(agent.pk, AgentActivity())) for agent in found[:PAGE_SIZE]],
         "after": after,
         "next": found[PAGE_SIZE - 1].slug if len(found) > PAGE_SIZE else "",
@@ -64,9 +64,10 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
     return render(request, "runs/agents.html", context)
 
 
-def page_context(entry: EnteredProject) -> dict[str, Any]:
-    """Return what all pages of agents and settings need."""
+def page_context(entry: EnteredProject, section: str) -> dict[str, Any]:
+    """Return what all pages of agents and settings need. `section` is the current entry of the top bar."""
     return {
+        "section": section,
         "project": entry.project,
         "projects": entry.visible.order_by("name", "pk")[:MAX_CHOICES],
         "may_manage": Action.MANAGE in entry.actions,

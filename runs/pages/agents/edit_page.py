@@ -202,7 +202,7 @@ def _render(request: HttpRequest, entry: EnteredProject, draft: Draft, *, status
     chosen = draft.form.tools if draft.form is not None else []
     newest = agent_definitions.versions_of(draft.agent) if draft.agent and draft.conflict is not None else None
     context = {
-        **page_context(entry),
+        **page_context(entry, "agents"),
         "draft": draft,
         "agent": draft.agent,
         "form": draft.form,

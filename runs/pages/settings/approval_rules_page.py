@@ -110,7 +110,7 @@ def _render(
     **context: Any,
 ) -> HttpResponse:
     context |= {
-        **page_context(entry),
+        **page_context(entry, "settings"),
         "rows": rows,
         "seen": json.dumps(seen),
         "unreadable": _fault(entry.project),

@@ -118,7 +118,7 @@ def _page(
         unreadable = str(refusal)
     used = [_used(each, prices) for each in used_models(entry.project.pk)]
     context = {
-        **page_context(entry),
+        **page_context(entry, "settings"),
         "rows": [_row(price) for price in prices],
         "buckets": list(BUCKETS.values()),
         "unreadable": unreadable,

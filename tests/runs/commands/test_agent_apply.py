@@ -107,8 +107,13 @@ def test_all_that_is_wrong_is_told_at_once(project: Project) -> None:
     ]  # fmt: skip
     with pytest.raises(InvalidAgent, match="explode"):
         agent_definitions.apply(project, wrong, by="system")
-    types = agent_definitions.problems_of(project, {"agent_id": "A B", "provider": 7, "max_steps": 0})
-    assert [problem.data["pointer"] for problem in types] == ["/agent_id", "/provider", "/model", "/max_steps"]
+    hidden = {**DEFINITION, "settings": {"x": float("nan")}, "max_steps": "many"}
+    assert [problem.data["pointer"] for problem in agent_definitions.problems_of(project, hidden)] == ["/settings/x"]
+    assert [problem.data["pointer"] for problem in agent_definitions.problems_of(project, [])] == [""]  # type: ignore[arg-type]
+    types = agent_definitions.problems_of(project, {"agent_id": "A B", "provider": 7, "max_steps": 0, "tools": ["no"]})
+    assert [problem.data["pointer"] for problem in types] == [
+        "/agent_id", "/provider", "/model", "/max_steps", "/tools/0",
+    ]  # fmt: skip
 
 
 def test_the_current_version_of_earlier_agents_is_stored_by_a_migration(project: Project) -> None:

@@ -256,7 +256,8 @@ def test_each_error_stands_at_its_field(agent: Agent, admin: Client) -> None:
     assert "tools" in rows["approvals"][0].errors
     assert "hook" in rows["hooks"][0].errors
     assert AgentVersion.objects.filter(agent=agent).count() == 1
-    # What needs valid types is checked when these are right.
+    # What the type of another field does not hide is told at once.
+    assert "no-such-recording" in str(form.errors["model"])
     again = send(
         admin, values, model="no-such-recording", more_tools="no_such_tool", **{"setting-budgets.tokens": "-5"}
     )
