@@ -192,10 +192,17 @@ def run_data_of(run: Any) -> RunData:
         billing=_billing(run.pk),
         agent={
             **{name: clean(str(getattr(run, f"config_{name}") or "")) for name in NAMES},
-            **({"slug": run.agent_slug, "current": str(run.agent_version)} if run.agent_slug else {}),
+            **_agent_now(run),
         },
         has_budgets=bool(run.config_budgets or "budgets" in (run.project.settings or ())),
     )
+
+
+def _agent_now(run: Any) -> dict[str, str]:
+    """Return the name and the current version of the run's agent, if it exists and the run has one of its versions."""
+    version = str(run.config_version or "")
+    is_version = version.isascii() and version.isdigit() and len(version) < 10
+    return {"slug": run.agent_slug, "current": str(run.agent_version)} if run.agent_slug and is_version else {}
 
 
 def _billing(run_id: UUID) -> Billing:
