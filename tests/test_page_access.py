@@ -55,6 +55,11 @@ ANSWERS = {
     "/redaction/remove": {"POST": 400},
     "/redaction/test": {"POST": 422},
     "/fork": {"POST": 422},
+    "/settings/approvals": {"POST": 400},  # it says not which rules were seen
+    "/prices/set": {"POST": 422},
+    "/prices/remove": {"POST": 400},
+    "/edit": {"POST": 400},
+    "/new-agent": {"POST": 422},
     "/runs/resume": {"POST": 200},  # and so shows none
 }
 

@@ -4,35 +4,50 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from django.db import transaction
+from django.db.models import QuerySet
+from pydantic import ValidationError
 
 from agentops.projects import audit
 from agentops.projects.models import Project
 from agentops.projects.names import SLUG_PATTERN
-from runs.agents.definition import Definition, check
+from runs.agents.definition import Definition, check, examine
 from runs.errors import InvalidAgent, RunRefusal
 from runs.fixtures import library
 from runs.fixtures.format import FixtureError
 from runs.lifecycle import creation
 from runs.lifecycle.creation import UserTurn
-from runs.models import Agent
+from runs.models import Agent, AgentVersion
 from runs.providers import base as providers
 from runs.providers.messages import canonical
 from runs.tools.registry import UnknownTool
 from runs.tools.roots import RootRefused
+from runs.tools.sandbox.switches import ToolOff
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 Outcome = Literal["created", "changed", "unchanged"]
 
 RECORDINGS = "fixture"
+#: The setting that an error names at its beginning, as in "settings.budgets.tokens must be …".
+SETTING = re.compile(r"settings(\.[a-z_]+)+")
+
+
+#: Stand for fields that are invalid, where only the others are examined.
+PLACEHOLDERS = {"agent_id": "agent", "provider": "fixture", "model": "none"}
 
 
 class AgentAuditAction(enum.StrEnum):
     AGENT_CREATED = "agent.created"
     AGENT_CHANGED = "agent.changed"
+
+
+class AgentChanged(RunRefusal):
+    """Somebody else has changed the agent, or created it. `data["version"]` is its current version."""
+
+    code = "agent_changed"
 
 
 class AgentNotFound(RunRefusal):
@@ -42,22 +57,23 @@ class AgentNotFound(RunRefusal):
     status = 404
 
 
-def apply(project: Project, definition: Mapping[str, Any], *, by: audit.Actor) -> tuple[Agent, Outcome]:
-    """Create the agent that `definition` describes, or change the existing one to it.
+def apply(
+    project: Project, definition: Mapping[str, Any], *, by: audit.Actor, changes: int | None = None
+) -> tuple[Agent, Outcome]:
+    """Create the agent that `definition` describes, or change the existing one to it. Omitted fields get defaults.
 
-    Omitted fields get their defaults.
-
-    Runs keep the copy of the definition that they were created with. Raises `InvalidAgent`, whose pointer names the
-    invalid field, and writes nothing then.
+    `changes` is the version that the caller has seen, 0 if the agent is new; None: any. Runs keep the copy of the
+    definition that they were created with.
+    Raises `InvalidAgent`, whose pointer names the invalid field, or `AgentChanged`, and writes nothing then.
     """
-    checked = check(definition)
-    fields = checked.model_dump(exclude={"agent_id"})
-    _check_usable(Agent(project=project, slug=checked.agent_id, **fields))
+    fields = _usable(project, definition)
+    slug = fields.pop("agent_id")
     with transaction.atomic():
         # Locked, so that the second of two calls at once sees the result of the first.
         agents = Agent.objects.select_for_update(no_key=True)
-        agent, created = agents.get_or_create(project=project, slug=checked.agent_id, defaults=fields)
+        agent, created = agents.get_or_create(project=project, slug=slug, defaults=fields)
         if created:
+            _store_version(agent, by)
             _audit(by, AgentAuditAction.AGENT_CREATED, agent, before=None, after=fields)
             return agent, "created"
         # Not compared by ==, which takes true, 1 and 1.0 for equal.
@@ -65,13 +81,49 @@ def apply(project: Project, definition: Mapping[str, Any], *, by: audit.Actor) -
         changed = [name for name in fields if canonical(before[name]) != canonical(fields[name])]
         if not changed:
             return agent, "unchanged"
+        if changes not in (None, agent.version):
+            raise AgentChanged(f"the agent {slug!r} has version {agent.version} now", version=agent.version)
         for name in changed:
             setattr(agent, name, fields[name])
         agent.version += 1
         agent.save(update_fields=[*changed, "version", "updated_at"])
+        _store_version(agent, by, changed)
         after = {name: fields[name] for name in changed}
         _audit(by, AgentAuditAction.AGENT_CHANGED, agent, before={name: before[name] for name in changed}, after=after)
     return agent, "changed"
+
+
+def problems_of(project: Project, definition: Mapping[str, Any]) -> list[InvalidAgent]:
+    """Return all reasons for which `apply` would refuse a definition, each with the pointer of the invalid field."""
+    examined = examine(definition)
+    invalid = {str(problem.data["pointer"]).split("/")[1] for problem in examined.problems if problem.data["pointer"]}
+    if (checked := examined.definition) is None:
+        if not invalid:
+            return list(examined.problems)  # of the definition as a whole
+        # The valid fields are examined too, so that everything can be corrected at once.
+        valid = {name: definition[name] for name in Definition.model_fields if name in definition.keys() - invalid}
+        try:
+            checked = Definition.model_validate({**PLACEHOLDERS, **valid})
+        except ValidationError:  # a value that is no JSON hides what is wrong elsewhere
+            return list(examined.problems)
+    agent = Agent(project=project, slug=checked.agent_id, **checked.model_dump(exclude={"agent_id"}))
+    problems = _problems_of_use(agent)
+    others = [each for each in problems if str(each.data["pointer"]).split("/")[1] not in invalid - {"policies"}]
+    return [*examined.problems, *others]
+
+
+def versions_of(agent: Agent) -> QuerySet[AgentVersion]:
+    """Return the stored versions of an agent without their definitions, the newest first."""
+    return AgentVersion.objects.filter(agent=agent).defer("definition").order_by("-number")
+
+
+def definition_at(agent: Agent, number: int) -> dict[str, Any] | None:
+    """Return the definition of a version; None if it is not stored."""
+    if number == agent.version:
+        frozen: dict[str, Any] | None = agent.frozen()
+    else:
+        frozen = AgentVersion.objects.filter(agent=agent, number=number).values_list("definition", flat=True).first()
+    return {name: value for name, value in frozen.items() if name != "version"} if frozen else None
 
 
 def changed_config(project: Project, frozen: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,10 +132,7 @@ def changed_config(project: Project, frozen: Mapping[str, Any], changes: Mapping
     Raises `InvalidAgent`, whose pointer names the invalid field, also if the frozen agent is not valid any more.
     """
     fields_before = {name: frozen[name] for name in Definition.model_fields if name in frozen}
-    checked = check({**fields_before, **changes})
-    fields = checked.model_dump(exclude={"agent_id"})
-    _check_usable(Agent(project=project, slug=checked.agent_id, **fields))
-    return {**frozen, **fields}
+    return {**frozen, **_usable(project, {**fields_before, **changes})}
 
 
 def find(project: Project, agent_id: str) -> Agent:
@@ -108,23 +157,35 @@ def recorded_prompt(agent: Agent) -> UserTurn | None:
         raise InvalidAgent(str(error), pointer="/model") from error
 
 
-def _check_usable(agent: Agent) -> None:
-    """Raise `InvalidAgent` if a run of the agent could not start, with a pointer to the invalid field."""
+def _usable(project: Project, definition: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a definition of which runs can start. Raises the first of `problems_of`."""
+    fields = check(definition).model_dump()
+    agent = Agent(project=project, slug=fields["agent_id"], **{n: v for n, v in fields.items() if n != "agent_id"})
+    for problem in _problems_of_use(agent):
+        raise problem from problem.__cause__
+    return fields
+
+
+def _problems_of_use(agent: Agent) -> Iterator[InvalidAgent]:
+    """Yield why a run of the agent could not start, each time with a pointer to the invalid field."""
+    reported = set()
     try:
         provider = providers.get(agent.provider)
     except providers.ProviderUnusable as error:
-        raise InvalidAgent(str(error), pointer="/provider") from error
-    try:
-        provider.check(agent.model, {})
-    except providers.ProviderUnusable as error:
-        raise InvalidAgent(str(error), pointer="/model") from error
-    try:
-        creation.check_agent(agent)
-    except InvalidAgent as error:
-        raise InvalidAgent(str(error), pointer=_invalid_field(agent, error.__cause__)) from error.__cause__
-    except (ValueError, TypeError) as error:
-        # Building a toolset reads the settings before they have been validated.
-        raise InvalidAgent(f"a toolset cannot use these settings: {error}", pointer="/settings") from error
+        reported.add(str(error))
+        yield InvalidAgent(str(error), pointer="/provider")
+    else:
+        try:
+            # Without settings, to tell a model that cannot be used from settings that it does not take.
+            provider.check(agent.model, {})
+        except providers.ProviderUnusable as error:
+            reported.add(str(error))
+            yield InvalidAgent(str(error), pointer="/model")
+    for problem in creation.agent_problems(agent):
+        if str(problem) not in reported:
+            reported.add(str(problem))
+            problem.data["pointer"] = _invalid_field(agent, problem.__cause__)
+            yield problem
 
 
 def _invalid_field(agent: Agent, cause: BaseException | None) -> str:
@@ -133,7 +194,14 @@ def _invalid_field(agent: Agent, cause: BaseException | None) -> str:
             return f"/tools/{agent.tools.index(cause.names[0])}"
         case RootRefused():
             return f"/{cause.member}"
-    return "/settings"
+        case ToolOff():
+            return "/tools"
+    setting = SETTING.match(str(cause))
+    return f"/{setting[0].replace('.', '/')}" if setting else "/settings"
+
+
+def _store_version(agent: Agent, by: audit.Actor, changed: Sequence[str] = ()) -> None:
+    AgentVersion.of(agent, by=by if isinstance(by, str) else by.actor, changed=changed).save(force_insert=True)
 
 
 def _audit(

@@ -15,12 +15,18 @@ from django.db.models import QuerySet
 from agentops.projects.audit import Actor, AuditAction, record
 from agentops.projects.models import Project
 from runs.actions.run_actions import RunAuditAction
-from runs.agents import approval_rules
+from runs.agents import approval_rules, policies
 from runs.agents.policy_errors import InvalidPolicy
-from runs.errors import InvalidPolicies
+from runs.errors import InvalidPolicies, RunRefusal
 from runs.lifecycle import approval_decisions
 from runs.lifecycle.approval_decisions import Decision, DecisionResult
 from runs.models import AgentRun, Approval
+
+
+class RulesChanged(RunRefusal):
+    """Somebody else has changed the approval rules of the project."""
+
+    code = "rules_changed"
 
 
 def decide(actor: Actor, run: AgentRun, call_id: UUID, decision: Decision) -> DecisionResult:
@@ -51,17 +57,25 @@ def rules_of(project: Project) -> list[dict[str, Any]]:
     return list(project.settings.get("approvals", [])) if isinstance(project.settings, dict) else []
 
 
-def set_rules(actor: Actor, project: Project, rules: list[Any]) -> None:
-    """Replace the approval rules of a project. Raises `InvalidPolicies`, and writes nothing then.
+def problems_of(rules: list[Any]) -> list[InvalidPolicies]:
+    """Return all that is wrong with the approval rules of a project, each with its pointer."""
+    return [_refusal(fault) for fault in policies.faults("approvals", rules)]
 
-    Workers read them when they claim a run, so a change takes effect within a slice.
+
+def set_rules(actor: Actor, project: Project, rules: list[Any], *, changes: list[Any] | None = None) -> None:
+    """Replace the approval rules of a project; `changes` are the rules that the caller has seen, None: any.
+
+    Raises `InvalidPolicies` or `RulesChanged`, and writes nothing then. Workers read them when they claim a run, so a
+    change takes effect within a slice.
     """
     _check({"approvals": rules})
     with transaction.atomic():
         locked = Project.objects.select_for_update(no_key=True).get(pk=project.pk)
         settings = locked.settings if isinstance(locked.settings, dict) else {}
         before = settings.get("approvals")
-        if before != rules:
+        if (before or []) != rules:
+            if changes not in (None, before or []):
+                raise RulesChanged("the approval rules of the project have changed")
             locked.settings = {**settings, "approvals": rules}
             locked.save(update_fields=["settings"])
             was, now = {"approvals": before}, {"approvals": rules}
@@ -72,5 +86,9 @@ def _check(settings: object) -> None:
     try:
         approval_rules.of_project(settings)
     except InvalidPolicy as error:
-        pointer = "/".join(map(str, error.path[1:]))
-        raise InvalidPolicies(str(error), pointer=f"/{pointer}" if pointer else "") from None
+        raise _refusal(error) from None
+
+
+def _refusal(error: InvalidPolicy) -> InvalidPolicies:
+    pointer = "/".join(map(str, error.path[1:]))
+    return InvalidPolicies(str(error), pointer=f"/{pointer}" if pointer else "")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -12,7 +13,6 @@ from agentops.http import strict_json
 from agentops.projects.errors import InvalidSlug
 from agentops.projects.names import clean_slug
 from runs.agents import policies, policy_commands
-from runs.agents.policies import Policies
 from runs.agents.policy_errors import InvalidPolicy
 from runs.errors import InvalidAgent, InvalidPolicies
 from runs.providers.messages import canonical
@@ -49,38 +49,70 @@ class Definition(BaseModel):
     policies: dict[str, Any] = {}
 
 
+@dataclass(frozen=True)
+class Examined:
+    """A definition, as far as it can be read, and all that is wrong with it."""
+
+    #: None if a field has the wrong type or range.
+    definition: Definition | None
+    #: `InvalidAgent` and `InvalidPolicies`, each with the JSON pointer of an invalid value.
+    problems: Sequence[InvalidAgent]
+
+
 def check(definition: Mapping[str, Any]) -> Definition:
     """Validate a definition and return it as a `Definition`.
 
     Raises `InvalidAgent` or `InvalidPolicies`, with the JSON pointer of the first invalid value.
     """
-    if not isinstance(definition, Mapping):
-        raise InvalidAgent("a definition must be an object", pointer="")
-    data = dict(definition)
-    _check_json(data)
-    if len(canonical(data).encode()) > MAX_BYTES:
-        raise InvalidAgent(f"the definition is longer than {MAX_BYTES} bytes as JSON", pointer="")
+    examined = examine(definition)
+    for problem in examined.problems:
+        raise problem
+    assert examined.definition is not None
+    return examined.definition
+
+
+def examine(definition: Mapping[str, Any]) -> Examined:
+    """Validate a definition, and return all that is wrong with it."""
     try:
-        parsed = Definition.model_validate(data)
-        _check_gates(policies.parse(parsed.policies), parsed.policies, parsed.settings)
+        if not isinstance(definition, Mapping):
+            raise InvalidAgent("a definition must be an object", pointer="")
+        data = dict(definition)
+        _check_json(data)
+        if len(canonical(data).encode()) > MAX_BYTES:
+            raise InvalidAgent(f"the definition is longer than {MAX_BYTES} bytes as JSON", pointer="")
+    except InvalidAgent as problem:
+        return Examined(None, [problem])
+    given = data.get("policies", {}), data.get("settings", {})
+    policy_problems = list(_policy_problems(*given)) if all(isinstance(each, dict) for each in given) else []
+    try:
+        return Examined(Definition.model_validate(data), policy_problems)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        raise InvalidAgent(first["msg"].removeprefix("Value error, "), pointer=pointer_of(first["loc"])) from None
-    except InvalidPolicy as error:
-        raise InvalidPolicies(str(error), pointer=pointer_of(["policies", *error.path])) from None
-    return parsed
+        faults = error.errors(include_url=False, include_input=False, include_context=False)
+        problems = [
+            InvalidAgent(fault["msg"].removeprefix("Value error, "), pointer=pointer_of(fault["loc"]))
+            for fault in faults
+        ]
+        return Examined(None, [*problems, *policy_problems])
 
 
-def _check_gates(parsed: Policies, data: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Raise `InvalidPolicy` if a gate names an unknown tool, or a command that this site does not allow."""
-    for trigger, rules in parsed.rules.items():
+def _policy_problems(data: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[InvalidPolicies]:
+    """Yield what is wrong with the policies. Gates are examined when the rules of their trigger can be read."""
+    for name, value in data.items():
+        faults = policies.faults(name, value)
+        for error in faults or _gate_faults(name, value, settings):
+            yield InvalidPolicies(str(error), pointer=pointer_of(["policies", *error.path]))
+
+
+def _gate_faults(name: str, value: Any, settings: Mapping[str, Any]) -> Iterator[InvalidPolicy]:
+    """Yield the gates of a trigger that name an unknown tool, or a command that this site does not allow."""
+    for trigger, rules in policies.parse({name: value}).rules.items():
         for index, rule in enumerate(rules):
             try:
                 if rule.run is not None:
                     policy_commands.check(rule.run, settings)
             except policy_commands.GateRefused as error:
-                at = [trigger, index] if isinstance(data[trigger], list) else [trigger]
-                raise InvalidPolicy(f"invalid gate: {error}", [*at, "run"]) from error
+                at = [trigger, index] if isinstance(value, list) else [trigger]
+                yield InvalidPolicy(f"invalid gate: {error}", [*at, "run"])
 
 
 def _check_json(value: object, path: tuple[str | int, ...] = ()) -> None:

@@ -161,6 +161,25 @@ def parse(value: Mapping[str, Any]) -> Policies:
     )
 
 
+def faults(name: str, value: object) -> list[InvalidPolicy]:
+    """Return all that is wrong with one policy; of a list, the first fault of each of its rules."""
+    try:
+        parse({name: value})
+    except InvalidPolicy as error:
+        each = [_fault_of(name, index, item) for index, item in enumerate(value)] if isinstance(value, list) else []
+        return [fault for fault in each if fault is not None] or [error]
+    return []
+
+
+def _fault_of(name: str, index: int, item: object) -> InvalidPolicy | None:
+    """Return what is wrong with a rule of a list, with the path that it has there."""
+    try:
+        parse({name: [item]})
+    except InvalidPolicy as error:
+        return InvalidPolicy(str(error), [name, index, *error.path[2:]])
+    return None
+
+
 def decide(
     policies: Policies, trigger: Trigger, *, attempt_count: int, kind: ErrorKind = ErrorKind.OTHER
 ) -> PolicyDecision | None:

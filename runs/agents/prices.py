@@ -30,6 +30,11 @@ class InvalidPrices(ValueError):
     code = "invalid_price"
     status = 422
 
+    def __init__(self, text: str, field: str = "") -> None:
+        super().__init__(text)
+        #: The invalid member of a price; empty: none, or the list as a whole.
+        self.field = field
+
 
 @dataclass(frozen=True)
 class Buckets:
@@ -109,21 +114,22 @@ def prices_of(settings: Any) -> list[ModelPrice]:
     try:
         prices = _prices.validate_python(stored or [])
     except ValidationError as error:
-        raise InvalidPrices(_fault(stored, error)) from None
+        raise _refusal(stored, error) from None
     if len(prices) > MAX_PRICES:
         raise InvalidPrices(f"a project can have at most {MAX_PRICES} prices")
     return prices
 
 
-def _fault(stored: Any, error: ValidationError) -> str:
-    """Return a sentence that names the model, the price and what is wrong with it."""
+def _refusal(stored: Any, error: ValidationError) -> InvalidPrices:
+    """Return an error whose sentence names the model, the price and what is wrong with it."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     message = first["msg"].removeprefix("Value error, ")
     match first["loc"]:
         case (int(index), *place) if isinstance(stored[index], Mapping):
             model = str(stored[index].get("model", ""))[:200]
-            return f"invalid price for model {model!r}: {'.'.join(map(str, place))}: {message}"
-    return f"invalid prices: {message}"
+            text = f"invalid price for model {model!r}: {'.'.join(map(str, place))}: {message}"
+            return InvalidPrices(text, str(place[0]) if place else "")
+    return InvalidPrices(f"invalid prices: {message}")
 
 
 def readable_prices(settings: Any) -> list[ModelPrice]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from uuid import UUID
@@ -186,21 +186,32 @@ def lock_parent(project: Project, run_id: UUID) -> AgentRun:
 
 def check_agent(agent: Agent) -> None:
     """Raise `InvalidAgent` if a run of this agent could not start."""
-    try:
-        providers.get(agent.provider).check(agent.model, agent.settings)
-        TOOLS.resolve(agent.tools, {**agent.settings, "model": agent.model})
-        tools = [tool for name in agent.tools if (tool := TOOLS.tool(name)) is not None]
-        switches.check(tools)
-        roots.check([tool.name for tool in tools if tool.reads_files], agent.settings)
-        if agent.provider in providers.WORKING_IN_ROOT:
-            roots.locate(agent.settings.get("root"))
-        budgets.run_limits(agent.settings)
-        trimming.window_of(agent.settings)
-        retry_limits(agent.settings)
-        parallel_limit(agent.settings)
-        output_schema.schema_of(agent.settings)
-    except (providers.ProviderUnusable, LookupError, ValueError, TypeError) as error:
-        raise InvalidAgent(str(error), agent_id=agent.slug) from error
+    for problem in agent_problems(agent):
+        raise problem
+
+
+def agent_problems(agent: Agent) -> Iterator[InvalidAgent]:
+    """Yield why a run of this agent could not start; the cause of each says which part is invalid."""
+    tools = [tool for name in agent.tools if (tool := TOOLS.tool(name)) is not None]
+    checks: list[Callable[[], object]] = [
+        lambda: providers.get(agent.provider).check(agent.model, agent.settings),
+        lambda: TOOLS.resolve(agent.tools, {**agent.settings, "model": agent.model}),
+        lambda: switches.check(tools),
+        lambda: roots.check([tool.name for tool in tools if tool.reads_files], agent.settings),
+        lambda: roots.locate(agent.settings.get("root")) if agent.provider in providers.WORKING_IN_ROOT else None,
+        lambda: budgets.run_limits(agent.settings),
+        lambda: trimming.window_of(agent.settings),
+        lambda: retry_limits(agent.settings),
+        lambda: parallel_limit(agent.settings),
+        lambda: output_schema.schema_of(agent.settings),
+    ]
+    for check in checks:
+        try:
+            check()
+        except (providers.ProviderUnusable, LookupError, ValueError, TypeError) as error:
+            problem = InvalidAgent(str(error), agent_id=agent.slug)
+            problem.__cause__ = error
+            yield problem
 
 
 def with_front_end_tools(config: dict[str, Any], tools: FrontEndTools | None) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The models of agents, runs, messages, tool calls and their records."""
 
 from runs.models.ag_ui_run import AgUiRun
-from runs.models.agent import Agent
+from runs.models.agent import Agent, AgentVersion
 from runs.models.approval import Approval
 from runs.models.checkpoint import Attempt, Checkpoint, RunError, TurnUsage
 from runs.models.chore import Chore
@@ -23,6 +23,7 @@ __all__ = [
     "AgentRun",
     "AgentRunMessage",
     "AgentRunToolCall",
+    "AgentVersion",
     "Approval",
     "Attempt",
     "Checkpoint",

@@ -116,6 +116,8 @@ class AgentRun(models.Model):
             # The runs list of a project, newest first, and with a status filter.
             models.Index("project", F("created_at").desc(), F("log").desc(), name="run_list"),
             models.Index("project", "status", F("created_at").desc(), name="run_list_by_status"),
+            # The newest runs of an agent.
+            models.Index("agent", F("created_at").desc(), name="run_of_agent"),
             # The list of external runs. Native runs are nearly all runs and use run_list.
             models.Index(
                 F("project"),

@@ -1,9 +1,10 @@
-"""URLs of the run pages: /p/{project}/… for the runs and imports of a project, /runs/{run}/… for a run, /compare."""
+"""URLs of the run pages: /p/{project}/… for what belongs to a project, /runs/{run}/… for a run, /compare."""
 
 from __future__ import annotations
 
 from django.urls import path
 
+from runs.pages.agents import agent_page, agents_page, edit_page
 from runs.pages.approvals import decision_pages, inbox_page
 from runs.pages.compare import compare_page
 from runs.pages.forms import fork_form, start
@@ -11,6 +12,7 @@ from runs.pages.imports import imports_page, ingest_page
 from runs.pages.run import action_pages, payloads, replay_page, run_page
 from runs.pages.runs import bulk_resume, runs_page
 from runs.pages.search import search_page
+from runs.pages.settings import approval_rules_page, prices_page
 from runs.pages.tree import tree_page
 
 app_name = "runs"
@@ -25,6 +27,18 @@ urlpatterns = [
     path("p/<slug:project>/imports", imports_page.index, name="imports"),
     path("p/<slug:project>/imports/<uuid:import_id>", imports_page.detail, name="import"),
     path("p/<slug:project>/ingest", ingest_page.index, name="ingest"),
+    # /p/{project}/agents, /p/{project}/new-agent
+    path("p/<slug:project>/agents", agents_page.index, name="agents"),
+    path("p/<slug:project>/agents/<slug:agent>", agent_page.detail, name="agent"),
+    path("p/<slug:project>/agents/<slug:agent>/edit", edit_page.edit, name="edit-agent"),
+    path("p/<slug:project>/agents/<slug:agent>/versions", agent_page.versions, name="agent-versions"),
+    path("p/<slug:project>/agents/<slug:agent>/versions/<int:number>", agent_page.version, name="agent-version"),
+    path("p/<slug:project>/new-agent", edit_page.new, name="new-agent"),
+    # /p/{project}/settings/approvals, /p/{project}/prices
+    path("p/<slug:project>/settings/approvals", approval_rules_page.rules, name="approval-rules"),
+    path("p/<slug:project>/prices", prices_page.index, name="prices"),
+    path("p/<slug:project>/prices/set", prices_page.set_price, name="set-price"),
+    path("p/<slug:project>/prices/remove", prices_page.remove_price, name="remove-price"),
     # /p/{project}/approvals, /approvals
     path("p/<slug:project>/approvals", inbox_page.index, name="approvals"),
     path("approvals", inbox_page.everything, name="all-approvals"),

@@ -117,12 +117,16 @@ def get(name: str) -> Provider:
     return _factories[name]() if name in _factories else _added(name)
 
 
+def names() -> list[str]:
+    """Return the sorted names of all providers."""
+    return sorted({*_factories, *MODULES, *(each.name for each in extensions.installed(extensions.PROVIDERS))})
+
+
 def _added(name: str) -> Provider:
     """Return the provider of an entry point."""
     added = {each.name: each for each in reversed(extensions.installed(extensions.PROVIDERS))}
     if name not in added:
-        names = ", ".join(sorted({*_factories, *MODULES, *added}))
-        raise ProviderUnusable(f"unknown provider {name!r}; use one of: {names}")
+        raise ProviderUnusable(f"unknown provider {name!r}; use one of: {', '.join(names())}")
     try:
         return cast("Provider", extensions.build(added[name], added[name].load(), MEMBERS))
     except ExtensionFailed as fault:

@@ -23,9 +23,9 @@ OFF = "file tools are disabled: AGENTOPS_TOOL_ROOTS is empty"
 
 
 class RootRefused(ValueError):
-    """The site does not allow an agent's root. `member` is the invalid field of the definition."""
+    """The site does not allow an agent's root. `member` is the path of the invalid field of the definition."""
 
-    def __init__(self, reason: str, member: str = "settings") -> None:
+    def __init__(self, reason: str, member: str = "settings/root") -> None:
         super().__init__(reason)
         self.member = member
 

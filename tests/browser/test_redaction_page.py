@@ -32,7 +32,7 @@ def add_secret(page: Page, name: str, secret: str) -> None:
 def test_an_admin_adds_tests_and_removes_rules(tabs: Tabs, web: WebThread, project: Project, javascript: bool) -> None:
     page = tabs.open(web.url, make_person(project, Role.ADMIN), javascript=javascript)
     page.goto("/p/alpha/runs")
-    page.get_by_role("navigation", name="Project").get_by_role("link", name="Redaction").click()
+    page.get_by_role("navigation", name="Project").get_by_role("link", name="Settings").click()
     expect(page.get_by_text("This project has no rules of its own.")).to_be_visible()
     add_secret(page, "billing_password", "correct horse battery")
     expect(page.get_by_text("Rule added.")).to_be_visible()

@@ -12,7 +12,7 @@ from runs import chaos
 from runs.engine.shutdown import ShutdownDue
 from runs.fixtures.library import load
 from runs.lifecycle import creation
-from runs.models import Agent, AgentRun, FileImport, ImportState
+from runs.models import Agent, AgentRun, AgentVersion, FileImport, ImportState
 from runs.statuses import LIVE, RunStatus
 from runs.worker.worker import Worker
 from timeline.models import Log
@@ -33,12 +33,14 @@ def make_agent(project: Project | None = None, *, fixture: str = "claude-code-5c
     """An agent that plays a shipped recording at once, and never cuts an output."""
     settings = {"tool_output_limit": None, "on_unknown_tool": "tell_model"} | fields.pop("settings", {})
     defaults = {"provider": "fixture", "model": fixture, "tools": ["recorded"], "max_steps": 500}
-    return Agent.objects.create(
+    agent = Agent.objects.create(
         project=project or make_project(),
         slug=fields.pop("slug", f"agent-{next(_numbers)}"),
         settings=settings,
         **(defaults | fields),
     )
+    AgentVersion.of(agent, by="test").save()
+    return agent
 
 
 def make_run(agent: Agent | None = None, prompt: Any = None, **options: Any) -> AgentRun:

@@ -26,7 +26,8 @@ NOTHING: frozenset[str] = frozenset()
 
 # Replacing a secret by a mark can reveal another one next to it, so the search is repeated.
 ROUNDS = 4
-_MARK = re.compile(r"\[REDACTED:[a-z0-9_]{1,32}:[0-9a-f]{8}\]")
+#: The replacement of a secret.
+MARK = re.compile(r"\[REDACTED:[a-z0-9_]{1,32}:[0-9a-f]{8}\]")
 _MARK_HEAD = re.compile(r"\[REDACTED:[a-z0-9_]{0,32}:?[0-9a-f]{0,8}\Z")
 _MARK_LENGTH = 52
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -42,7 +43,7 @@ def mark(kind: str, original: str) -> str:
 
 def is_masked_form(masked: str, original: str) -> bool:
     """Return whether a text with marks can be the original one, with secrets in their places."""
-    first, *between = _MARK.split(masked)
+    first, *between = MARK.split(masked)
     if not between or not original.startswith(first):
         return False
     *between, last = between
@@ -135,7 +136,7 @@ class Redactor:
         Secrets and marks are replaced by NUL before the next round, which keeps all positions. Secrets that extend over
         `past` are excluded, because the text before it was searched already.
         """
-        blanks = [m.span() for m in _MARK.finditer(whole)] if "[REDACTED:" in whole else []
+        blanks = [m.span() for m in MARK.finditer(whole)] if "[REDACTED:" in whole else []
         texts = [blank(whole, blanks)]
         spans: list[SecretSpan] = []
         for _ in range(ROUNDS):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandError
 
-from agentops.http import strict_json
 from agentops.projects.management.base import EXIT_INVALID, EXIT_UNREADABLE
+from runs.agents import definition_text
 from runs.fixtures.text_files import FixtureError, read_bytes
 from timeline.redaction.redact import BARE
 
@@ -36,27 +34,10 @@ def read_text(name: str) -> str:
 
 def read_definition(name: str) -> dict[str, Any]:
     """Return a definition in TOML or JSON, by the suffix of the file, otherwise by its first character."""
-    text = read_text(name)
-    is_json = name.endswith(".json") or (not name.endswith(".toml") and text.lstrip()[:1] in {"{", ""})
     try:
-        definition = strict_json.parse(text) if is_json else tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise CommandError(f"{name}: not {'JSON' if is_json else 'TOML'}: {reason}", returncode=EXIT_INVALID) from None
-    if not isinstance(definition, dict):
-        raise CommandError(f"{name}: $: a definition must be an object", returncode=EXIT_INVALID)
-    return definition
-
-
-def json_path(pointer: str, document: Any) -> str:
-    """Convert a JSON pointer to a JSON path: `/tools/0` to `$.tools[0]`."""
-    path = "$"
-    for step in (part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]):
-        if isinstance(document, list):
-            path, document = f"{path}[{step}]", document[int(step)]
-        else:
-            path, document = f"{path}.{step}", document.get(step) if isinstance(document, Mapping) else None
-    return path
+        return definition_text.parse(read_text(name), suffix=Path(name).suffix)
+    except definition_text.NotADefinition as error:
+        raise CommandError(f"{name}: {error}", returncode=EXIT_INVALID) from None
 
 
 def unusable(error: FixtureError, name: str) -> CommandError:

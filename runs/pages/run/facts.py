@@ -102,7 +102,8 @@ class RunData:
     recoveries: int
     #: Whether any model call or tool call failed.
     has_failures: bool
-    #: agent_id, version, provider and model of the agent when the run was created.
+    #: agent_id, version, provider and model of the agent when the run was created; its `slug` and `current` version, if
+    #: it exists.
     agent: Mapping[str, str]
     billing: Billing
     #: Whether the agent or the project sets a budget other than steps.
@@ -166,6 +167,8 @@ def with_facts(runs: QuerySet[AgentRun]) -> QuerySet[AgentRun]:
         .defer(*LARGE)
         .annotate(
             **names,
+            agent_slug=F("agent__slug"),
+            agent_version=F("agent__version"),
             config_budgets=KT("agent_config__settings__budgets"),
             attempt_count=Coalesce(Subquery(attempts.annotate(n=Count("pk")).values("n")), 0),
             recoveries=Coalesce(Subquery(lost_attempts.annotate(n=Count("pk")).values("n")), 0),
@@ -190,10 +193,20 @@ def run_data_of(run: Any) -> RunData:
         recoveries=run.recoveries,
         has_failures=run.failures,
         billing=_billing(run.pk),
-        agent={name: clean(str(getattr(run, f"config_{name}") or "")) for name in NAMES},
+        agent={
+            **{name: clean(str(getattr(run, f"config_{name}") or "")) for name in NAMES},
+            **_agent_now(run),
+        },
         has_budgets=bool(run.config_budgets or "budgets" in (run.project.settings or ())),
         child_count=run.child_count,
     )
+
+
+def _agent_now(run: Any) -> dict[str, str]:
+    """Return the name and the current version of the run's agent, if it exists and the run has one of its versions."""
+    version = str(run.config_version or "")
+    is_version = version.isascii() and version.isdigit() and len(version) < 10
+    return {"slug": run.agent_slug, "current": str(run.agent_version)} if run.agent_slug and is_version else {}
 
 
 def _billing(run_id: UUID) -> Billing:

@@ -109,7 +109,7 @@ def test_a_definition_is_refused_where_it_says_one() -> None:
     project = make_project()
     with pytest.raises(InvalidAgent, match=r"settings\.budgets\.wall_s must be") as refused:
         agent_definitions.apply(project, {**definition, "settings": {"budgets": {"wall_s": -1}}}, by="system")
-    assert refused.value.data["pointer"] == "/settings"
+    assert refused.value.data["pointer"] == "/settings/budgets/wall_s"
 
     agent, outcome = agent_definitions.apply(
         project, {**definition, "settings": {"budgets": {"wall_s": 1}}}, by="system"

@@ -7,19 +7,22 @@ import json
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.db import connections
 
 from agentops.projects.access import SYSTEM
 from agentops.projects.memberships import create_project
 from agentops.projects.models import AuditEntry, Project
 from runs.actions import agent_definitions
+from runs.actions.agent_definitions import AgentChanged
 from runs.agents import policies
 from runs.errors import InvalidAgent
-from runs.models import Agent
+from runs.models import Agent, AgentVersion
 from tests.support.processes import scripted_model
 
 DEFINITION: dict[str, Any] = {"agent_id": "player", "provider": "fixture", "model": "claude-code-5c"}
@@ -58,6 +61,75 @@ def test_it_works(project: Project) -> None:
     assert (first.action, first.actor, first.before) == ("agent.created", "cli:alice", None)
     assert (second.action, second.actor) == ("agent.changed", "cli:bob")
     assert (second.before, second.after) == ({"max_steps": 50}, {"agent_id": "player", "version": 2, "max_steps": 9})
+
+
+def test_each_change_stores_a_version_in_its_transaction(project: Project) -> None:
+    agent, _ = agent_definitions.apply(project, DEFINITION, by="cli:alice")
+    agent_definitions.apply(project, {**DEFINITION, "max_steps": 9, "instructions": "Be brief."}, by="cli:bob")
+    agent_definitions.apply(project, {**DEFINITION, "max_steps": 9, "instructions": "Be brief."}, by="cli:bob")
+
+    first, second = AgentVersion.objects.order_by("number")
+    assert (first.number, first.created_by, first.changed) == (1, "cli:alice", [])
+    assert (second.number, second.created_by, sorted(second.changed)) == (2, "cli:bob", ["instructions", "max_steps"])
+    agent.refresh_from_db()
+    assert second.definition == agent.frozen()
+    assert agent_definitions.definition_at(agent, 1) == {
+        name: value for name, value in first.definition.items() if name != "version"
+    }
+    assert agent_definitions.definition_at(agent, 3) is None
+
+
+def test_a_change_of_a_version_that_is_not_the_current_one_is_refused(project: Project) -> None:
+    agent_definitions.apply(project, DEFINITION, by="system", changes=0)
+    agent_definitions.apply(project, {**DEFINITION, "max_steps": 9}, by="system", changes=1)
+
+    for seen in (0, 1, 3):
+        with pytest.raises(AgentChanged) as refusal:
+            agent_definitions.apply(project, {**DEFINITION, "max_steps": 7}, by="system", changes=seen)
+        assert refusal.value.data == {"version": 2}
+    # The same again is no change, so that a form that is sent twice saves once.
+    assert agent_definitions.apply(project, {**DEFINITION, "max_steps": 9}, by="system", changes=1)[1] == "unchanged"
+    assert (Agent.objects.get().version, AgentVersion.objects.count()) == (2, 2)
+
+
+def test_all_that_is_wrong_is_told_at_once(project: Project) -> None:
+    wrong = {
+        **DEFINITION, "model": "no-such-recording", "tools": ["nothing"], "max_steps": 50,
+        "settings": {"budgets": {"tokens": -1}, "max_retries": "many", "root": "/proc"},
+        "policies": {"on_error": ["escalate", "explode"], "on_idle": "resume", "hooks": ["none"], "odd": 1},
+    }  # fmt: skip
+
+    problems = agent_definitions.problems_of(project, wrong)
+
+    assert [problem.data["pointer"] for problem in problems] == [
+        "/policies/on_error/1/action", "/policies/on_idle/action", "/policies/hooks/0/hook", "/policies/odd",
+        "/model", "/tools/0", "/settings/root", "/settings/budgets/tokens", "/settings/max_retries",
+    ]  # fmt: skip
+    with pytest.raises(InvalidAgent, match="explode"):
+        agent_definitions.apply(project, wrong, by="system")
+    hidden = {**DEFINITION, "settings": {"x": float("nan")}, "max_steps": "many"}
+    assert [problem.data["pointer"] for problem in agent_definitions.problems_of(project, hidden)] == ["/settings/x"]
+    assert [problem.data["pointer"] for problem in agent_definitions.problems_of(project, [])] == [""]  # type: ignore[arg-type]
+    types = agent_definitions.problems_of(project, {"agent_id": "A B", "provider": 7, "max_steps": 0, "tools": ["no"]})
+    assert [problem.data["pointer"] for problem in types] == [
+        "/agent_id", "/provider", "/model", "/max_steps", "/tools/0",
+    ]  # fmt: skip
+
+
+def test_the_current_version_of_earlier_agents_is_stored_by_a_migration(project: Project) -> None:
+    agent, _ = agent_definitions.apply(project, DEFINITION, by="cli:alice")
+    agent_definitions.apply(project, {**DEFINITION, "max_steps": 9}, by="cli:bob")
+    AgentVersion.objects.all().delete()
+
+    for _ in range(2):
+        import_module("runs.migrations.0021_fill_agent_versions").fill(apps, None)
+
+    agent.refresh_from_db()
+    [stored] = AgentVersion.objects.all()
+    assert (stored.agent, stored.number, stored.created_by, stored.created_at) == (
+        agent, 2, "cli:bob", agent.updated_at,
+    )  # fmt: skip
+    assert stored.definition == agent.frozen()
 
 
 def test_what_is_left_out_goes_back_to_its_default(project: Project) -> None:
@@ -114,7 +186,7 @@ def test_the_audit_trail_keeps_no_secret(project: Project) -> None:
         ({"max_steps": 1.5}, "/max_steps"),
         ({"max_steps": True}, "/max_steps"),
         ({"settings": []}, "/settings"),
-        ({"settings": {"pace": "fast"}}, "/settings"),
+        ({"settings": {"pace": "fast"}}, "/settings/pace"),
         ({"settings": {"recorded_effect": "bogus"}, "tools": ["recorded"]}, "/settings"),
         ({"settings": {"x": float("nan")}}, "/settings/x"),
         ({"settings": {"x": [1, float("inf")]}}, "/settings/x/1"),
@@ -288,12 +360,12 @@ def test_a_gate_is_a_tool_or_a_command_of_the_site(project: Project, settings: A
     [
         (False, "here", ["read_file"], "AGENTOPS_TOOL_ROOTS is empty", "/tools"),
         (False, "here", ["list_dir"], "AGENTOPS_TOOL_ROOTS is empty", "/tools"),
-        (False, "here", [], "AGENTOPS_TOOL_ROOTS is empty", "/settings"),
-        (True, "/proc/self", ["read_file"], "kernel directory", "/settings"),
-        (True, "/proc/self", [], "kernel directory", "/settings"),
-        (True, "/etc", ["read_file"], "not below a directory", "/settings"),
-        (True, "here/../..", ["read_file"], "not below a directory", "/settings"),
-        (True, None, ["read_file"], "no file root", "/settings"),
+        (False, "here", [], "AGENTOPS_TOOL_ROOTS is empty", "/settings/root"),
+        (True, "/proc/self", ["read_file"], "kernel directory", "/settings/root"),
+        (True, "/proc/self", [], "kernel directory", "/settings/root"),
+        (True, "/etc", ["read_file"], "not below a directory", "/settings/root"),
+        (True, "here/../..", ["read_file"], "not below a directory", "/settings/root"),
+        (True, None, ["read_file"], "no file root", "/settings/root"),
     ],
 )
 def test_a_root_that_the_site_does_not_allow_is_refused(

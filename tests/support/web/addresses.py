@@ -23,6 +23,16 @@ PAGES: dict[str, dict[str, str]] = {
     "p/<slug:project>/settings/redaction/model-input": {"POST": MANAGE},
     "p/<slug:project>/settings/redaction/remove": {"POST": MANAGE},
     "p/<slug:project>/settings/redaction/test": {"POST": MANAGE},
+    "p/<slug:project>/settings/approvals": {"GET": MANAGE, "POST": MANAGE},
+    "p/<slug:project>/prices": {"GET": MANAGE},
+    "p/<slug:project>/prices/set": {"POST": MANAGE},
+    "p/<slug:project>/prices/remove": {"POST": MANAGE},
+    "p/<slug:project>/agents": {"GET": READ},
+    "p/<slug:project>/agents/<slug:agent>": {"GET": READ},
+    "p/<slug:project>/agents/<slug:agent>/edit": {"GET": MANAGE, "POST": MANAGE},
+    "p/<slug:project>/agents/<slug:agent>/versions": {"GET": READ},
+    "p/<slug:project>/agents/<slug:agent>/versions/<int:number>": {"GET": READ},
+    "p/<slug:project>/new-agent": {"GET": MANAGE, "POST": MANAGE},
     "p/<slug:project>/runs": {"GET": READ},
     "p/<slug:project>/runs/rows": {"GET": READ},
     "p/<slug:project>/runs/stream": {"GET": READ},
@@ -83,11 +93,12 @@ def parts_of(run: AgentRun) -> dict[str, object]:
     assert call is not None
     file_import = FileImport.objects.filter(project=run.project).first() or make_import(run)
     ids = {"uuid:message_id": message.pk, "uuid:call_id": call.pk, "uuid:import_id": file_import.pk}
-    return of(run.project.slug, run.pk, {**ids, "int:seq": 1})
+    agent = run.agent.slug if run.agent else "none"
+    return of(run.project.slug, run.pk, {**ids, "int:seq": 1, "slug:agent": agent, "int:number": 1})
 
 
 _NO_IDS: dict[str, object] = dict.fromkeys(("uuid:message_id", "uuid:call_id", "uuid:import_id"), UNKNOWN)
-NOWHERE = of("nowhere", UNKNOWN, {**_NO_IDS, "int:seq": 1})
+NOWHERE = of("nowhere", UNKNOWN, {**_NO_IDS, "int:seq": 1, "slug:agent": "none", "int:number": 1})
 
 
 def bare(answer: Any) -> str:

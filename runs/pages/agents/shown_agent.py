@@ -1,0 +1,171 @@
+"""What the pages show of a definition: readable, with secrets masked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runs.agents import policies
+from runs.agents.policies import PolicyRule, Trigger
+from runs.agents.policy_errors import InvalidPolicy
+from runs.pages.forms.masked_secrets import masked
+from runs.tools.catalogue import TOOLS
+from runs.tools.mcp.mcp_toolset import PREFIX
+from runs.tools.registry import RECORDED, RegisteredTool
+from timeline.display import Clip, clean, clip, format_duration, format_json
+
+#: Maximum bytes of the instructions and of a value on the page.
+TEXT_BYTES, VALUE_BYTES = 64 * 1024, 4 * 1024
+_TITLES = {
+    Trigger.ON_IDLE: "When idle",
+    Trigger.ON_DEAD: "When dead",
+    Trigger.ON_ERROR: "On an error",
+    Trigger.ON_PROMPT: "On a question",
+}
+_CHOICES = {"on_unknown_tool": "Unknown outcome of a tool call", "on_crash": "Crash in the middle of a turn"}
+
+
+@dataclass(frozen=True)
+class ShownTool:
+    """A tool of an agent."""
+
+    name: str
+    description: str
+    effect: str = ""
+    time_limit: str = ""
+    needs_approval: bool = False
+    #: Where it comes from; empty: it is not installed.
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class ShownApprovalRule:
+    """An approval rule, as it is stored."""
+
+    tools: str
+    action: str
+    arguments: str
+    reason: str
+    expiry: str
+
+
+@dataclass(frozen=True)
+class ShownDefinition:
+    """A definition for a template."""
+
+    provider: str
+    model: str
+    max_steps: str
+    instructions: Clip
+    tools: list[ShownTool]
+    settings: list[tuple[str, str]]
+    #: The title of a trigger, and its rules as sentences with their messages.
+    triggers: list[tuple[str, list[tuple[str, str]]]]
+    choices: list[tuple[str, str]]
+    approvals: list[ShownApprovalRule]
+    #: Name, tools and options.
+    hooks: list[tuple[str, str, str]]
+    json: Clip
+
+
+def shown_definition(definition: Mapping[str, Any]) -> ShownDefinition:
+    """Return what to show of a definition, also of an old one that is not valid any more."""
+    value = masked(dict(definition))
+    own = value.get("policies")
+    own = own if isinstance(own, dict) else {}
+    settings = value.get("settings")
+    return ShownDefinition(
+        provider=_line(value.get("provider")),
+        model=_line(value.get("model")),
+        max_steps=_line(value.get("max_steps")),
+        instructions=clip(str(value.get("instructions") or ""), TEXT_BYTES),
+        tools=[_tool(str(name)) for name in _list(value.get("tools"))],
+        settings=sorted((_line(name), _value(each)) for name, each in settings.items()) if settings else [],
+        triggers=[(_TITLES[trigger], _rules(trigger, own[trigger])) for trigger in Trigger if trigger in own],
+        choices=[(title, _line(own[name])) for name, title in _CHOICES.items() if name in own],
+        approvals=shown_rules(_list(own.get("approvals"))),
+        hooks=[_hook(each) for each in _list(own.get("hooks"))],
+        json=clip(format_json(value), TEXT_BYTES),
+    )
+
+
+def shown_rules(rules: Iterable[Any]) -> list[ShownApprovalRule]:
+    """Return approval rules as a table shows them."""
+    return [_approval_rule(rule) for rule in masked(list(rules)) if isinstance(rule, dict)]
+
+
+def first_line(text: str) -> str:
+    """Return the first line of a description."""
+    return clean(text.strip().partition("\n")[0])
+
+
+def tool_facts(registered: RegisteredTool) -> ShownTool:
+    """Return what to show of an installed tool."""
+    tool = registered.tool
+    limit = "" if tool.timeout_s is None else f"{tool.timeout_s:g} s"
+    text = first_line(tool.description)
+    return ShownTool(tool.name, text, tool.effect.value, limit, tool.needs_approval, registered.source)
+
+
+def _tool(name: str) -> ShownTool:
+    registered = next((each for each in TOOLS.registered() if each.tool.name == name), None)
+    if registered is not None:
+        return tool_facts(registered)
+    if name == RECORDED:
+        return ShownTool(name, "Answers every call from the recording of the agent.", source="built in")
+    if name.startswith(PREFIX):
+        return ShownTool(clean(name), "The tools of an MCP server.", source="MCP server")
+    return ShownTool(clean(name), "")
+
+
+def _rules(trigger: Trigger, value: Any) -> list[tuple[str, str]]:
+    try:
+        rules = policies.parse({trigger: value}).rules[trigger]
+    except InvalidPolicy:
+        return [(_value(value), "")]
+    return [(_sentence(rule), clean(rule.message or "")) for rule in rules]
+
+
+def _sentence(rule: PolicyRule) -> str:
+    """Return a rule in words, such as "resume, at most 3 attempts, after 5 min 00 s, for rate_limited"."""
+    parts = [rule.action.value if rule.run is None else f"gate: {clean(rule.run)}"]
+    if rule.is_counted:
+        count = rule.attempts
+        parts.append("any number of attempts" if count is None else f"at most {count} attempt{'s' * (count != 1)}")
+    if rule.cooldown_s:
+        parts.append(f"after {format_duration(rule.cooldown_s)}")
+    if rule.match:
+        parts.append(f"for {', '.join(sorted(rule.match))}")
+    return ", ".join(parts if rule.append else [*parts, "in a new conversation"])
+
+
+def _approval_rule(rule: Mapping[str, Any]) -> ShownApprovalRule:
+    arguments = rule.get("arguments")
+    pairs = arguments.items() if isinstance(arguments, dict) else ()
+    expires = f"{_line(rule['expires'])}, then {_line(rule.get('on_expiry', 'deny'))}" if "expires" in rule else ""
+    return ShownApprovalRule(
+        tools=_line(rule.get("tools", "")),
+        action=_line(rule.get("action", "")),
+        arguments="\n".join(f"{_line(name)}: {_line(pattern)}" for name, pattern in pairs),
+        reason=_line(rule.get("reason", "")),
+        expiry=expires,
+    )
+
+
+def _hook(use: Any) -> tuple[str, str, str]:
+    if not isinstance(use, dict):
+        return _line(use), "", ""
+    return _line(use.get("hook")), _line(use.get("tools") or ""), _value(use["options"]) if use.get("options") else ""
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _line(value: Any) -> str:
+    return clip(str(value), VALUE_BYTES).text
+
+
+def _value(value: Any) -> str:
+    return clip(value if isinstance(value, str) else format_json(value), VALUE_BYTES).text

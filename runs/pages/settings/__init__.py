@@ -1,0 +1,1 @@
+"""Settings of a project that concern runs: approval rules and prices."""

@@ -1,0 +1,175 @@
+"""The prices of a project: its own, the published ones beside them, and models of recent runs without a price."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render, resolve_url
+
+from agentops.http.methods import require_POST, require_safe
+from agentops.projects.access import Action, EnteredProject, enter
+from agentops.projects.errors import InvalidQuery
+from agentops.projects.models import Project
+from agentops.projects.requests import principal_of
+from runs.actions import model_prices
+from runs.agents.prices import InvalidPrices, ModelPrice, price_for, prices_of
+from runs.pages.agents.agents_page import page_context
+from runs.pages.forms import fields
+from runs.providers.published_prices import PublishedPrice, published_price
+from runs.queries.model_usage import MAX_RUNS, UsedModel, used_models
+from timeline.display import clean
+
+#: The buckets of tokens, with their labels.
+BUCKETS = {
+    "input": "Input",
+    "cache_read": "Cache read",
+    "cache_write": "Cache write",
+    "output": "Output",
+    "reasoning": "Reasoning",
+}
+FIELDS = ("model", *BUCKETS)
+REQUIRED = ("model", "input", "output")
+
+
+@dataclass(frozen=True)
+class PriceRow:
+    """A price of the project, and the published one."""
+
+    price: ModelPrice
+    own: list[str]
+    #: Per bucket; empty where it is not known.
+    published: list[str]
+    published_of: str
+
+
+@dataclass(frozen=True)
+class UsedRow:
+    """A model of recent runs."""
+
+    model: UsedModel
+    name: str
+    #: The pattern of the project's price that counts for it now; empty: none.
+    pattern: str
+    published: bool
+
+
+@require_safe
+def index(request: HttpRequest, project: str) -> HttpResponse:
+    """Show the prices. `model` fills in the form: with the price of that pattern, or with the published one."""
+    entry = enter(principal_of(request), project, Action.MANAGE)
+    model = fields.line(request.GET.get("model", ""))[:200]
+    return _page(request, entry, _initial(entry.project, model) if model else {})
+
+
+@require_POST
+def set_price(request: HttpRequest, project: str) -> HttpResponse:
+    """Set the price of a pattern in place of an earlier one, or show the page again with the errors and status 422."""
+    principal = principal_of(request)
+    entry = enter(principal, project, Action.MANAGE)
+    texts = {name: fields.line(request.POST.get(name, "")) for name in FIELDS}
+    price = {name: text for name, text in texts.items() if text}
+    errors = {name: "Enter a value." for name in REQUIRED if name not in price}
+    if not errors:
+        try:
+            model_prices.set_price(entry.project, price, by=principal)
+        except InvalidPrices as refusal:
+            errors = {refusal.field if refusal.field in FIELDS else "model": f"{refusal}."}
+        else:
+            messages.success(request, "Price saved. It counts for model calls from now on. Stored costs stay.")
+            return _back(entry.project)
+    return _page(request, entry, texts, errors=errors, status=422)
+
+
+@require_POST
+def remove_price(request: HttpRequest, project: str) -> HttpResponse:
+    """Remove the price of the pattern `model`."""
+    principal = principal_of(request)
+    entry = enter(principal, project, Action.MANAGE)
+    pattern = request.POST.get("model", "")
+    if not pattern:
+        raise InvalidQuery("send the model whose price is removed")
+    try:
+        model_prices.remove_price(entry.project, pattern, by=principal)
+    except InvalidPrices as refusal:
+        # Somebody else was faster, or it was a second click.
+        messages.info(request, f"{str(refusal)[:1].upper()}{str(refusal)[1:]}.")
+    else:
+        messages.success(request, "Price removed. Published prices count from now on.")
+    return _back(entry.project)
+
+
+def _page(
+    request: HttpRequest,
+    entry: EnteredProject,
+    texts: Mapping[str, str],
+    *,
+    errors: Mapping[str, str] | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    unreadable, prices = "", []
+    try:
+        prices = prices_of(entry.project.settings)
+    except InvalidPrices as refusal:
+        unreadable = str(refusal)
+    used = [_used(each, prices) for each in used_models(entry.project.pk)]
+    context = {
+        **page_context(entry, "settings"),
+        "rows": [_row(price) for price in prices],
+        "buckets": list(BUCKETS.values()),
+        "unreadable": unreadable,
+        "used": used,
+        "max_runs": MAX_RUNS,
+        "model": texts.get("model", ""),
+        "amounts": [
+            (name, label, texts.get(name, ""), (errors or {}).get(name, ""), name in REQUIRED)
+            for name, label in BUCKETS.items()
+        ],
+        "model_error": (errors or {}).get("model", ""),
+        "has_errors": bool(errors),
+    }
+    return render(request, "runs/prices.html", context, status=status)
+
+
+def _initial(project: Project, model: str) -> dict[str, str]:
+    """Return the texts of the form for a model: its price in the project, or the published one."""
+    try:
+        price = next((each for each in prices_of(project.settings) if each.model == model), None)
+    except InvalidPrices:
+        price = None
+    source: Any = price or published_price(model)
+    return {"model": model, **{name: _amount(getattr(source, name, None)) for name in BUCKETS}}
+
+
+def _row(price: ModelPrice) -> PriceRow:
+    published = None if "*" in price.model else published_price(price.model)
+    return PriceRow(
+        price,
+        own=[_amount(getattr(price, name)) for name in BUCKETS],
+        published=[_amount(getattr(published, name, None)) for name in BUCKETS],
+        published_of=_name_of(published),
+    )
+
+
+def _used(used: UsedModel, prices: list[ModelPrice]) -> UsedRow:
+    price = price_for(prices, used.name)
+    return UsedRow(used, clean(used.name), price.model if price else "", published_price(used.name) is not None)
+
+
+def _name_of(published: PublishedPrice | None) -> str:
+    if published is None:
+        return ""
+    return f"{published.vendor}: {published.model}{', more for long requests' if published.is_tiered else ''}"
+
+
+def _amount(amount: Decimal | None) -> str:
+    """Return an amount without trailing zeros and without an exponent; empty without one."""
+    return "" if amount is None else f"{amount.normalize():f}"
+
+
+def _back(project: Project) -> HttpResponse:
+    return HttpResponse(status=303, headers={"Location": resolve_url("runs:prices", project.slug)})
