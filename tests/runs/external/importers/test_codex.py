@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentops.projects.models import Project
-from runs.external.importers.base import ImportRefused
+from runs.external.importers.base import ImportRefused, NothingToImport
 from tests.support.imported_runs import counts, import_path, tokens_of
 from tests.support.services import shared_directory
 
@@ -51,7 +51,11 @@ def test_a_rollout_that_grows_line_by_line_has_the_same_calls_and_tokens(
 ) -> None:
     lines = sample.read_bytes().splitlines(keepends=True)
     growing = tmp_path / "rollout.jsonl"
-    for count in range(1, len(lines) + 1):
+    growing.write_bytes(b"".join(lines[:2]))
+    with pytest.raises(NothingToImport):
+        import_path(project, growing)
+    assert counts(project)["runs"] == 0
+    for count in range(3, len(lines) + 1):
         growing.write_bytes(b"".join(lines[:count]))
         [run] = import_path(project, growing).runs
     [whole] = import_path(Project.objects.create(slug="whole", name="Whole"), sample).runs
