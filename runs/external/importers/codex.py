@@ -176,8 +176,12 @@ class _Rollout:
         if line.kind == "message":
             return contents.response_parts(contents.text_content(payload.get("content")))
         if line.kind == "reasoning":
-            blocks = payload.get("content") or payload.get("summary") or []
-            texts = [block.get("text") for block in blocks if isinstance(block, Mapping)]
+            blocks = payload.get("content") or payload.get("summary")
+            texts = (
+                [block.get("text") for block in blocks if isinstance(block, Mapping)]
+                if isinstance(blocks, list)
+                else []
+            )
             text = "\n".join(text for text in texts if isinstance(text, str))
             return [ThinkingPart(text)] if text else []
         call_id, name = line.call_id, identifier_or_none(line.text("name")) or line.kind

@@ -115,7 +115,16 @@ def test_calls_that_the_provider_of_codex_runs_have_their_end() -> None:
     image = {"type": "image_generation_call", "id": "ig", "status": "failed", "result": ""}
     patch = {"type": "custom_tool_call", "call_id": "p", "name": "apply_patch", "input": "*** Begin Patch"}
     patched = {"type": "custom_tool_call_output", "call_id": "p", "output": "Success"}
-    items = [ASKED, search, image, patch, patched, {"type": "ghost_snapshot", "ghost_commit": {}}, SAID]
+    items = [
+        ASKED,
+        {**REASONING, "content": 7},
+        search,
+        image,
+        patch,
+        patched,
+        {"type": "ghost_snapshot", "ghost_commit": {}},
+        SAID,
+    ]
     [run] = import_content(
         lines_of(enveloped("session_meta", SESSION), *(enveloped("response_item", i) for i in items))
     )
