@@ -41,6 +41,8 @@ def test_a_rollout_is_imported_whole_and_once(project: Project, sample: Path) ->
     }
     assert (run.labels, run.agent_config["model"]) == (["folder:work"], "gpt-5.5")
     assert (run.status, run.title) == ("waiting", "List the files in the repo root and tell me what's there.")
+    # Not the time of the import.
+    assert (run.log.last_event_at - run.started_at).total_seconds() < 60
     before = counts(project)
     assert import_path(project, sample).events == 0
     assert counts(project) == before

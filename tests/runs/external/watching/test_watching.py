@@ -7,9 +7,11 @@ import os
 import random
 import shutil
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from django.utils import timezone
 
 from agentops.projects.models import Project
 from runs.external.watching.remote_sink import RemoteSink
@@ -128,6 +130,8 @@ def test_a_growing_session_is_shown_while_it_grows(site: Site, name: str, is_rem
     assert len(set(seen)) > len(seen) / 2
     assert_as_imported(site, data(name))
     assert "host:test" in site.runs()[0].labels
+    # A session that is found later has not lasted until then.
+    assert all(run.log.last_event_at < timezone.now() - timedelta(days=1) for run in site.runs())
 
 
 def test_the_last_answer_is_shown_before_it_is_complete(site: Site) -> None:
