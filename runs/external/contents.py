@@ -28,6 +28,11 @@ _CALL_ID = ("id", "call_id", "callId", "tool_use_id", "tool_call_id", "toolCallI
 
 #: Fields of a part of Gemini's API that is a text.
 _GEMINI_TEXT = frozenset({"text", "thought", "thoughtSignature"})
+#: How texts begin that Codex and Claude Code add to a conversation as messages of their user.
+_OF_PROGRAMS = (
+    *("<environment_context>", "<user_instructions>", "<permissions instructions>", "<turn_aborted>"),
+    *("# AGENTS.md instructions", "<local-command-", "<command-name>", "<command-message>", "<system-reminder>"),
+)
 
 
 def response_parts(content: object) -> list[ModelResponsePart]:
@@ -139,3 +144,8 @@ def _as_text(value: object) -> str:
 
 def _text_or_none(value: object) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def is_of_program(text: str) -> bool:
+    """Whether a message of the user was written by the program, so that it says nothing about what the run is for."""
+    return text.lstrip().startswith(_OF_PROGRAMS)

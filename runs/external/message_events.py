@@ -18,7 +18,6 @@ from runs.conversation.message_text import text_of
 from runs.conversation.tool_results import CallResult
 from runs.external import contents, tool_events
 from runs.external.event_input import IncomingEvent, RejectedEvent
-from runs.external.program_texts import is_of_program
 from runs.external.projection import Projection
 from runs.external.reported_usage import read_cost, read_usage
 from runs.models import AgentRunMessage
@@ -55,7 +54,7 @@ def add_request(
     else:
         message = request(UserPromptPart(contents.user_content(content), timestamp=at))
     row = projection.add_message(role, message, step=projection.next_step, at=event.ts)
-    if role == Role.USER and projection.run.prompt is None and not is_of_program(text_of(row.content)):
+    if role == Role.USER and projection.run.prompt is None and not contents.is_of_program(text_of(row.content)):
         turn = row.content["parts"][0]["content"]
         lines = text_of(row.content).strip().splitlines()
         title = {} if projection.run.title or not lines else {"title": lines[0][:200]}
