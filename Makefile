@@ -61,7 +61,7 @@ help:
 	@echo 'make chaos-check   the part of it that the gate plays; chaos-points and chaos-steps: every hit, every step'
 	@echo 'make chaos-ingest   100 posters to one run for a minute, while web processes and PostgreSQL are killed (STORM_ARGS)'
 	@echo 'make consumers   schemathesis over the OpenAPI document, with a key of each scope, LONGER=5 times as long as the gate'
-	@echo 'make fuzz    the JSON parser, events of runners and files of other programs, for SECONDS=60'
+	@echo 'make fuzz    the JSON parser, events of runners, OTLP bodies and files of other programs, for SECONDS=60'
 	@echo 'make bench-check   the benchmarks in small, as tests'
 	@echo 'make check   style, types, imports, migrations, deployment settings, documentation'
 	@echo 'make docs    build the documentation as a site, in site/'

@@ -214,6 +214,12 @@ def last_event_at(log_id: UUID) -> datetime | None:
     return Log.objects.filter(pk=log_id).values_list("last_event_at", flat=True).get()
 
 
+def note_last_event(log_id: UUID, at: datetime | None) -> None:
+    """Set when the last event has happened, of a log that was written later. Nothing changes if that is not known."""
+    if at is not None:
+        Log.objects.filter(pk=log_id, last_event_at__gt=at).update(last_event_at=at)
+
+
 def wire(event: Event) -> dict[str, Any]:
     """Return the event in its wire format, with the fields of `events.wire_fields` in the payload."""
     payload = {**event.payload, **events.wire_fields(event.type, event.payload)}

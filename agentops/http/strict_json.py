@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
 
@@ -44,6 +44,8 @@ class Limits:
     integer: float = 2**63 - 1
     #: Whether lone surrogates are accepted, for the redactor to replace.
     lone_surrogates: bool = True
+    #: Whether NaN and infinity, which Python's own writer makes of such numbers, are read as null.
+    non_finite: bool = False
 
 
 #: Limits of request bodies and agent definitions.
@@ -52,6 +54,8 @@ BODY = Limits()
 FILE = Limits(
     nodes=5_000_000, keys=100_000, key=16_384, string=16 * MIB, integer=math.inf, lone_surrogates=False
 )  # fmt: skip
+#: Limits of imported files: programs write half of a pair where they cut a text, and numbers that are none.
+IMPORTED = replace(FILE, lone_surrogates=True, non_finite=True)
 
 
 class NotJson(ValueError):
@@ -78,6 +82,11 @@ def parse(data: bytes | str, limits: Limits = BODY) -> Any:
     if has_long_strings:
         _check_strings(value, limits)
     return value
+
+
+def has_lone_surrogate(raw: bytes) -> bool:
+    """Whether a text in JSON has an escaped half of a surrogate pair."""
+    return (b"\\ud" in raw or b"\\uD" in raw) and LONE.search(raw.replace(rb"\\", b"__")) is not None
 
 
 def pointer(path: Iterable[str | int]) -> str:
@@ -128,9 +137,9 @@ def _parse_closely(text: str, limits: Limits) -> Any:
     try:
         return json.loads(
             text,
-            parse_float=_float,
+            parse_float=partial(_float, limits),
             parse_int=partial(_int, limits),
-            parse_constant=_constant,
+            parse_constant=partial(_constant, limits),
             object_pairs_hook=partial(_object, limits),
         )
     except json.JSONDecodeError as error:
@@ -200,17 +209,20 @@ def _int(limits: Limits, literal: str) -> int:
     return number
 
 
-def _float(literal: str) -> float:
+def _float(limits: Limits, literal: str) -> float | None:
     if len(literal) > MAX_LITERAL:
         raise NotJson("number_out_of_range", 400, f"a number has more than {MAX_LITERAL} digits")
     number = float(literal)
     if math.isinf(number):
-        _constant(literal)
+        _constant(limits, literal)
+        return None
     # One database keeps -0.0, the other does not.
     return number or 0.0
 
 
-def _constant(literal: str) -> NoReturn:
+def _constant(limits: Limits, literal: str) -> None:
+    if limits.non_finite:
+        return
     raise NotJson("non_finite_number", 400, f"{literal[:64]} is not a finite number")
 
 

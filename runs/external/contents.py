@@ -26,6 +26,14 @@ from runs.providers.messages import canonical
 #: Fields of a block that hold its call ID, by vocabulary.
 _CALL_ID = ("id", "call_id", "callId", "tool_use_id", "tool_call_id", "toolCallId")
 
+#: Fields of a part of Gemini's API that is a text.
+_GEMINI_TEXT = frozenset({"text", "thought", "thoughtSignature"})
+#: How texts begin that Codex and Claude Code add to a conversation as messages of their user.
+_OF_PROGRAMS = (
+    *("<environment_context>", "<user_instructions>", "<permissions instructions>", "<turn_aborted>"),
+    *("# AGENTS.md instructions", "<local-command-", "<command-name>", "<command-message>", "<system-reminder>"),
+)
+
 
 def response_parts(content: object) -> list[ModelResponsePart]:
     """Return the parts of an answer."""
@@ -88,6 +96,8 @@ def _user_item(item: object) -> UserContent:
     if isinstance(item, Mapping):
         if item.get("type") in ("text", "input_text", "output_text") and isinstance(item.get("text"), str):
             return str(item["text"])
+        if item.keys() <= _GEMINI_TEXT and isinstance(item.get("text"), str):
+            return str(item["text"])
         if item.get("type") == "tool_result":
             return text_content(item.get("content"))
         media = _media(item)
@@ -100,12 +110,15 @@ def _user_item(item: object) -> UserContent:
 
 
 def _media(block: Mapping[str, Any]) -> BinaryContent | ImageUrl | None:
-    """Return the image of a block in the forms of Anthropic and OpenAI; None if it holds none that can be read."""
+    """Return the image of a block in the forms of Anthropic, OpenAI and Gemini; None if it holds none."""
     source = block.get("source")
     if block.get("type") in ("image", "document") and isinstance(source, Mapping):
         if source.get("type") == "url" and isinstance(source.get("url"), str):
             return ImageUrl(source["url"])
         return _binary(source.get("data"), source.get("media_type"))
+    inline = block.get("inlineData")
+    if isinstance(inline, Mapping):
+        return _binary(inline.get("data"), inline.get("mimeType"))
     url = block.get("image_url")
     url = url.get("url") if isinstance(url, Mapping) else url
     if block.get("type") in ("image_url", "input_image") and isinstance(url, str):
@@ -131,3 +144,8 @@ def _as_text(value: object) -> str:
 
 def _text_or_none(value: object) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def is_of_program(text: str) -> bool:
+    """Whether a message of the user was written by the program, so that it says nothing about what the run is for."""
+    return text.lstrip().startswith(_OF_PROGRAMS)

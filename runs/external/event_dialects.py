@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from runs.external.event_input import IncomingEvent, RejectedEvent, body_digest, read_event
 from timeline.dialects import agent_input
 from timeline.dialects.agent_input import AmbiguousEvent
+from timeline.events.tool import ToolStart
 
 
 def read_any(document: object) -> IncomingEvent:
@@ -23,6 +26,15 @@ def read_any(document: object) -> IncomingEvent:
     except RejectedEvent as error:
         pointer = agent_input.pointer_into(document, error.pointer)
         raise RejectedEvent(error.code, error.detail, pointer, error.status) from None
+    if isinstance(first.payload, ToolStart) and not first.payload.tool_name and not _names_call(document):
+        raise RejectedEvent("required", "an event agent:tool without callId requires toolName", "/toolName")
     # Of the whole event: the first of those that it stands for has only some of its fields.
     digest = body_digest(document) if first.event_id else None
     return replace(first, body_sha256=digest, following=tuple(following))
+
+
+def _names_call(document: Mapping[str, Any]) -> bool:
+    """Whether an event names its call, which an answer may have requested."""
+    payload = document.get("payload")
+    groups = [document, payload] if isinstance(payload, Mapping) else [document]
+    return any(name in group for group in groups for name in ("callId", "call_id"))

@@ -220,6 +220,10 @@ class _RunImport:
         """
         if self.run.state.terminal or not (self.has_news or self.head.ended):
             return
+        if self.last_at is None:
+            # Its events came with earlier requests.
+            last = log.events_of(self.run.pk).order_by("-seq").first()
+            self.last_at = last.ts if last is not None else None
         projection = Projection.load(self.run, Source.IMPORT)
         status = self._last_status(projection)
         is_waiting = isinstance(status, RunWaiting) and status.reason == self.run.status_reason
@@ -227,6 +231,8 @@ class _RunImport:
             self._apply(projection, status, self.last_at)
         projection.flush()
         projection.save_state()
+        # How long a session took is not until its import.
+        log.note_last_event(self.run.pk, self.last_at)
 
     def _last_status(self, projection: Projection) -> Payload:
         cost = read_cost(self.head.cost_usd)

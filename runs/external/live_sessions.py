@@ -77,6 +77,7 @@ def let_wait(project: Project, run_ref: str, *, with_open_calls: bool = False) -
     )
     projection.flush()
     projection.save_state()
+    log.note_last_event(run.pk, last.ts if last is not None else None)
     return True
 
 

@@ -54,7 +54,7 @@ def add_request(
     else:
         message = request(UserPromptPart(contents.user_content(content), timestamp=at))
     row = projection.add_message(role, message, step=projection.next_step, at=event.ts)
-    if role == Role.USER and projection.run.prompt is None:
+    if role == Role.USER and projection.run.prompt is None and not contents.is_of_program(text_of(row.content)):
         turn = row.content["parts"][0]["content"]
         lines = text_of(row.content).strip().splitlines()
         title = {} if projection.run.title or not lines else {"title": lines[0][:200]}

@@ -32,6 +32,7 @@ from timeline.events import EventType, Payload
 from timeline.events.llm import LlmTurnEnd
 from timeline.log import Entry
 from timeline.models import Phase, RunKind, Source
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 Role = AgentRunMessage.Role
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
@@ -192,9 +193,17 @@ class Projection:
             self._new_calls[call.call_id] = call
             self._calls.append(call)
         self.set_run(step_count=step)
+        if self.source == Source.IMPORT and not self.model:
+            self._note_model(response.model_name or "")
         self.state.answer_from_seq = None
         self.append_message_event(row, event)
         return row
+
+    def _note_model(self, name: str) -> None:
+        """Set the model of a session that is followed from its first line, and so was opened before it had one."""
+        if name and not name.startswith("<"):  # as `<synthetic>`, which Claude Code writes for notes of its own
+            model, _ = REDACTOR.clean_text(name)
+            self.set_run(agent_config={**self.run.agent_config, "model": model[:200]})
 
     def add_answer_without_turn(
         self, response: ModelResponse, *, at: datetime | None, event: IncomingEvent | None = None

@@ -35,10 +35,12 @@ _CALL_STATUSES = {
 def tool_start(projection: Projection, event: IncomingEvent, payload: ToolStart) -> int:
     call = projection.find_call(payload.call_id)
     if call is None or is_closed(call):
-        call = _request_call(projection, event, payload.call_id, payload.tool_name, payload.arguments)
+        name = payload.tool_name or _name_of_unknown(call, payload.call_id)
+        call = _request_call(projection, event, payload.call_id, name, payload.arguments)
     if call.starts:
         # A runner's retry is the same call: whether its tool may run twice is not decided here.
-        return projection.append(projection.entry_of(event, step=call.step_number))
+        again = payload if payload.tool_name else payload.model_copy(update={"tool_name": call.tool_name})
+        return projection.append(projection.entry_of(event, again, step=call.step_number))
     entry = _start(projection, call, event.ts, is_own=True)
     started = cast("ToolStart", entry.payload)
     stored = started.model_copy(update={"attempt": payload.attempt, "message": payload.message})
@@ -66,10 +68,8 @@ def tool_output(projection: Projection, event: IncomingEvent, payload: ToolOutpu
 def tool_end(projection: Projection, event: IncomingEvent, payload: ToolEnd) -> int:
     call = projection.find_call(payload.call_id)
     if call is None:
-        if not payload.tool_name:
-            text = f"no call {payload.call_id[:64]!r} is known; tool_name is required to record it"
-            raise RejectedEvent("unknown_call", text, "/payload/callId")
-        call = _request_call(projection, event, payload.call_id, payload.tool_name, None)
+        name = payload.tool_name or _name_of_unknown(None, payload.call_id)
+        call = _request_call(projection, event, payload.call_id, name, None)
     if is_closed(call):
         return projection.append(projection.entry_of(event, step=call.step_number))
     status = _CALL_STATUSES.get(payload.status or "", ToolStatus.ERROR if payload.error else ToolStatus.COMPLETED)
@@ -83,6 +83,14 @@ def _output(event: IncomingEvent, payload: ToolEnd) -> Any:
         return event.message.parts[0].content  # type: ignore[union-attr]
     value = next((v for v in (payload.output, payload.error, payload.preview) if v is not None), "")
     return contents.user_content(value)
+
+
+def _name_of_unknown(before: AgentRunToolCall | None, call_id: str) -> str:
+    """Return the tool of a call that no answer has requested: that of an ended one with its ID."""
+    if before is None:
+        text = f"no call {call_id[:64]!r} is known; tool_name is required to record it"
+        raise RejectedEvent("unknown_call", text, "/payload/callId")
+    return before.tool_name
 
 
 def _request_call(

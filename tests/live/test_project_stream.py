@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from runs.lifecycle import transitions
@@ -105,3 +107,14 @@ def _moves(reader: Follower, streamed: StreamedRun) -> bool:
     except pytest.fail.Exception:
         return False
     return True
+
+
+def test_a_new_run_of_another_process_is_named_without_redis(web_process: MakeWeb, listeners: Listeners) -> None:
+    """As one that `agentops watch` opens, beside a site on SQLite."""
+    streamed = StreamedRun(web_process(REDIS_URL=""), listeners)
+    reader = follow(streamed)
+    time.sleep(1.2)  # longer than a look at what is there
+    run = make_run(make_agent(streamed.project))
+    began = time.monotonic()
+    eventually(lambda: told(reader) == [str(run.pk)], within_s=20, why="a run of another process is named")
+    assert time.monotonic() - began < 10  # a second, on a machine that is not busy

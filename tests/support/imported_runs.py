@@ -27,6 +27,23 @@ def import_path(project: Project, path: Path) -> ImportReport:
     return report
 
 
+def import_content(document: Any, name: str = "") -> list[AgentRun]:
+    """Import bytes, or a document as JSON, and return the runs. `name`: of the format; by default, by its content."""
+    content = document if isinstance(document, bytes) else json.dumps(document).encode()
+    project, _ = Project.objects.get_or_create(slug="imported-content", defaults={"name": "Imported content"})
+    file = ImportFile("file.json", content)
+    runs = import_file(project, file, formats.find(file, name), by="test").runs
+    for run in runs:
+        run.refresh_from_db()
+        check_run(run)
+    return runs
+
+
+def lines_of(*values: Any) -> bytes:
+    """Return JSON lines."""
+    return b"".join(json.dumps(value).encode() + b"\n" for value in values)
+
+
 def check_run(run: AgentRun) -> None:
     """Check that a run keeps all invariants, and that its log and its rows tell the same."""
     violations = [one for one in invariants.check(run.pk) if not one.warning_only]

@@ -81,7 +81,7 @@ REQUIRED: dict[str, dict[str, object]] = {
     "message.added": {"role": "user"},
     "llm.text.delta": {"text": "Hel"},
     "llm.thinking.delta": {"text": "Hm"},
-    "tool.start": {"call_id": "c1", "tool_name": "read_file"},
+    "tool.start": {"call_id": "c1"},
     "tool.end": {"call_id": "c1"},
     "tool.outcome_resolved": {"call_id": "c1", "decision": "done"},
     "command.received": {"type": "send"},

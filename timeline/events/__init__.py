@@ -148,6 +148,9 @@ def _lean(payload: Payload, type_: str) -> dict[str, JSON]:
 
 def _problems(cls: type[Payload], payload: Mapping[str, object], error: ValidationError) -> list[PayloadFault]:
     errors = error.errors(include_url=False, include_context=False, include_input=False)
+    # Where a field may have several forms, each has its errors: what is deepest is said of the form that was meant.
+    fields = list(dict.fromkeys(item["loc"][0] for item in errors if item["loc"]))
+    errors.sort(key=lambda item: (fields.index(item["loc"][0]), -len(item["loc"])) if item["loc"] else (-1, 0))
     return [_problem(cls, payload, item) for item in errors[:MAX_PROBLEMS]]
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, JsonValue
 
 from timeline.events.base import (
     Count,
@@ -81,13 +81,13 @@ class LlmThinking(Payload):
 
 
 class ToolRequest(BaseModel):
-    """A requested tool call, as reported by an external runner."""
+    """A requested tool call, as reported by an external runner, by the names of its provider or of this vocabulary."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
 
-    id: Name
-    name: Name
-    arguments: JsonValue = None
+    id: Annotated[Name, Field(validation_alias=AliasChoices("id", "callId", "call_id", "toolCallId"))]
+    name: Annotated[Name, Field(validation_alias=AliasChoices("name", "toolName", "tool_name"))]
+    arguments: Annotated[JsonValue, Field(validation_alias=AliasChoices("arguments", "args", "input"))] = None
 
 
 @register(EventType.LLM_TURN_END)

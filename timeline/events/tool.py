@@ -18,16 +18,21 @@ SUMMARY_BYTES = 120
 
 @register(EventType.TOOL_START)
 class ToolStart(Payload):
-    """A tool call started. `arguments` is a preview from the engine, and complete from external runners."""
+    """A tool call started. `arguments` is a preview from the engine, and complete from external runners.
+
+    A runner may omit `tool_name` if an answer has requested the call.
+    """
 
     call_id: Name
-    tool_name: Name
+    tool_name: Name | None = None
     attempt: Count | None = None
     effect: str | None = None
     arguments: JsonValue = None
 
     def describe(self) -> str:
-        return sentence(f"Started {self.tool_name}", f"(attempt {self.attempt + 1})" if self.attempt else None)
+        return sentence(
+            f"Started {self.tool_name or 'a tool'}", f"(attempt {self.attempt + 1})" if self.attempt else None
+        )
 
 
 @register(EventType.TOOL_OUTPUT)

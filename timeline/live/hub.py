@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 TICK_S = 1.0
 #: Seconds between two looks for events of other processes. Without Redis nobody tells of them.
 POLL_S, UNTOLD_POLL_S = 1.0, 0.3
+#: The same for runs that a list does not show yet.
+UNTOLD_NEW_S = 0.5
 READ_THREADS = 2
 
 
@@ -55,6 +57,10 @@ class Hub:
             asyncio.create_task(_every(TICK_S, self._tick)),
             asyncio.create_task(_every(poll_s, self._poll_heads)),
         ]
+        #: The logs that were there when other processes were last looked at, by project.
+        self._recent: dict[UUID, set[UUID]] = {}
+        if not settings.REDIS_URL:
+            self._clocks.append(asyncio.create_task(_every(UNTOLD_NEW_S, self._poll_new_logs)))
 
     @asynccontextmanager
     async def client(self, stream: EventStreamResponse) -> AsyncIterator[Client]:
@@ -140,7 +146,7 @@ class Hub:
         channel = project_channel(project_id)
         topic = self._topics.get(channel)
         if topic is None:
-            topic = ProjectTopic(await self._bus.listen(channel))
+            topic = ProjectTopic(project_id, await self._bus.listen(channel))
             self._start(channel, topic)
         assert isinstance(topic, ProjectTopic)
         return topic
@@ -196,6 +202,18 @@ class Hub:
         incarnation, heads = await self._reader.heads(list(positions))
         for log_id, (topic, position) in positions.items():
             topic.update_head(heads.get(log_id), position_at_query=position, incarnation=incarnation)
+
+    async def _poll_new_logs(self) -> None:
+        """Look for runs of other processes that a list does not show yet. Their statuses follow with its next look."""
+        topics = {topic.project_id: topic for topic in self._topics.values() if isinstance(topic, ProjectTopic)}
+        self._recent = {project_id: known for project_id, known in self._recent.items() if project_id in topics}
+        found = await self._reader.new_logs(list(topics)) if topics else {}
+        for project_id, topic in topics.items():
+            ids = {log_id for log_id, project in found.items() if project == project_id}
+            if project_id in self._recent:
+                news = [str(log_id) for log_id in sorted(ids - self._recent[project_id])]
+                topic.note([run_id for run_id in news if not topic.has_told(run_id)])
+            self._recent[project_id] = ids
 
 
 async def _every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -20,6 +21,8 @@ from timeline.live.rendering import Item, Rendering
 from timeline.models import Event, Log, Tombstone
 
 T = TypeVar("T")
+#: New logs are looked for among those of the last so many seconds, at most so many: what creates one may take a while.
+RECENT_S, MAX_RECENT = 60.0, 500
 #: How long an idle connection is kept: getting one from the pool and returning it takes longer than a read.
 IDLE_CONNECTION_S = 0.25
 
@@ -42,6 +45,10 @@ class LogReader:
     async def heads(self, log_ids: Sequence[UUID]) -> tuple[int, dict[UUID, int]]:
         """Return the incarnation of the database, and the last seq of each existing log."""
         return await self._submit(lambda: (incarnations.current(), _heads(log_ids)))
+
+    async def new_logs(self, project_ids: Sequence[UUID]) -> dict[UUID, UUID]:
+        """Return the recently created logs of some projects, and the project of each."""
+        return await self._submit(lambda: _new_logs(project_ids))
 
     def close(self) -> None:
         """Let the threads end after the pending reads. Does not wait for them."""
@@ -84,6 +91,13 @@ def _answer(answer: Future[T], read: Callable[[], T]) -> None:
 def _page(log_id: UUID, after: int, renderings: Sequence[Rendering], incarnation: int) -> list[list[Item]]:
     events: list[Event] = log.read(log_id, after=after, limit=settings.SSE_MAX_BUFFER)
     return [rendering.items(log_id, events, incarnation) if events else [] for rendering in renderings]
+
+
+def _new_logs(project_ids: Sequence[UUID]) -> dict[UUID, UUID]:
+    # An ID begins with the milliseconds at which it was made.
+    begin = UUID(int=round((time.time() - RECENT_S) * 1000) << 80)
+    rows = Log.objects.filter(project__in=project_ids, pk__gte=begin).order_by("-pk")
+    return dict(rows.values_list("pk", "project_id")[:MAX_RECENT])
 
 
 def _heads(log_ids: Sequence[UUID]) -> dict[UUID, int]:

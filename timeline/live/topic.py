@@ -187,8 +187,9 @@ class LogTopic(Topic):
 class ProjectTopic(Topic):
     """A project, with the IDs of its runs that were created or changed status, in order."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, project_id: UUID, listener: Listener) -> None:
         super().__init__(listener)
+        self.project_id = project_id
         #: The number of notifications. An empty ID means that some were dropped and clients must reload.
         self.position = 0
         self._run_ids: deque[str] = deque(maxlen=MAX_EVENTS)
@@ -197,11 +198,18 @@ class ProjectTopic(Topic):
         """Record the notifications of the project."""
         while True:
             values, overflow = await self.notifications()
-            for run_id in [*values, *([""] if overflow else [])]:
-                self._run_ids.append(run_id)
-                self.position += 1
-            if values or overflow:
-                self.wake()
+            self.note([*values, *([""] if overflow else [])])
+
+    def note(self, run_ids: Sequence[str]) -> None:
+        """Tell all clients of runs."""
+        self._run_ids.extend(run_ids)
+        self.position += len(run_ids)
+        if run_ids:
+            self.wake()
+
+    def has_told(self, run_id: str) -> bool:
+        """Whether a run is among those last told of, as one of this process is."""
+        return run_id in self._run_ids
 
     def ids_since(self, position: int) -> list[str]:
         """Return the IDs since `position` without duplicates, or one empty ID if they are no longer known."""

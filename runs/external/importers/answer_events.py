@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, cast
 
@@ -35,6 +36,10 @@ class AnswerPiece:
     finish_reason: FinishReason | None = None
 
 
+#: How often the answers of a run have requested each call: programs use some IDs again.
+RequestedCalls = Counter[str]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ImportedAnswer:
     """An answer of a transcript: one model call, whose usage is counted once."""
@@ -43,18 +48,28 @@ class ImportedAnswer:
     #: The same in all versions of the file.
     answer_id: str
     pieces: Sequence[AnswerPiece]
+    #: Added to the IDs of its ends, where an older importer cut it differently: what that one has stored is whole.
+    id_suffix: str = ""
+    #: The usage of the whole answer, where its program adds it at any time. None: the pieces have it.
+    late_usage: RequestUsage | None = None
     model: str = ""
     provider: str = ""
     #: When the model was asked.
     asked_at: datetime | None = None
+    #: The calls of the run so far; those of the answer are added.
+    requested: RequestedCalls = field(default_factory=Counter)
 
     def events(self) -> Iterator[IncomingEvent]:
         """Yield the start and the end of the turn, and the start of each call."""
+        return replace(self, pieces=list(_with_each_call_once(self.pieces)))._events()
+
+    def _events(self) -> Iterator[IncomingEvent]:
         begin = LlmTurnStart(model=self.model or None)
         begin_id = event_id(f"turn:{self.answer_id}")
         at = self.asked_at or self.pieces[0].at
         yield IncomingEvent(self.run_ref, begin.event_type, begin, event_id=begin_id, ts=at)
-        whole = self._end(0)
+        whole = self._end(0, False)
+        shorter = self._shorter_states()
         yield GrowingEvent(
             run_ref=whole.run_ref,
             type=whole.type,
@@ -63,39 +78,53 @@ class ImportedAnswer:
             ts=whole.ts,
             message=whole.message,
             begin_id=begin_id,
-            shorter_ids=[self._event_id(count) for count in range(1, len(self.pieces))],
-            rest=self._end,
+            shorter_ids=[self._event_id(*state) for state in shorter],
+            rest=lambda count: self._end(*shorter[count - 1]),
         )
         for piece in self.pieces:
             for part in piece.parts:
                 if isinstance(part, ToolCallPart):
+                    self.requested[part.tool_call_id] += 1
                     start = ToolStart(call_id=part.tool_call_id, tool_name=part.tool_name)
-                    start_id = event_id(f"start:{part.tool_call_id}")
+                    start_id = _call_event_id("start", part.tool_call_id, self.requested)
                     yield IncomingEvent(self.run_ref, start.event_type, start, event_id=start_id, ts=piece.at)
 
-    def _end(self, after: int) -> IncomingEvent:
-        """Return the end of the turn, without the first `after` pieces."""
+    def _shorter_states(self) -> list[tuple[int, bool]]:
+        """Return what earlier versions of the file may have of the answer: its first pieces, and its late usage."""
+        count = len(self.pieces)
+        if self.late_usage is None:
+            return [(number, False) for number in range(1, count)]
+        return [(number, False) for number in range(1, count + 1)] + [(number, True) for number in range(1, count)]
+
+    def _end(self, after: int, without_usage: bool) -> IncomingEvent:
+        """Return the end of the turn, without the first `after` pieces and, if so, without its late usage."""
         pieces = self.pieces[after:]
         parts = [part for piece in pieces for part in piece.parts]
         # The time of the first call, so that no call starts before it was requested.
         calls = (piece.at for piece in pieces if any(isinstance(part, ToolCallPart) for part in piece.parts))
-        at = next(calls, pieces[-1].at)
+        last_at = pieces[-1].at if pieces else self.pieces[-1].at
+        at = next(calls, last_at)
         response = ModelResponse(
             parts=parts,
-            usage=_difference(self._usage(len(self.pieces)), self._usage(after)),
+            usage=self._usage_after(after, without_usage),
             model_name=self.model or None,
             provider_name=self.provider or None,
             finish_reason=next((piece.finish_reason for piece in reversed(pieces) if piece.finish_reason), None),
         )
         if at is not None:
             response.timestamp = at
-        took = milliseconds(self.asked_at, pieces[-1].at) if after == 0 else None
+        took = milliseconds(self.asked_at, last_at) if after == 0 else None
         end = LlmTurnEnd(model=self.model or None, finish_reason=response.finish_reason, duration_ms=took)
-        event_id_ = self._event_id(len(self.pieces))
-        return IncomingEvent(self.run_ref, end.event_type, end, event_id=event_id_, ts=at, message=response)
+        end_id = self._event_id(len(self.pieces), self.late_usage is not None)
+        return IncomingEvent(self.run_ref, end.event_type, end, event_id=end_id, ts=at, message=response)
 
-    def _event_id(self, count: int) -> str:
-        return event_id(f"answer:{self.answer_id}:{count}")
+    def _event_id(self, count: int, with_usage: bool) -> str:
+        return event_id(f"answer:{self.answer_id}:{count}{':usage' if with_usage else ''}{self.id_suffix}")
+
+    def _usage_after(self, count: int, without_late: bool) -> RequestUsage:
+        if self.late_usage is not None:
+            return RequestUsage() if without_late else self.late_usage
+        return _difference(self._usage(len(self.pieces)), self._usage(count))
 
     def _usage(self, count: int) -> RequestUsage:
         reported = (piece.usage for piece in reversed(self.pieces[:count]) if piece.usage is not None)
@@ -113,6 +142,8 @@ class ImportedResult:
     is_error: bool = False
     at: datetime | None = None
     started_at: datetime | None = None
+    #: The calls of the run so far.
+    requested: RequestedCalls = field(default_factory=Counter)
 
     def event(self) -> IncomingEvent:
         """Return the end of the call."""
@@ -123,7 +154,7 @@ class ImportedResult:
             duration_ms=milliseconds(self.started_at, self.at),
         )
         message = request(ToolReturnPart(self.tool_name, self.output, self.call_id))
-        end_id = event_id(f"end:{self.call_id}")
+        end_id = _call_event_id("end", self.call_id, self.requested)
         return IncomingEvent(self.run_ref, end.event_type, end, event_id=end_id, ts=self.at, message=message)
 
 
@@ -131,6 +162,26 @@ def event_id(text: str) -> str:
     """Return an ID that fits its column: the text, or its digest."""
     fits = len(text) <= MAX_IDENTIFIER and text.isprintable()
     return text if fits else hashlib.sha256(text.encode(errors="replace")).hexdigest()
+
+
+def _call_event_id(kind: str, call_id: str, requested: RequestedCalls) -> str:
+    """Return the ID of an event of a call: it counts the requests, if there are several with the same ID."""
+    number = requested[call_id]
+    return event_id(f"{kind}:{call_id}{f':{number}' if number > 1 else ''}")
+
+
+def _with_each_call_once(pieces: Sequence[AnswerPiece]) -> Iterator[AnswerPiece]:
+    """Yield the pieces without calls whose ID an earlier one of the answer has: some programs write a line twice."""
+    known: set[str] = set()
+    for piece in pieces:
+        parts: list[ModelResponsePart] = []
+        for part in piece.parts:
+            if not isinstance(part, ToolCallPart):
+                parts.append(part)
+            elif part.tool_call_id not in known:
+                known.add(part.tool_call_id)
+                parts.append(part)
+        yield piece if len(parts) == len(piece.parts) else replace(piece, parts=parts)
 
 
 def identifier_or_none(value: object) -> str | None:

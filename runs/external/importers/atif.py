@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pydantic_ai.messages import ToolCallPart
@@ -13,6 +13,8 @@ from runs.external.importers.reading.conversation import AnswerFacts, ChatMessag
 from runs.external.importers.reading.json_place import JsonPlace, looks_like
 from runs.statuses import RunStatus
 
+#: What names a trajectory.
+_NAMES = ("trajectory_id", "session_id")
 _TOKENS = ("prompt_tokens", "completion_tokens", "cached_tokens")
 
 
@@ -27,26 +29,53 @@ class AtifImporter:
         return looks_like(file, lambda value: value["schema_version"].startswith("ATIF") and "steps" in value)
 
     def read(self, file: ImportFile) -> Iterator[Item]:
-        """Yield the run of a trajectory. Raises `ImportRefused`."""
-        root = JsonPlace(file, file.document())
-        agent = root.at("agent")
-        steps = list(root.at("steps").items())
-        usage, cost = _totals(root)
-        head = ImportedRun(
-            run_ref=root.run_reference(self.name, root.at("trajectory_id").value or root.at("session_id").value),
-            agent=agent.at("name").label(),
-            model=agent.at("model_name").label(),
-            session_id=root.at("session_id").label(),
-            created_at=steps[0].at("timestamp").time() if steps else None,
-            ended=RunStatus.COMPLETED,
-            usage=usage,
-            cost_usd=cost,
-        )
-        yield head
-        conversation = ImportedConversation(head.run_ref)
-        for step in steps:
-            yield from _read_step(step, conversation, head.model)
-        yield from conversation.close()
+        """Yield the run of a trajectory, and those of its sub-agents. Raises `ImportRefused`."""
+        yield from _read_trajectory(JsonPlace(file, file.document()), set())
+
+
+def _read_trajectory(root: JsonPlace, known: set[str], parent: str = "", call_id: str = "") -> Iterator[Item]:
+    agent = root.at("agent")
+    steps = list(root.at("steps").items())
+    usage, cost = _totals(root)
+    reference = root.run_reference(AtifImporter.name, root.at("trajectory_id").value or root.at("session_id").value)
+    if reference in known:
+        # A sub-agent of the same session.
+        reference = root.run_reference(AtifImporter.name)
+    known.add(reference)
+    head = ImportedRun(
+        run_ref=reference,
+        agent=agent.at("name").label(),
+        model=agent.at("model_name").label(),
+        session_id=root.at("session_id").label(),
+        created_at=steps[0].at("timestamp").time() if steps else None,
+        parent_ref=parent,
+        parent_call_id=call_id,
+        ended=RunStatus.COMPLETED,
+        usage=usage,
+        cost_usd=cost,
+    )
+    yield head
+    conversation = ImportedConversation(head.run_ref)
+    for step in steps:
+        yield from _read_step(step, conversation, head.model)
+    yield from conversation.close()
+    calls = _calls_of_sub_agents(steps)
+    for child in root.at("subagent_trajectories").items():
+        names = [child.at(name).label() for name in _NAMES]
+        call_id = next((calls[one] for one in names if one in calls), "")
+        yield from _read_trajectory(child, known, head.run_ref, call_id)
+
+
+def _calls_of_sub_agents(steps: Sequence[JsonPlace]) -> dict[str, str]:
+    """Return the calls that have spawned sub-agents, by the names of their trajectories."""
+    calls: dict[str, str] = {}
+    for step in steps:
+        for result in step.at("observation", "results").items():
+            for reference in result.at("subagent_trajectory_ref").items():
+                for name in _NAMES:
+                    calls[reference.at(name).label()] = result.at("source_call_id").text()
+    calls.pop("", None)
+    return calls
 
 
 def _read_step(step: JsonPlace, conversation: ImportedConversation, model: str) -> Iterator[Item]:

@@ -28,6 +28,16 @@ MAX_FILE = 64 * MIB
 SAMPLE = 64 * 1024
 
 
+def read_json(content: bytes) -> Any:
+    """Return a JSON value, whose texts have neither NUL nor half of a surrogate pair: no column holds these.
+
+    Raises `NotJson`.
+    """
+    value = strict_json.parse(content, strict_json.IMPORTED)
+    is_storable = rb"\u0000" not in content and not strict_json.has_lone_surrogate(content)
+    return value if is_storable else BARE.clean(value)[0]
+
+
 class ImportRefused(ValueError):
     """A file that cannot be imported. The text names the file, and the line or the JSON pointer of the cause."""
 
@@ -94,6 +104,8 @@ class GrowingEvent(IncomingEvent):
         parts = [one.message.parts if isinstance(one.message, ModelResponse) else () for one in rests]
         for number, rest in enumerate(parts):
             following = parts[number + 1] if number + 1 < len(parts) else ()
+            if len(following) > len(rest):
+                return  # the same pieces again, with the usage
             yield rest[: len(rest) - len(following)]
 
 
@@ -166,7 +178,7 @@ class ImportFile:
         values = []
         for line in self.beginning(SAMPLE).split(b"\n")[:count]:
             try:
-                values.append(strict_json.parse(line, strict_json.FILE))
+                values.append(read_json(line))
             except strict_json.NotJson:
                 continue
         return values
@@ -213,9 +225,7 @@ class ImportFile:
     def parse(self, content: bytes, line: int | None = None) -> Any:
         """Return the JSON value of a line, or of a document. Raises `ImportRefused`."""
         try:
-            value = strict_json.parse(content, strict_json.FILE)
-            # Texts become columns, none of which holds NUL.
-            return BARE.clean(value)[0] if rb"\u0000" in content else value
+            return read_json(content)
         except strict_json.NotJson as error:
             raise ImportRefused(self.name, str(error), line=line, pointer=error.data.get("pointer", "")) from None
 

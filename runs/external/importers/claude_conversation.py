@@ -5,7 +5,7 @@ Both write an answer in several lines, which share its message ID. Results are u
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from sys import intern
@@ -20,6 +20,7 @@ from runs.external.importers.answer_events import (
     AnswerPiece,
     ImportedAnswer,
     ImportedResult,
+    RequestedCalls,
     bad_count,
     event_id,
     finish_reason_of,
@@ -181,7 +182,9 @@ class ClaudeConversation:
         self._pieces: dict[str, list[ConversationLine]] = {}
         #: The name and the start of each call.
         self._calls: dict[str, tuple[str, datetime | None]] = {}
-        self._ended: set[str] = set()
+        self._requested: RequestedCalls = Counter()
+        #: The calls that have a result, and how often they had been requested then.
+        self._ended: dict[str, int] = {}
         for line in self.lines:
             if line.kind == "assistant":
                 self._pieces.setdefault(line.answer_id, []).append(line)
@@ -196,6 +199,8 @@ class ClaudeConversation:
                 pieces = self._pieces.pop(line.answer_id, None)
                 if pieces is not None:
                     yield from self._answer(pieces, before)
+                    for piece in pieces:
+                        self._calls.update((call_id, (name, piece.at)) for call_id, name in piece.call_names)
             elif line.kind == "user":
                 yield from self._user(line)
             elif line.kind == "system":
@@ -225,6 +230,7 @@ class ClaudeConversation:
             model=first.model,
             provider=PROVIDER,
             asked_at=asked_at,
+            requested=self._requested,
         )
         yield from answer.events()
 
@@ -242,8 +248,8 @@ class ClaudeConversation:
         for block in results:
             call_id = block["tool_use_id"]
             name, started_at = self._calls.get(call_id, ("tool", None))
-            if call_id not in self._ended:
-                self._ended.add(call_id)
+            if self._ended.get(call_id) != self._requested[call_id]:
+                self._ended[call_id] = self._requested[call_id]
                 yield ImportedResult(
                     run_ref=self.run_ref,
                     call_id=call_id,
@@ -252,6 +258,7 @@ class ClaudeConversation:
                     is_error=block.get("is_error") is True,
                     at=line.at,
                     started_at=started_at,
+                    requested=self._requested,
                 ).event()
         others = [block for block in line.blocks if block["type"] != "tool_result"]
         if others or not results:

@@ -6,6 +6,7 @@ another answer; a count belongs to the answer before it. Encrypted reasoning is 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import PurePath
@@ -20,15 +21,25 @@ from runs.external.importers.answer_events import (
     AnswerPiece,
     ImportedAnswer,
     ImportedResult,
+    RequestedCalls,
     bad_count,
     event_id,
     identifier_or_none,
     time_or_none,
 )
-from runs.external.importers.base import ImportedRun, ImportFile, Item
-from runs.external.importers.codex_lines import RESULTS, RolloutLine, output_of
+from runs.external.importers.base import ImportedRun, ImportFile, Item, NothingToImport
+from runs.external.importers.codex_lines import (
+    ENVELOPES,
+    RESULTS,
+    RolloutLine,
+    is_document,
+    is_first_version,
+    output_of,
+    read_lines,
+    whole_output,
+)
 from runs.external.reported_usage import read_usage
-from runs.lifecycle.title_limits import MAX_LABEL
+from runs.lifecycle.title_limits import MAX_LABEL, MAX_TITLE
 from runs.providers.messages import request
 from timeline.events import Payload
 from timeline.events.message import MessageAdded
@@ -36,32 +47,40 @@ from timeline.events.notice import ContextTrimmed, Error
 
 PROVIDER = "openai"
 AGENT = "codex"
-_TYPES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
 
 
 class CodexImporter:
     """Rollouts of Codex."""
 
     name = "codex"
-    title = "Codex rollout (JSONL)"
+    title = "Codex rollout (JSONL, or JSON of its first versions)"
 
     def detect(self, file: ImportFile) -> bool:
+        if is_document(file.whole()):
+            return True
         lines = [line for line in file.first_lines() if isinstance(line, Mapping)]
-        return any(line.get("type") in _TYPES and isinstance(line.get("payload"), Mapping) for line in lines)
+        has_envelope = any(line.get("type") in ENVELOPES and isinstance(line.get("payload"), Mapping) for line in lines)
+        return has_envelope or (bool(lines) and is_first_version(lines[0]) and "type" not in lines[0])
 
     def read(self, file: ImportFile) -> Iterator[Item]:
         # Read twice, because all lines together do not fit into memory.
         head = _head(file)
         yield head
-        yield from _Rollout(head).events(_lines(file))
-
-
-def _lines(file: ImportFile) -> Iterator[RolloutLine]:
-    return (RolloutLine(file, number, value) for number, value in file.lines())
+        is_empty = True
+        for event in _Rollout(head).events(read_lines(file)):
+            is_empty = False
+            yield event
+        if is_empty:
+            raise NothingToImport(file.name, "no messages")
 
 
 def _head(file: ImportFile) -> ImportedRun:
-    meta = next((line for line in _lines(file) if line.type == "session_meta"), None)
+    meta, model, prompt = None, "", ""
+    for line in read_lines(file):
+        meta = meta or (line if line.type == "session_meta" else None)
+        model, prompt = model or line.model, prompt or line.prompt
+        if meta and model and prompt:
+            break
     session_id = meta.text("id") if meta else ""
     if meta is None or not (1 <= len(session_id) <= 128 and session_id.isprintable()):
         raise file.refuse("no session_meta line with an id", line=meta.number if meta else None)
@@ -72,7 +91,8 @@ def _head(file: ImportFile) -> ImportedRun:
     return ImportedRun(
         run_ref=f"codex:{session_id}",
         agent=AGENT,
-        model=next((line.model for line in _lines(file) if line.model), ""),
+        model=model,
+        title=prompt.partition("\n")[0][:MAX_TITLE],
         session_id=session_id,
         created_at=time_or_none(meta.payload.get("timestamp")) or meta.at,
         labels=[label[:MAX_LABEL] for label in labels],
@@ -88,10 +108,11 @@ class _Rollout:
         #: The answer that is read: its pieces, and what follows its calls.
         self._pieces: list[AnswerPiece] = []
         self._answer_id = ""
-        self._after: list[IncomingEvent] = []
+        self._after: list[ImportedResult] = []
         self._asked_at: datetime | None = None
         self._before: datetime | None = None
         self._calls: dict[str, tuple[str, datetime | None]] = {}
+        self._requested: RequestedCalls = Counter()
         self._total: object = None
 
     def events(self, lines: Iterable[RolloutLine]) -> Iterator[IncomingEvent]:
@@ -101,10 +122,14 @@ class _Rollout:
                     # Only what comes before decides where an answer ends, so that a longer file has the same answers.
                     yield from self._end_answer()
                 self._add(line)
+                if line.is_whole_call:
+                    self._after.append(self._result(line, *whole_output(line)))
             elif line.kind == "token_count":
                 yield from self._count(line)
             elif line.type == "response_item" and line.kind in RESULTS:
-                self._after.append(self._result(line))
+                self._after.append(
+                    self._result(line, *output_of(line.payload.get("output", line.payload.get("tools"))))
+                )
             else:
                 event = self._other(line)
                 if event is not None:
@@ -115,7 +140,7 @@ class _Rollout:
 
     def _add(self, line: RolloutLine) -> None:
         if not self._pieces:
-            self._answer_id, self._asked_at = str(line.number), self._before
+            self._answer_id, self._asked_at = line.line_id, self._before
         self._pieces.append(AnswerPiece(parts=self._parts(line), at=line.at))
 
     def _count(self, line: RolloutLine) -> Iterator[IncomingEvent]:
@@ -141,8 +166,9 @@ class _Rollout:
                 model=self.model,
                 provider=PROVIDER,
                 asked_at=self._asked_at,
+                requested=self._requested,
             ).events()
-        yield from self._after
+        yield from (result.event() for result in self._after)
         self._pieces, self._after = [], []
 
     def _parts(self, line: RolloutLine) -> list[ModelResponsePart]:
@@ -150,8 +176,12 @@ class _Rollout:
         if line.kind == "message":
             return contents.response_parts(contents.text_content(payload.get("content")))
         if line.kind == "reasoning":
-            blocks = payload.get("content") or payload.get("summary") or []
-            texts = [block.get("text") for block in blocks if isinstance(block, Mapping)]
+            blocks = payload.get("content") or payload.get("summary")
+            texts = (
+                [block.get("text") for block in blocks if isinstance(block, Mapping)]
+                if isinstance(blocks, list)
+                else []
+            )
             text = "\n".join(text for text in texts if isinstance(text, str))
             return [ThinkingPart(text)] if text else []
         call_id, name = line.call_id, identifier_or_none(line.text("name")) or line.kind
@@ -159,9 +189,8 @@ class _Rollout:
         arguments = next((payload[key] for key in ("arguments", "input", "action") if key in payload), None)
         return [contents.call_part(call_id, name, arguments)]
 
-    def _result(self, line: RolloutLine) -> IncomingEvent:
+    def _result(self, line: RolloutLine, output: Any, is_error: bool) -> ImportedResult:
         name, started_at = self._calls.get(line.call_id, ("tool", None))
-        output, is_error = output_of(line.payload.get("output"))
         return ImportedResult(
             run_ref=self.run_ref,
             call_id=line.call_id,
@@ -170,7 +199,8 @@ class _Rollout:
             is_error=is_error,
             at=line.at,
             started_at=started_at,
-        ).event()
+            requested=self._requested,
+        )
 
     def _other(self, line: RolloutLine) -> IncomingEvent | None:
         """Return the event of a message of people or the program, an error, or a compaction."""
@@ -196,7 +226,7 @@ class _Rollout:
                 message = request(prompt)
         else:
             return None
-        line_id = event_id(f"line:{line.number}")
+        line_id = event_id(f"line:{line.line_id}")
         return IncomingEvent(self.run_ref, payload.event_type, payload, event_id=line_id, ts=line.at, message=message)
 
 

@@ -1,37 +1,87 @@
-"""The lines of Codex rollouts, and the outputs of calls in them."""
+"""The lines of Codex rollouts, and the outputs of calls in them.
+
+The first versions write the session and the items of answers without an envelope, as lines or as one document.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from runs.external import contents
 from runs.external.importers.answer_events import identifier_or_none, time_or_none
 from runs.external.importers.base import ImportFile, ImportRefused
 
-_CALLS = ("function_call", "custom_tool_call", "local_shell_call")
-RESULTS = ("function_call_output", "custom_tool_call_output")
+ENVELOPES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
+#: Calls of tools that the provider runs itself: the rollout has their end with them.
+_PROVIDER_CALLS = ("web_search_call", "image_generation_call")
+_CALLS = ("function_call", "custom_tool_call", "local_shell_call", "tool_search_call", *_PROVIDER_CALLS)
+RESULTS = ("function_call_output", "custom_tool_call_output", "tool_search_output")
+_FAILED = ("failed", "incomplete")
+#: What Codex itself writes as messages of its user.
+_CONTEXT = ("<", "# AGENTS.md instructions")
 _EXIT_CODE = re.compile(r"\A(?:[^\n]*\n){0,4}?Process exited with code (\d+)")
+
+
+def is_first_version(value: object) -> bool:
+    """Whether a line is the session of a rollout without envelopes."""
+    return isinstance(value, Mapping) and isinstance(value.get("id"), str) and "instructions" in value
+
+
+def is_document(value: object) -> bool:
+    """Whether a document is a rollout, as the first versions write it."""
+    return (
+        isinstance(value, Mapping) and isinstance(value.get("items"), list) and is_first_version(value.get("session"))
+    )
+
+
+def read_lines(file: ImportFile) -> Iterator[RolloutLine]:
+    """Yield the lines in any version. Raises `ImportRefused`."""
+    document = file.whole()
+    if is_document(document):
+        yield RolloutLine(file, "session_meta", document["session"], pointer="/session")
+        for index, value in enumerate(document["items"]):
+            if not isinstance(value, Mapping):
+                raise file.refuse("not a JSON object", pointer=f"/items/{index}")
+            yield RolloutLine(file, "response_item", value, pointer=f"/items/{index}")
+        return
+    is_old: bool | None = None
+    for number, value in file.lines():
+        if not isinstance(value, Mapping):
+            raise file.refuse("not a JSON object", line=number)
+        is_first, is_old = is_old is None, is_first_version(value) if is_old is None else is_old
+        if is_old:
+            kind = "session_meta" if is_first else "response_item" if isinstance(value.get("type"), str) else "state"
+            yield RolloutLine(file, kind, value, number, time=value.get("timestamp"))
+        elif not isinstance(value.get("type"), str) or not isinstance(value.get("payload"), Mapping):
+            raise file.refuse("not a line of a rollout: it has no type, or no payload object", line=number)
+        else:
+            yield RolloutLine(file, value["type"], value["payload"], number, time=value.get("timestamp"))
 
 
 class RolloutLine:
     """A line of a rollout."""
 
-    def __init__(self, file: ImportFile, number: int, value: Any) -> None:
-        if not isinstance(value, Mapping):
-            raise file.refuse("not a JSON object", line=number)
-        if not isinstance(value.get("type"), str) or not isinstance(value.get("payload"), Mapping):
-            raise file.refuse("not a line of a rollout: it has no type, or no payload object", line=number)
-        self.file, self.number = file, number
-        self.type: str = value["type"]
-        self.payload: Mapping[str, Any] = value["payload"]
-        self.at = time_or_none(value.get("timestamp"))
-        self.kind = str(self.payload.get("type", "")) if self.type in ("response_item", "event_msg") else ""
+    def __init__(
+        self,
+        file: ImportFile,
+        type_: str,
+        payload: Mapping[str, Any],
+        number: int | None = None,
+        *,
+        pointer: str = "",
+        time: object = None,
+    ) -> None:
+        self.file, self.type, self.payload, self.number, self.pointer = file, type_, payload, number, pointer
+        #: The same in all versions of the file.
+        self.line_id = str(number) if number is not None else pointer
+        self.at = time_or_none(time)
+        self.kind = str(payload.get("type", "")) if type_ in ("response_item", "event_msg") else ""
 
     def refuse(self, detail: str) -> ImportRefused:
-        return self.file.refuse(detail, line=self.number)
+        return self.file.refuse(detail, line=self.number, pointer=self.pointer)
 
     def text(self, name: str) -> str:
         value = self.payload.get(name)
@@ -45,14 +95,41 @@ class RolloutLine:
     @property
     def call_id(self) -> str:
         call_id = identifier_or_none(self.payload.get("call_id") or self.payload.get("id"))
+        if call_id is None and self.kind in _PROVIDER_CALLS:
+            return f"line-{self.line_id}"
         if call_id is None:
             raise self.refuse(f"{self.kind} without a call_id")
         return call_id
 
     @property
+    def is_whole_call(self) -> bool:
+        """Whether the line is a call of a tool that the provider has run, so that its end is known."""
+        return self.type == "response_item" and self.kind in _PROVIDER_CALLS
+
+    @property
+    def prompt(self) -> str:
+        """The text of a message that the user has written; empty if it is none, or of Codex itself."""
+        if self.type == "event_msg" and self.kind == "user_message":
+            return self.text("message").strip()
+        if self.type != "response_item" or self.kind != "message" or self.payload.get("role") != "user":
+            return ""
+        text = contents.text_content(self.payload.get("content")).strip()
+        return "" if text.startswith(_CONTEXT) else text
+
+    @property
     def is_of_answer(self) -> bool:
         is_text = self.kind == "message" and self.payload.get("role") == "assistant"
         return self.type == "response_item" and (is_text or self.kind in ("reasoning", *_CALLS))
+
+
+def whole_output(line: RolloutLine) -> tuple[Any, bool]:
+    """Return what a rollout has of the output of a provider's tool, and whether it failed."""
+    has_failed = line.payload.get("status") in _FAILED
+    image = line.payload.get("result")
+    if line.kind == "image_generation_call" and isinstance(image, str) and image:
+        source = {"type": "base64", "media_type": "image/png", "data": image}
+        return contents.user_content([{"type": "image", "source": source}]), has_failed
+    return "", has_failed
 
 
 def output_of(value: object) -> tuple[Any, bool]:

@@ -9,7 +9,7 @@ from typing import cast
 from runs import extensions
 from runs.extensions import ExtensionFailed
 from runs.external.importers.atif import AtifImporter
-from runs.external.importers.base import Importer, ImportFile
+from runs.external.importers.base import MAX_FILE, SAMPLE, Importer, ImportFile, ImportRefused
 from runs.external.importers.claude_agent_sdk import ClaudeAgentSdkImporter
 from runs.external.importers.claude_code_sessions import ClaudeCodeImporter
 from runs.external.importers.codex import CodexImporter
@@ -62,4 +62,19 @@ def find(file: ImportFile, name: str = "") -> Importer:
     for importer in importers():
         if importer.name == name or (not name and importer.detect(file)):
             return importer
-    raise file.refuse(f"no format is called {name!r}: known are {known}" if name else f"none of these formats: {known}")
+    if name:
+        raise file.refuse(f"no format is called {name!r}: known are {known}")
+    raise file.refuse(f"none of these formats: {known}{_why_unreadable(file)}")
+
+
+def _why_unreadable(file: ImportFile) -> str:
+    """Return what is wrong with a file of no format, if it is no JSON at all."""
+    if not file.beginning(SAMPLE).strip():
+        return "; the file is empty"
+    if file.first_lines():
+        return ""
+    try:
+        file.document()
+    except ImportRefused as error:
+        return f"; {error.detail}" if file.stored.size > MAX_FILE else f"; not JSON: {error.detail}"
+    return ""

@@ -1,9 +1,14 @@
-"""Chats of Gemini CLI: the JSON files of its folder `chats`, which it writes anew after each message."""
+"""Chats of Gemini CLI: the files of its folder `chats`.
+
+A message is written again when its tokens are known, and when its tools have ended.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from pathlib import PurePath, PureWindowsPath
 from typing import Any
 
 from pydantic_ai.messages import ModelResponsePart, TextPart, ThinkingPart, UserPromptPart
@@ -15,12 +20,15 @@ from runs.external.importers.answer_events import (
     AnswerPiece,
     ImportedAnswer,
     ImportedResult,
+    RequestedCalls,
     bad_count,
     event_id,
     identifier_or_none,
     time_or_none,
 )
-from runs.external.importers.base import ImportedRun, ImportFile, Item
+from runs.external.importers.base import ImportedRun, ImportFile, Item, NothingToImport
+from runs.external.importers.reading.gemini_chat import Chat, ChatPlace, read_chat
+from runs.lifecycle.title_limits import MAX_LABEL, MAX_TITLE
 from runs.providers.messages import request
 from timeline.events.message import MessageAdded
 from timeline.events.notice import Error
@@ -34,46 +42,59 @@ class GeminiCliImporter:
     """Chats of Gemini CLI."""
 
     name = "gemini-cli"
-    title = "Gemini CLI chat (JSON)"
+    title = "Gemini CLI chat (JSONL, or JSON of older versions)"
 
     def detect(self, file: ImportFile) -> bool:
         document = file.whole()
-        return isinstance(document, Mapping) and "sessionId" in document and isinstance(document.get("messages"), list)
+        if document is None:
+            return any(_is_about_chat(line) for line in file.first_lines())
+        if not isinstance(document, Mapping) or "sessionId" not in document:
+            return False
+        return _is_about_chat(document) or isinstance(document.get("messages"), list)
 
     def read(self, file: ImportFile) -> Iterator[Item]:
-        document = file.document()
-        if not isinstance(document, Mapping):
-            raise file.refuse("not a JSON object")
-        session_id, messages = document.get("sessionId"), document.get("messages")
-        if not (isinstance(session_id, str) and 1 <= len(session_id) <= 128 and session_id.isprintable()):
-            raise file.refuse("not a session ID of 1 to 128 characters", pointer="/sessionId")
-        if not isinstance(messages, list):
-            raise file.refuse("not a list", pointer="/messages")
-        models = (identifier_or_none(message.get("model")) for message in messages if isinstance(message, Mapping))
-        head = ImportedRun(
-            run_ref=f"gemini-cli:{session_id}",
-            agent=AGENT,
-            model=next((model for model in models if model), ""),
-            session_id=session_id,
-            created_at=time_or_none(document.get("startTime")),
-        )
+        chat = read_chat(file)
+        head = _head(file, chat)
         yield head
+        if not chat.messages:
+            raise NothingToImport(file.name, "no messages")
         before: datetime | None = None
-        for index, message in enumerate(messages):
-            chat_message = _ChatMessage(file, head.run_ref, message, f"/messages/{index}", str(index))
-            yield from chat_message.events(before)
-            before = chat_message.at or before
+        requested: RequestedCalls = Counter()
+        for index, place in enumerate(chat.messages):
+            message = _ChatMessage(place, head.run_ref, str(index), requested)
+            yield from message.events(before)
+            before = message.at or before
+
+
+def _is_about_chat(line: object) -> bool:
+    return isinstance(line, Mapping) and isinstance(line.get("sessionId"), str) and "projectHash" in line
+
+
+def _head(file: ImportFile, chat: Chat) -> ImportedRun:
+    session_id = chat.about.get("sessionId")
+    if not (isinstance(session_id, str) and 1 <= len(session_id) <= 128 and session_id.isprintable()):
+        raise file.refuse("not a session ID of 1 to 128 characters", pointer="/sessionId")
+    summary, folders = chat.about.get("summary"), chat.about.get("directories")
+    folder = folders[0] if isinstance(folders, list) and folders and isinstance(folders[0], str) else ""
+    name = PureWindowsPath(folder).name if "\\" in folder else PurePath(folder).name
+    return ImportedRun(
+        run_ref=f"gemini-cli:{session_id}",
+        agent=AGENT,
+        model=chat.model,
+        title=summary.strip()[:MAX_TITLE] if isinstance(summary, str) else "",
+        session_id=session_id,
+        created_at=time_or_none(chat.about.get("startTime")),
+        labels=[f"folder:{name}"[:MAX_LABEL]] if name else [],
+    )
 
 
 class _ChatMessage:
     """A message of a chat."""
 
-    def __init__(self, file: ImportFile, run_ref: str, data: Any, pointer: str, index: str) -> None:
-        if not isinstance(data, Mapping):
-            raise file.refuse("not a JSON object", pointer=pointer)
-        self.file, self.run_ref, self.data, self.pointer = file, run_ref, data, pointer
-        self.message_id = data["id"] if isinstance(data.get("id"), str) and data["id"] else index
-        self.at = time_or_none(data.get("timestamp"))
+    def __init__(self, place: ChatPlace, run_ref: str, index: str, requested: RequestedCalls) -> None:
+        self.place, self.run_ref, self.data, self.requested = place, run_ref, place.value(), requested
+        self.message_id = self.data["id"] if isinstance(self.data.get("id"), str) and self.data["id"] else index
+        self.at = time_or_none(self.data.get("timestamp"))
 
     def events(self, asked_at: datetime | None) -> Iterator[IncomingEvent]:
         line_id = event_id(f"line:{self.message_id}")
@@ -94,7 +115,7 @@ class _ChatMessage:
                 # Notes of the program itself, such as "info".
                 return
             case _:
-                raise self.file.refuse("not the type of a message", pointer=f"{self.pointer}/type")
+                raise self.place.refuse("not the type of a message", "/type")
 
     def _answer(self, asked_at: datetime | None) -> Iterator[IncomingEvent]:
         calls = self._objects("toolCalls")
@@ -105,24 +126,29 @@ class _ChatMessage:
         text = contents.text_content(self.data.get("content"))
         parts += [TextPart(text)] if text else []
         for index, call in enumerate(calls):
-            place = f"{self.pointer}/toolCalls/{index}"
             if identifier_or_none(call.get("id")) is None:
-                raise self.file.refuse("not a call ID", pointer=f"{place}/id")
+                raise self.place.refuse("not a call ID", f"/toolCalls/{index}/id")
             if identifier_or_none(call.get("name")) is None:
-                raise self.file.refuse("not the name of a tool", pointer=f"{place}/name")
-            parts.append(contents.call_part(call["id"], call["name"], call.get("args")))
+                raise self.place.refuse("not the name of a tool", f"/toolCalls/{index}/name")
         model = self.data.get("model")
         yield from ImportedAnswer(
             run_ref=self.run_ref,
             answer_id=self.message_id,
-            pieces=[AnswerPiece(parts=parts, usage=self._usage(), at=self.at)],
+            id_suffix=":calls",
+            pieces=[AnswerPiece(parts=parts, at=self.at), *map(self._piece, calls)],
+            late_usage=self._usage(),
             model=identifier_or_none(model) or "",
             provider=PROVIDER,
             asked_at=asked_at,
+            requested=self.requested,
         ).events()
         for call in calls:
             if call.get("result") is not None or call.get("status") in _FAILED:
                 yield self._result(call)
+
+    def _piece(self, call: Mapping[str, Any]) -> AnswerPiece:
+        """Return a call. It is added to the answer once its tool has ended, but was requested with it."""
+        return AnswerPiece(parts=[contents.call_part(call["id"], call["name"], call.get("args"))], at=self.at)
 
     def _result(self, call: Mapping[str, Any]) -> IncomingEvent:
         return ImportedResult(
@@ -133,6 +159,7 @@ class _ChatMessage:
             is_error=call.get("status") in _FAILED,
             at=time_or_none(call.get("timestamp")) or self.at,
             started_at=self.at,
+            requested=self.requested,
         ).event()
 
     def _usage(self) -> RequestUsage | None:
@@ -141,7 +168,7 @@ class _ChatMessage:
         if not isinstance(tokens, Mapping):
             return None
         if (name := bad_count(tokens)) is not None:
-            raise self.file.refuse("not a number of tokens", pointer=f"{self.pointer}/tokens/{name}")
+            raise self.place.refuse("not a number of tokens", f"/tokens/{name}")
         counts = {name: value for name, value in tokens.items() if isinstance(value, int)}
         thoughts = counts.get("thoughts", 0)
         return RequestUsage(
@@ -155,7 +182,7 @@ class _ChatMessage:
         values = self.data.get(name)
         values = [] if values is None else values
         if not isinstance(values, list) or not all(isinstance(value, Mapping) for value in values):
-            raise self.file.refuse("not a list of objects", pointer=f"{self.pointer}/{name}")
+            raise self.place.refuse("not a list of objects", f"/{name}")
         return values
 
 

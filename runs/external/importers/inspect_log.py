@@ -12,7 +12,7 @@ from typing import Any
 
 from runs.external.importers.base import ImportedRun, ImportFile, Item
 from runs.external.importers.reading import inspect_archive
-from runs.external.importers.reading.chat_messages import read_chat_message
+from runs.external.importers.reading.chat_messages import read_chat_message, read_chat_messages
 from runs.external.importers.reading.conversation import (
     NO_FACTS,
     AnswerFacts,
@@ -21,6 +21,7 @@ from runs.external.importers.reading.conversation import (
     check_calls,
 )
 from runs.external.importers.reading.json_place import JsonPlace, looks_like
+from runs.providers.messages import canonical
 from runs.statuses import RunStatus
 
 _ATTACHMENT = "attachment://"
@@ -56,7 +57,7 @@ class InspectLogImporter:
 
 def _is_log(value: Any) -> bool:
     if "eval" in value:
-        return "samples" in value and "task" in value["eval"]
+        return "task" in value["eval"] and "run_id" in value["eval"]
     return {"span_begin", "model"} & {event["event"] for event in value["events"]} != set()
 
 
@@ -84,9 +85,10 @@ def _read_sample(header: JsonPlace, sample: JsonPlace) -> Iterator[Item]:
     yield head
     conversation = ImportedConversation(head.run_ref, last_at=head.created_at, call_facts=_call_facts(events))
     for place in places:
-        message = read_chat_message(place)
-        check_calls(message, conversation, place)
-        yield from conversation.add(message, facts.get(place.path, NO_FACTS))
+        for message in read_chat_messages(place):
+            check_calls(message, conversation, place)
+            is_first = message.role != "tool" or place.at("role").value == "tool"
+            yield from conversation.add(message, facts.get(place.path, NO_FACTS) if is_first else NO_FACTS)
     yield from conversation.close()
     if error:
         yield conversation.error("sample", error, details=sample.at("error", "traceback").value)
@@ -109,10 +111,7 @@ def _read_events(root: JsonPlace) -> Iterator[Item]:
         if kind == "model":
             sent = [read_chat_message(place) for place in event.at("input").items()]
             yield from conversation.add_request(sent, event.at("timestamp").time())
-            answer = _answer(event)
-            message = read_chat_message(answer)
-            check_calls(message, conversation, answer)
-            yield from conversation.add(message, _facts_of(event))
+            yield from _read_answer(event, conversation)
         elif kind == "tool" and event.at("id").text() in conversation.open_calls:
             result, error = event.at("result").value, event.at("error", "message").text()
             call_ids = [event.at("id").name()]
@@ -122,11 +121,17 @@ def _read_events(root: JsonPlace) -> Iterator[Item]:
     yield from conversation.close()
 
 
-def _answer(event: JsonPlace) -> JsonPlace:
+def _read_answer(event: JsonPlace, conversation: ImportedConversation) -> Iterator[Item]:
     choice = next(event.at("output", "choices").items(), None)
     if choice is None:
-        raise event.at("output", "choices").refuse("must have a message")
-    return choice.at("message")
+        # The call failed.
+        error = event.at("error").value
+        if error is not None:
+            yield conversation.error("model", error if isinstance(error, str) else canonical(error))
+        return
+    for message in read_chat_messages(choice.at("message")):
+        check_calls(message, conversation, choice.at("message"))
+        yield from conversation.add(message, _facts_of(event) if message.role == "assistant" else NO_FACTS)
 
 
 def _answer_facts(messages: Sequence[JsonPlace], calls: Sequence[JsonPlace]) -> dict[tuple[Any, ...], AnswerFacts]:

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agentops.http import strict_json
-from runs.external.importers.base import ImportedRun, ImportFile, Item
+from runs.external.importers.base import ImportedRun, ImportFile, Item, read_json
 from runs.external.importers.reading.conversation import AnswerFacts, ChatMessage, ImportedConversation, check_calls
-from runs.external.importers.reading.json_place import MAX_NAME, JsonPlace, looks_like
+from runs.external.importers.reading.json_place import MAX_NAME, JsonPlace, documents, looks_like
 from runs.external.importers.reading.observed_messages import (
     answered_message,
     instructions_of,
@@ -42,14 +42,33 @@ class LangfuseImporter:
     title = "traces with observations, exported from Langfuse"
 
     def detect(self, file: ImportFile) -> bool:
-        """Whether the content is a trace with observations."""
-        return looks_like(file, lambda value: {"traceId", "type", "startTime"} <= value["observations"][0].keys())
+        """Whether the content is a trace with observations, or a list of them."""
+        return looks_like(file, _is_export)
 
     def read(self, file: ImportFile) -> Iterator[Item]:
-        """Yield the run of a trace. Raises `ImportRefused`."""
-        root = JsonPlace(file, file.document())
+        """Yield a run for each trace. Raises `ImportRefused`."""
+        for place in documents(file):
+            yield from self._read_all(place)
+
+    def _read_all(self, place: JsonPlace) -> Iterator[Item]:
+        """Yield the runs of a document: a trace, a list of traces, or a page of observations."""
+        is_list = isinstance(place.value, list)
+        if not is_list and "data" not in place.members():
+            yield from self._read_trace(place, list(place.at("observations").items()))
+            return
+        of_traces: dict[str, list[JsonPlace]] = {}
+        for item in (place if is_list else place.at("data")).items():
+            if "observations" in item.members():
+                yield from self._read_trace(item, list(item.at("observations").items()))
+            else:
+                of_traces.setdefault(item.at("traceId").name(), []).append(item)
+        for trace_id, observations in of_traces.items():
+            root = JsonPlace(place.file, {"id": trace_id}, place.path, place.line)
+            yield from self._read_trace(root, observations)
+
+    def _read_trace(self, root: JsonPlace, found: Sequence[JsonPlace]) -> Iterator[Item]:
         trace = root.at("trace") if "trace" in root.members() else root
-        observations = sorted(root.at("observations").items(), key=_begin)
+        observations = sorted(found, key=_begin)
         roots = [one for one in observations if one.at("parentObservationId").value is None]
         has_failed = any(one.at("level").value == "ERROR" for one in roots)
         models = (one.at("model").label() for one in observations)
@@ -58,13 +77,19 @@ class LangfuseImporter:
             agent=trace.at("name").label(),
             model=next((model for model in models if model), ""),
             session_id=trace.at("sessionId").label(),
-            created_at=trace.at("timestamp").time(),
+            created_at=trace.at("timestamp").time() or next((one.at("startTime").time() for one in observations), None),
             labels=[tag.label()[:100] for tag in trace.at("tags").items()],
             ended=RunStatus.FAILED if has_failed else RunStatus.COMPLETED,
             error=next((one.at("statusMessage").text() for one in roots), "") if has_failed else "",
         )
         yield head
         yield from _read_observations(observations, ImportedConversation(head.run_ref, last_at=head.created_at))
+
+
+def _is_export(value: Any) -> bool:
+    first = (value if isinstance(value, list) else value.get("data", [value]))[0]
+    observation = first["observations"][0] if "observations" in first else first
+    return bool({"traceId", "type", "startTime"} <= observation.keys())
 
 
 def _begin(observation: JsonPlace) -> datetime:
@@ -165,7 +190,7 @@ def _attributes(observation: JsonPlace) -> Mapping[str, Any]:
     metadata = observation.at("metadata").value
     if isinstance(metadata, str):
         try:
-            metadata = strict_json.parse(metadata, strict_json.FILE)
+            metadata = read_json(metadata.encode(errors="replace"))
         except strict_json.NotJson:
             return {}
     attributes = metadata.get("attributes") if isinstance(metadata, dict) else None
@@ -190,4 +215,5 @@ def tokens_of_details(details: Mapping[str, Any]) -> dict[str, int]:
 
 def _cost(observation: JsonPlace) -> float | None:
     total = observation.at("costDetails").members().get("total") or observation.at("totalCost").value
+    total = total or observation.at("calculatedTotalCost").value  # before version 3
     return total if isinstance(total, int | float) and total else None

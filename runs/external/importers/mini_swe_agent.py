@@ -9,8 +9,15 @@ from typing import Any
 
 from runs.external.importers.base import ImportedRun, ImportFile, Item
 from runs.external.importers.reading.chat_messages import is_chat_message, read_chat_message
-from runs.external.importers.reading.conversation import NO_FACTS, AnswerFacts, ImportedConversation, check_calls
+from runs.external.importers.reading.conversation import (
+    NO_FACTS,
+    AnswerFacts,
+    ChatMessage,
+    ImportedConversation,
+    check_calls,
+)
 from runs.external.importers.reading.json_place import JsonPlace, looks_like
+from runs.external.importers.reading.observed_messages import answered_message, is_response_item, item_messages
 from runs.statuses import RunStatus
 
 _FORMAT = "mini-swe-agent"
@@ -61,7 +68,7 @@ class MiniSweAgentImporter:
 
 def _is_trajectory(value: Any) -> bool:
     if isinstance(value, list):
-        return is_chat_message(value[0]) and any(_MARKER in str(message["content"]) for message in value[:3])
+        return is_chat_message(value[0]) and any(_MARKER in str(message.get("content")) for message in value[:3])
     has_version = isinstance(value["info"], dict) and "mini_version" in value["info"]
     return bool(value["messages"]) and (has_version or str(value.get("trajectory_format")).startswith(_FORMAT))
 
@@ -69,27 +76,45 @@ def _is_trajectory(value: Any) -> bool:
 def _read_message(place: JsonPlace, facts: AnswerFacts, conversation: ImportedConversation) -> Iterator[Item]:
     if place.at("role").value == _EXIT:
         return
-    message = read_chat_message(place)
-    check_calls(message, conversation, place)
+    if _is_response(place):
+        messages = [answered_message(place, "")]
+    elif is_response_item(place.value):
+        messages = list(item_messages(place))
+    else:
+        messages = [read_chat_message(place)]
+    for message in messages:
+        check_calls(message, conversation, place)
+        yield from conversation.add(_with_reasoning(message, place), facts)
+
+
+def _is_response(place: JsonPlace) -> bool:
+    """Whether an answer is a response of the Responses API, as newer versions can use it."""
+    return place.at("object").value == "response" and isinstance(place.at("output").value, list)
+
+
+def _with_reasoning(message: ChatMessage, place: JsonPlace) -> ChatMessage:
     choice = next(place.at("extra", "response", "choices").items(), None)
     reasoning = choice.at("message", "reasoning").value if choice else None
-    if isinstance(reasoning, str) and not message.thinking:
-        message = replace(message, thinking=reasoning)
-    yield from conversation.add(message, facts)
+    if isinstance(reasoning, str) and not message.thinking and message.role == "assistant":
+        return replace(message, thinking=reasoning)
+    return message
 
 
 def _facts(place: JsonPlace, model: str) -> AnswerFacts:
     """Return what an answer's response of the provider says."""
-    if place.at("role").value != "assistant":
-        return NO_FACTS
     extra = place.at("extra")
-    response = extra.at("response")
+    if _is_response(place):
+        response = place
+    elif place.at("role").value == "assistant":
+        response = extra.at("response")
+    else:
+        return NO_FACTS
     usage: Mapping[str, Any] = response.at("usage").members()
     cost = usage.get("cost")
-    created = response.at("created").value
+    created = response.at("created").value or response.at("created_at").value
     return AnswerFacts(
         model=response.at("model").label() or model,
         usage=usage,
         cost=extra.at("cost").value if cost is None else cost,
-        at=datetime.fromtimestamp(created, UTC) if isinstance(created, int) and 0 < created < 2**32 else None,
+        at=datetime.fromtimestamp(created, UTC) if isinstance(created, int | float) and 0 < created < 2**32 else None,
     )

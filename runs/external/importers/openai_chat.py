@@ -1,7 +1,8 @@
-"""Conversations as the Chat Completions API of OpenAI has them: a list of messages, or records that hold one each.
+"""Conversations as the APIs of OpenAI have them: a list of messages, or records that hold one each.
 
-A record has its messages under `messages` or, as tau-bench writes it, under `traj`. A file is one list, a list of
-records, one record, or a record on each line.
+Messages are those of Chat Completions, also with the blocks of Anthropic's API, or items of the Responses API. A record
+has its messages under `messages` or, as tau-bench writes it, under `traj`. A file is one list, a list of records, one
+record, or a record on each line.
 """
 
 from __future__ import annotations
@@ -10,9 +11,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from runs.external.importers.base import ImportedRun, ImportFile, Item
-from runs.external.importers.reading.chat_messages import is_chat_message, read_chat_message
-from runs.external.importers.reading.conversation import AnswerFacts, ImportedConversation, check_calls
+from runs.external.importers.reading.chat_messages import is_chat_message, read_chat_messages
+from runs.external.importers.reading.conversation import (
+    NO_FACTS,
+    AnswerFacts,
+    ChatMessage,
+    ImportedConversation,
+    check_calls,
+)
 from runs.external.importers.reading.json_place import JsonPlace, documents, looks_like
+from runs.external.importers.reading.observed_messages import (
+    answer_of_items,
+    is_answer_item,
+    is_response_item,
+    item_messages,
+)
 from runs.statuses import RunStatus
 
 #: Where a record has its messages.
@@ -36,7 +49,8 @@ class OpenAIChatImporter:
     def read(self, file: ImportFile) -> Iterator[Item]:
         """Yield a run for each list of messages. Raises `ImportRefused`."""
         for place in documents(file):
-            if isinstance(place.value, list) and not is_chat_message((place.value or [None])[0]):
+            first = (place.value or [None])[0] if isinstance(place.value, list) else None
+            if isinstance(place.value, list) and not (is_chat_message(first) or is_response_item(first)):
                 for record in place.items():
                     yield from _read_record(record)
             else:
@@ -44,7 +58,7 @@ class OpenAIChatImporter:
 
 
 def _is_chat(value: Any) -> bool:
-    if isinstance(value, list) and value and not is_chat_message(value[0]):
+    if isinstance(value, list) and value and not (is_chat_message(value[0]) or is_response_item(value[0])):
         value = value[0]
     if isinstance(value, dict):
         if {"trajectory_format", "info"} <= value.keys() or "history" in value:
@@ -53,8 +67,8 @@ def _is_chat(value: Any) -> bool:
     return (
         isinstance(value, list)
         and bool(value)
-        and all(is_chat_message(message) for message in value)
-        and not any(_OTHER in str(message["content"]) for message in value[:3])
+        and (is_chat_message(value[0]) or is_response_item(value[0]))
+        and not any(_OTHER in str(message.get("content")) for message in value[:3] if isinstance(message, dict))
     )
 
 
@@ -75,9 +89,27 @@ def _read_record(record: JsonPlace) -> Iterator[Item]:
     )
     yield head
     conversation = ImportedConversation(head.run_ref)
-    for place in messages.items():
-        message = read_chat_message(place)
+    for place, message in _messages(messages):
         check_calls(message, conversation, place)
-        facts = AnswerFacts(model=model, usage=place.at("usage").members(), cost=place.at("cost").value)
+        facts = NO_FACTS
+        if message.role == "assistant":
+            facts = AnswerFacts(model=model, usage=place.at("usage").members(), cost=place.at("cost").value)
         yield from conversation.add(message, facts)
     yield from conversation.close()
+
+
+def _messages(places: JsonPlace) -> Iterator[tuple[JsonPlace, ChatMessage]]:
+    """Yield each message with its place. Items of the Responses API that follow each other are one answer."""
+    answer: list[JsonPlace] = []
+    for place in places.items():
+        if is_answer_item(place.value):
+            answer.append(place)
+            continue
+        if answer:
+            yield answer[0], answer_of_items(answer)
+            answer = []
+        messages = item_messages(place) if is_response_item(place.value) else read_chat_messages(place)
+        for message in messages:
+            yield place, message
+    if answer:
+        yield answer[0], answer_of_items(answer)

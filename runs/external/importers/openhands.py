@@ -12,6 +12,7 @@ from typing import Any
 
 from runs.external import contents
 from runs.external.importers.base import ImportedRun, ImportFile, Item
+from runs.external.importers.reading import openhands_v1
 from runs.external.importers.reading.chat_messages import read_chat_message
 from runs.external.importers.reading.conversation import AnswerFacts, ChatMessage, ImportedConversation, check_calls
 from runs.external.importers.reading.json_place import JsonPlace, documents, looks_like
@@ -19,6 +20,9 @@ from runs.statuses import RunStatus
 
 #: Events about OpenHands itself.
 _INTERNAL = frozenset({"null", "change_agent_state", "agent_state_changed", "recall", "condensation", "loadprompt"})
+#: Where a document has its events.
+_LISTS = ("history", "trajectory", "events")
+_TOKENS = ("prompt_tokens", "completion_tokens", "cache_read_tokens", "cache_write_tokens")
 #: Fields of an event without `args` that are no arguments.
 _NO_ARGUMENTS = frozenset(
     {"action", "id", "timestamp", "source", "message", "cause", "timeout", "thought", "is_confirmed", "action_risk"}
@@ -38,40 +42,91 @@ class OpenHandsImporter:
 
     def read(self, file: ImportFile) -> Iterator[Item]:
         """Yield a run for each list of events. Raises `ImportRefused`."""
-        for place in documents(file):
+        places = documents(file)
+        first = next(places, None)
+        if first is not None and _is_event(first.value):
+            # The events of one run, on a line each.
+            values = [first.value, *(place.value for place in places)]
+            yield from _read_run(JsonPlace(file, values))
+            return
+        for place in [first, *places] if first is not None else ():
             yield from _read_run(place)
 
 
 def _is_events(value: Any) -> bool:
-    events = value["history"] if isinstance(value, dict) else value
-    return bool(events) and all("action" in event or "observation" in event for event in events[:5])
+    if isinstance(value, dict):
+        value = next((value[name] for name in _LISTS if name in value), [value])
+    events = _flat(value)
+    return bool(events) and all(_is_event(event) for event in events[:5])
+
+
+def _is_event(value: Any) -> bool:
+    if openhands_v1.is_event(value):
+        return True
+    return (
+        isinstance(value, dict)
+        and not isinstance(value.get("action"), dict)
+        and bool({"action", "observation"} & value.keys())
+    )
+
+
+def _flat(events: Any) -> list[Any]:
+    """Return the events of a history, which the first versions wrote as pairs of an action and its observation."""
+    return [one for event in events for one in (event if isinstance(event, list) else [event])]
+
+
+def _events_of(place: JsonPlace) -> list[JsonPlace]:
+    found = []
+    for event in place.items():
+        found += list(event.items()) if isinstance(event.value, list) else [event]
+    return found
 
 
 def _read_run(place: JsonPlace) -> Iterator[Item]:
     is_list = isinstance(place.value, list)
-    events = list((place if is_list else place.at("history")).items())
+    name = "history" if is_list else next((name for name in _LISTS if name in place.members()), "history")
+    events = _events_of(place if is_list else place.at(name))
     if not events:
         raise place.refuse("must be a list of events, or have one as its history")
     error = "" if is_list else place.at("error").text()
     costs = [] if is_list else _costs(place.at("metrics", "costs"))
     turns = sum(_is_turn(event) for event in events)
-    models = (event.at("tool_call_metadata", "model_response", "model").label() for event in events)
-    has_costs = bool(costs) and len(costs) == turns
+    is_new = openhands_v1.is_event(events[0].value)
+    models = [event.at("tool_call_metadata", "model_response", "model").label() for event in events]
+    has_costs = bool(costs) and len(costs) == turns and not is_new
+    totals = {} if is_list or any(models) else place.at("metrics", "accumulated_token_usage").members()
     head = ImportedRun(
         run_ref=place.run_reference(OpenHandsImporter.name),
         agent="openhands",
-        model=next((model for model in models if model), ""),
+        model=next((model for model in models if model), "") or ("" if is_list else _model(place)),
         title="" if is_list else place.at("issue", "title").label(),
         created_at=events[0].at("timestamp").time(),
         ended=RunStatus.FAILED if error else RunStatus.COMPLETED,
         cost_usd=None if is_list or has_costs else place.at("metrics", "accumulated_cost").value,
+        usage={name: totals.get(name) for name in _TOKENS} if totals else {},
         error=error,
     )
     yield head
+    if is_new:
+        conversation = ImportedConversation(head.run_ref, last_at=head.created_at)
+        yield from openhands_v1.read_events(events, conversation)
+        yield from conversation.close()
+        return
     reader = _Reader(ImportedConversation(head.run_ref, last_at=head.created_at), costs if has_costs else [])
     for event in events:
         yield from reader.read(event)
     yield from reader.conversation.close()
+
+
+def _model(place: JsonPlace) -> str:
+    """Return the model of a result line's metadata."""
+    for path in (("metadata", "llm_config", "model"), ("metadata", "llm", "model")):
+        value: Any = place.value
+        for name in path:
+            value = value.get(name) if isinstance(value, dict) else None
+        if isinstance(value, str) and value.isprintable():
+            return value
+    return ""
 
 
 def _is_turn(event: JsonPlace) -> bool:
@@ -106,7 +161,7 @@ class _Reader:
         arguments = event.at("args") if event.at("args").value is not None else event
         if action in _INTERNAL:
             return
-        if action in ("message", "system") and event.at("tool_call_metadata").value is None:
+        if action in ("message", "system") and event.at("tool_call_metadata", "model_response").value is None:
             role = self._role(event, action)
             content = arguments.at("content").text()
             images = [{"type": "image_url", "image_url": url.text()} for url in arguments.at("image_urls").items()]
@@ -127,14 +182,14 @@ class _Reader:
     def _action(self, event: JsonPlace, action: str, arguments: JsonPlace, facts: AnswerFacts) -> Iterator[Item]:
         metadata = event.at("tool_call_metadata")
         thought = arguments.at("thought").text()
-        if metadata.value is not None:
+        if metadata.at("model_response").value is not None:
             yield from self._response(metadata.at("model_response"), facts)
             call_id = metadata.at("tool_call_id").name()
         elif action == "finish":
             yield from self.conversation.add(ChatMessage(role="assistant", content=thought), facts)
             return
         else:
-            call_id = f"event-{event.path[-1]}"
+            call_id = metadata.at("tool_call_id").text() or f"event-{'-'.join(map(str, event.path[-2:]))}"
             given = {name: value for name, value in arguments.members().items() if name not in _NO_ARGUMENTS}
             call = contents.call_part(call_id, action, given)
             yield from self.conversation.add(ChatMessage(role="assistant", content=thought, calls=[call]), facts)
@@ -161,6 +216,8 @@ class _Reader:
 
     def _observation(self, event: JsonPlace, facts: AnswerFacts) -> Iterator[Item]:
         kind = event.at("observation").text()
+        if kind in _INTERNAL:
+            return
         content = event.at("content").text()
         has_failed = kind == "error"
         named = event.at("tool_call_metadata", "tool_call_id").text() or self.calls.get(str(event.at("cause").value))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from agentops.http import strict_json
-from runs.external.importers.base import ImportedRun, ImportFile, Item
+from runs.external.importers.base import ImportedRun, ImportFile, Item, read_json
 from runs.external.importers.reading.chat_messages import is_chat_message, read_chat_message
 from runs.external.importers.reading.conversation import NO_FACTS, AnswerFacts, ImportedConversation, check_calls
 from runs.external.importers.reading.json_place import JsonPlace, looks_like
@@ -83,7 +83,7 @@ def _model(root: JsonPlace) -> str:
     """Return the model of the configuration, which is JSON in a text; empty if it names none."""
     config: Any = root.at("replay_config").value
     try:
-        config = strict_json.parse(config, strict_json.FILE) if isinstance(config, str) else config
+        config = read_json(config.encode(errors="replace")) if isinstance(config, str) else config
     except strict_json.NotJson:
         return ""
     for name in ("agent", "model", "name"):

@@ -20,6 +20,7 @@ from runs.models import AgentRun
 from tests.support.accounts import with_key
 from tests.support.free_port import free_port
 from tests.support.imported_runs import check_run
+from tests.support.node_packages import install
 from tests.support.otlp.senders import long_agent
 from tests.support.otlp.senders.model_server import TEXT, TOKENS
 from tests.support.otlp.spans import JSON, agent, as_json, chat, traces
@@ -32,6 +33,8 @@ pytestmark = pytest.mark.slow
 SENDERS = ROOT / "tests/support/otlp/senders"
 #: Two model calls by each of two libraries, of which Anthropic's own traces them too.
 ASKED = ("openllmetry", "openinference")
+JS_COMPRESSIONS = ("gzip", "none")
+JS_TURNS = 7
 
 
 @contextmanager
@@ -66,11 +69,21 @@ def sender(name: str, url: str, key: str, *arguments: str) -> subprocess.Popen[s
         "OTEL_EXPORTER_OTLP_TIMEOUT": "60", "LANGFUSE_TIMEOUT": "60",
     }  # fmt: skip
     command = [sys.executable, str(SENDERS / f"{name}.py"), *arguments]
+    return started(command, env)
+
+
+def js_sender(url: str, key: str, compression: str) -> subprocess.Popen[str]:
+    packages = install(SENDERS / "js_agent")
+    env = {"PATH": os.environ["PATH"], "NODE_PATH": str(packages / "node_modules")}
+    return started(["node", str(SENDERS / "js_agent/js_agent.cjs"), url, key, compression], env)
+
+
+def started(command: list[str], env: dict[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def send_everything(url: str, key: str) -> None:
-    """What a JavaScript exporter sends, which is JSON, compressed, in chunks; then all senders at once."""
+    """JSON, compressed, in chunks; then all senders at once."""
     body = gzip.compress(as_json(traces(agent(1, agent="chunks"), chat(2, 1))))
     headers = {"Authorization": f"Bearer {key}", "Content-Type": JSON, "Content-Encoding": "gzip"}
     answer = httpx.post(f"{url}/v1/traces", headers=headers, content=iter([body[:40], body[40:]]), timeout=60)
@@ -78,6 +91,7 @@ def send_everything(url: str, key: str) -> None:
     senders = [
         sender("long_agent", url, key),
         sender("langfuse_agent", url, key),
+        *(js_sender(url, key, compression) for compression in JS_COMPRESSIONS),
         *(
             sender("instrumented_agent", url, key, library, kind)
             for library, kind in zip(ASKED, ("gzip", "none"), strict=True)
@@ -102,14 +116,14 @@ def test_exporters_and_sdks(interface: str, stage: Stage, web_process: MakeWeb, 
     children = len(range(0, long_agent.STEPS, long_agent.EVERY_CHILD))
     runs = AgentRun.objects.filter(project=project)
     eventually(
-        lambda: runs.filter(status="completed").count() == 7 + children,
+        lambda: runs.filter(status="completed").count() == 7 + len(JS_COMPRESSIONS) + children,
         within_s=60,
         why="all runs are completed",
     )
     by_agent = {run.agent_config["agent_id"] + "/" + run.session_id: run for run in runs}
     for run in runs:
         check_run(run)
-    for check in (check_long_agent, check_instrumented_agents, check_langfuse_agent, check_chunks):
+    for check in (check_long_agent, check_instrumented_agents, check_langfuse_agent, check_js_agents, check_chunks):
         check(by_agent)
 
 
@@ -159,6 +173,16 @@ def check_langfuse_agent(runs: Runs) -> None:
     )
     assert tools_of(run) == [("bash", "error", "no such file")]
     assert (run.prompt, run.result, run.source) == ("List the files", "done", AgentRun.Source.OTLP)
+
+
+def check_js_agents(runs: Runs) -> None:
+    for compression in JS_COMPRESSIONS:
+        run = runs[f"js {compression}/"]
+        turns = range(JS_TURNS)
+        assert (run.input_tokens, run.output_tokens, run.step_count) == (10 * sum(turns), sum(turns), JS_TURNS)
+        calls = run.tool_calls.order_by("step_number").values_list("call_id", "status", "input")
+        assert list(calls) == [(f"call_{n}", "error" if n == 2 else "completed", {"turn": n}) for n in turns]
+        assert run.prompt == "héllo 0 🎉"
 
 
 def check_chunks(runs: Runs) -> None:

@@ -6,6 +6,8 @@ import functools
 import itertools
 import json
 from datetime import datetime
+from statistics import median
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -143,6 +145,25 @@ def test_what_is_foreign_is_refused_as_what_is_unknown(who: str, run: AgentRun) 
         first = asked(client, url_of(name, run, **{part: foreign_id}))
         assert first == asked(client, url_of(name, run, **{part: unknown})), name
         assert first[0] == 404
+
+
+def test_a_foreign_run_is_refused_as_fast_as_an_unknown_one(run: AgentRun) -> None:
+    """Within 20 %, of the medians of requests that take turns; a busy machine gets more than one chance."""
+    theirs = drive(make_run(make_agent(make_project("beta"))))
+    client = Client(headers=headers_of("read", run.project))
+    urls = [url_of("run", run, run_id=one) for one in (theirs.pk, unknown_id())]
+
+    def ratio() -> float:
+        times: list[list[float]] = [[], []]
+        for number in range(40):
+            for which in (0, 1) if number % 2 else (1, 0):
+                began = perf_counter()
+                assert client.get(urls[which]).status_code == 404
+                times[which].append(perf_counter() - began)
+        foreign, unknown = map(median, times)
+        return foreign / unknown
+
+    assert any(1 / 1.2 <= ratio() <= 1.2 for _ in range(4))
 
 
 def test_a_run_is_found_in_its_own_project_only(run: AgentRun, client: Client) -> None:

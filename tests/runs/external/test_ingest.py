@@ -299,3 +299,30 @@ def test_characters_that_no_column_holds_are_replaced_everywhere(sender: Sender)
     run = the_run()
     check(run)
     assert (run.status, run.session_id, run.tool_calls.count()) == ("failed", "a\ufffdb\ufffd", 2)
+
+
+def test_a_planned_call_starts_and_ends_by_its_id_alone(sender: Sender) -> None:
+    results = send(
+        sender,
+        STARTED,
+        event("llm.turn.end", {"toolCalls": [{"callId": "c1", "toolName": "read", "input": {"path": "a"}}]}),
+        event("tool.start", {"callId": "c1"}),
+        event("tool.start", {"callId": "c1"}),  # it tries again
+        event("tool.end", {"callId": "c1", "output": "three"}),
+        event("tool.start", {"callId": "c2"}),
+    )
+
+    assert [result.error and result.error.code for result in results] == [None] * 5 + ["unknown_call"]
+    assert results[5].error is not None
+    assert results[5].error.pointer == "/payload/callId"
+    check(the_run())
+    [call] = the_run().tool_calls.all()
+    assert (call.tool_name, call.input, call.output) == ("read", {"path": "a"}, "three")
+    started = Event.objects.filter(log=the_run().pk, type="tool.start").values_list("payload__tool_name", flat=True)
+    assert list(started) == ["read", "read"]
+
+
+def test_the_invalid_part_of_a_requested_call_is_named(sender: Sender) -> None:
+    [_, result] = send(sender, STARTED, event("llm.turn.end", {"toolCalls": [{"id": "c1", "name": "f", "bad": 1}]}))
+    assert result.error is not None
+    assert (result.error.code, result.error.pointer) == ("unknown_field", "/payload/toolCalls/0/bad")

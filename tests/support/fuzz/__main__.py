@@ -20,7 +20,7 @@ from tests.support.paths import ROOT
 FOUND = ROOT / ".cache/fuzz"
 #: Of one input: bytes, seconds, and megabytes of memory.
 LIMITS = ("-max_len=65536", "-timeout=10", "-rss_limit_mb=2048")
-NAMES = ("json", "event", "file", "formats")
+NAMES = ("json", "event", "file", "formats", "otlp")
 INSTRUMENTED = ["agentops.http.strict_json", "runs.external", "timeline.dialects", "timeline.events"]
 
 

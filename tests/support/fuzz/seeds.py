@@ -40,11 +40,13 @@ def write_seeds(directory: Path, recordings: Path) -> dict[str, Path]:
     files = [shortened_file(path) for name in FORMATS for path in sorted((recordings / name).rglob("*.json*"))]
     files += [shortened_file(path) for path in sorted((recordings / "swe-agent").glob("*.traj"))]
     files = [content for content in files if len(content) <= MAX_SEED]
+    bodies = [path.read_bytes() for path in sorted((recordings / "otlp").rglob("*")) if path.suffix in (".json", ".pb")]
     seeds = {
         "json": [b'{"a": [1, -0.0, 1e5, "\\ud83d\\ude00", null]}', *files[:10]],
         "event": [json.dumps(event).encode() for event in events],
         "file": files,
         "formats": files,
+        "otlp": [content for content in bodies if len(content) <= MAX_SEED],
     }
     for target, contents in seeds.items():
         (directory / target).mkdir(parents=True, exist_ok=True)

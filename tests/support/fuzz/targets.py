@@ -16,6 +16,7 @@ from runs.external.event_dialects import read_any
 from runs.external.event_input import IncomingEvent, RejectedEvent
 from runs.external.importers.base import ImportedRun, ImportFile, ImportRefused
 from runs.external.importers.formats import BUILTIN, find
+from runs.external.otlp import log_events, received, span_facts, wire
 from runs.providers.messages import canonical
 from timeline.dialects.agent_output import WholeTexts, agent_event
 from timeline.events import EVENT_TYPES, Payload
@@ -93,7 +94,45 @@ def formats(data: bytes) -> None:
             _check_refusal(error)
 
 
-TARGETS: dict[str, Callable[[bytes], None]] = {"json": json_text, "event": event, "file": file, "formats": formats}
+def otlp(data: bytes) -> None:
+    """A body of OTLP is refused, or its entries are rejected, or what they say can be stored."""
+    for signal in wire.Signal:
+        for encoding in wire.Encoding:
+            try:
+                request = wire.decode(signal, encoding, data)
+            except (NotJson, wire.InvalidBody) as error:
+                wire.encode_error(encoding, error.status, str(error))
+                continue
+            rejections = received.Rejections()
+            if signal is wire.Signal.TRACES:
+                for span in received.spans_of(request, rejections):
+                    _check_facts(span_facts.facts_of(span, span_facts.kind_of(span)), span.span_id, span.parent_id)
+            elif signal is wire.Signal.LOGS:
+                for record in received.logs_of(request, rejections):
+                    key = log_events.key_of(record)
+                    if key is not None:
+                        _check_facts(log_events.log_facts(record), log_events.kind_of_log(record), key)
+                        log_events.time_of(record)
+            else:
+                wire.count_points(request)
+            wire.encode_success(signal, encoding, rejected=rejections.count, message=rejections.message())
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "json": json_text,
+    "event": event,
+    "file": file,
+    "formats": formats,
+    "otlp": otlp,
+}
+
+
+def _check_facts(facts: Any, *texts: str | None) -> None:
+    """What an entry says can be stored: as JSON without NUL, with its identifiers in columns."""
+    cleaned, _ = DEFAULT.clean(facts)
+    assert BARE.clean(cleaned) == (cleaned, set()), "not storable"
+    assert math.isfinite(len(canonical(cleaned)))
+    _check_text(*(text or "" for text in texts))
 
 
 def _check_refusal(error: NotJson | RejectedEvent | ImportRefused, *, begin: str = "") -> None:

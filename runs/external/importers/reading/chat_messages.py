@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic_ai.messages import ToolCallPart
@@ -12,6 +13,8 @@ from runs.external.importers.reading.conversation import ChatMessage
 from runs.external.importers.reading.json_place import MAX_NAME, JsonPlace
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "model": "assistant"}
+#: Blocks of an answer that are calls, in the forms of Anthropic, OpenTelemetry and Vercel.
+_CALL_BLOCKS = ("tool_use", "tool_call", "tool-call")
 _RESULT_ROLES = ("tool", "function")
 
 
@@ -27,11 +30,62 @@ def read_chat_message(place: JsonPlace) -> ChatMessage:
         raise place.at("role").refuse(f"{role[:64]!r} is no role of a message")
     if role not in ("assistant", "model"):
         return ChatMessage(role="system" if _ROLES[role] == "system" else "user", content=_readable(content.value))
+    blocks = list(content.items()) if isinstance(content.value, list) else []
     calls = [_call(call) for call in place.at("tool_calls").items()]
+    calls += [_block_call(block) for block in blocks if _type_of(block) in _CALL_BLOCKS]
     if place.at("function_call").value is not None:
         # The older form, without an ID: the result that follows names the function.
         calls.append(_function_call(place.at("function_call")))
-    return ChatMessage(role="assistant", content=_readable(content.value), thinking=_thinking(place), calls=calls)
+    texts = [one.value for one in blocks if _type_of(one) not in _CALL_BLOCKS] if blocks else content.value
+    return ChatMessage(
+        role="assistant",
+        content=_readable(texts) or place.at("refusal").value,
+        thinking=_thinking(place),
+        calls=calls,
+    )
+
+
+def read_chat_messages(place: JsonPlace) -> Iterator[ChatMessage]:
+    """Yield a message, and the results of calls among its blocks as messages of their own. Raises `ImportRefused`.
+
+    Anthropic's API has results in user messages; Inspect has those of the provider's tools in answers.
+    """
+    message = read_chat_message(place)
+    content = place.at("content")
+    blocks = list(content.items()) if isinstance(content.value, list) else []
+    if message.role == "assistant":
+        yield message
+        for block in blocks:
+            if _type_of(block) == "tool_use" and "tool_type" in block.members():
+                error = block.at("error").value
+                output = error or block.at("result").value
+                yield ChatMessage(
+                    role="tool", content=output, call_ids=[block.at("id").name()], has_failed=error is not None
+                )
+        return
+    results = [block for block in blocks if _type_of(block) == "tool_result"] if message.role == "user" else []
+    for block in results:
+        yield ChatMessage(
+            role="tool",
+            content=block.at("content").value,
+            call_ids=[block.at("tool_use_id").name()],
+            has_failed=block.at("is_error").value is True,
+        )
+    rest = [block.value for block in blocks if block not in results]
+    if rest or not results:
+        yield replace(message, content=_readable(rest)) if results else message
+
+
+def _type_of(block: JsonPlace) -> object:
+    return block.value.get("type") if isinstance(block.value, dict) else None
+
+
+def _block_call(block: JsonPlace) -> ToolCallPart:
+    """Return a call that is a block of an answer."""
+    arguments = next((block.at(name).value for name in ("input", "arguments", "args") if name in block.members()), None)
+    call_id = next((block.at(name) for name in ("id", "toolCallId", "call_id") if name in block.members()), None)
+    name = block.at("toolName") if "toolName" in block.members() else block.at("name")
+    return contents.call_part((call_id or block.at("id")).name(), name.name(), arguments)
 
 
 def is_chat_message(value: object) -> bool:
@@ -64,6 +118,12 @@ def _result(place: JsonPlace) -> ChatMessage:
 
 def _call(place: JsonPlace) -> ToolCallPart:
     function = place.at("function")
+    if place.at("custom").value is not None:
+        custom = place.at("custom")
+        return contents.call_part(place.at("id").name(), custom.at("name").name(), custom.at("input").value)
+    if function.value is None:  # LangChain
+        arguments = next((place.at(name).value for name in ("args", "arguments") if name in place.members()), None)
+        return contents.call_part(place.at("id").name(), place.at("name").name(), arguments)
     if isinstance(function.value, str):  # Inspect
         return contents.call_part(place.at("id").name(), function.name(), place.at("arguments").value)
     return contents.call_part(place.at("id").name(), function.at("name").name(), function.at("arguments").value)
@@ -89,6 +149,8 @@ def _readable(content: Any) -> Any:
 def _block(block: Mapping[str, Any]) -> Mapping[str, Any]:
     if block.get("type") == "image" and isinstance(block.get("image"), str):
         return {"type": "image_url", "image_url": {"url": block["image"]}}
+    if block.get("type") == "refusal" and isinstance(block.get("refusal"), str):
+        return {"type": "text", "text": block["refusal"]}
     if block.get("type") == "reasoning":
         return {"type": "thinking", "thinking": block.get("reasoning") or "", "signature": block.get("signature")}
     return block

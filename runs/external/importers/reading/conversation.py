@@ -19,6 +19,8 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from runs.conversation import call_ids
+from runs.conversation.call_ids import MAX_CALL_ID
 from runs.external import contents
 from runs.external.event_input import IncomingEvent
 from runs.external.importers.reading.json_place import JsonPlace
@@ -157,6 +159,7 @@ class ImportedConversation:
             model_name=facts.model or None,
             timestamp=facts.at or timezone.now(),
         )
+        call_ids.make_usable(answer)
         cost = read_cost(facts.cost)
         payload = LlmTurnEnd(cost_usd=None if cost is None else f"{cost:f}", duration_ms=facts.duration_ms)
         yield self._event(payload, facts.at, message=answer)
@@ -167,6 +170,7 @@ class ImportedConversation:
             yield self._event(start, known.began_at or facts.at)
 
     def _result(self, call_id: str, message: ChatMessage, facts: AnswerFacts) -> Iterator[IncomingEvent]:
+        call_id = call_id[:MAX_CALL_ID]
         call = self.open_calls.pop(call_id, None)
         name = call.tool_name if call else message.tool_name
         facts = self.call_facts.get(call_id, facts)
@@ -193,7 +197,7 @@ def check_calls(message: ChatMessage, conversation: ImportedConversation, place:
     if len(set(ids)) < len(ids):
         raise place.refuse("two calls of an answer have the same ID")
     for call_id in message.call_ids:
-        if call_id not in conversation.open_calls and not message.tool_name:
+        if call_id[:MAX_CALL_ID] not in conversation.open_calls and not message.tool_name:
             raise place.refuse(f"no call before it has the ID {call_id[:64]!r}")
 
 

@@ -11,7 +11,8 @@ from runs.external.importers.base import MAX_FILE, MIB, ImportFile, ImportRefuse
 from runs.external.importers.reading.json_place import JsonPlace
 
 _SIGNATURE = b"PK\x03\x04"
-_HEADER = "header.json"
+#: Of a log that is complete, and of one whose evaluation goes on or was killed.
+_HEADERS = ("header.json", "_journal/start.json")
 _SAMPLES = "samples/"
 #: Bytes of all files that are read from an archive, unpacked.
 MAX_UNPACKED = 4 * MAX_FILE
@@ -25,7 +26,7 @@ def is_archive(file: ImportFile) -> bool:
         return False
     try:
         with ZipFile(io.BytesIO(file.content())) as archive:
-            return _HEADER in archive.namelist()
+            return not set(_HEADERS).isdisjoint(archive.namelist())
     except (BadZipFile, ValueError, OSError, ImportRefused):
         return False
 
@@ -40,14 +41,18 @@ def read(file: ImportFile) -> tuple[JsonPlace, Iterator[JsonPlace]]:
     if len(members) > MAX_MEMBERS:
         raise file.refuse(f"has more than {MAX_MEMBERS} files")
     names = sorted(
-        member.filename
-        for member in members
-        if member.filename.startswith(_SAMPLES) and member.filename.endswith(".json")
+        {
+            member.filename
+            for member in members
+            if member.filename.startswith(_SAMPLES) and member.filename.endswith(".json")
+        }
     )
-    wanted = {_HEADER, *names}
+    found = {member.filename for member in members}
+    header = next(name for name in _HEADERS if name in found)
+    wanted = {header, *names}
     if sum(member.file_size for member in members if member.filename in wanted) > MAX_UNPACKED:
         raise file.refuse(f"larger than {MAX_UNPACKED // MIB} MiB when unpacked")
-    return _member(file, archive, _HEADER), (_member(file, archive, name) for name in names)
+    return _member(file, archive, header), (_member(file, archive, name) for name in names)
 
 
 def _member(file: ImportFile, archive: ZipFile, name: str) -> JsonPlace:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pydantic_ai.messages import ToolCallPart
 
+from agentops.http.strict_json import NotJson
 from runs.external import contents
+from runs.external.importers.base import ImportRefused, read_json
 from runs.external.importers.reading.chat_messages import is_chat_message, read_chat_message
 from runs.external.importers.reading.conversation import ChatMessage
 from runs.external.importers.reading.json_place import MAX_NAME, JsonPlace
@@ -18,32 +20,92 @@ from runs.providers.messages import canonical
 #: OpenInference's attributes of a message: `llm.input_messages.0.message.role`.
 _ATTRIBUTE = re.compile(r"llm\.input_messages\.(\d+)\.message\.(role|content|name|tool_call_id)")
 _ROLES = {"system": "system", "developer": "system", "assistant": "assistant", "model": "assistant", "tool": "tool"}
+#: Types of LangChain's messages.
+_LANGCHAIN = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
+#: Types of items of the Responses API, besides messages.
+_ITEMS = frozenset(
+    {"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning"}
+)
 
 
 def sent_messages(place: JsonPlace, attributes: Mapping[str, Any]) -> list[ChatMessage]:
     """Return the messages of a request."""
+    place = _opened(place, _is_request)
     value = place.value
     if isinstance(value, dict) and isinstance(value.get("contents"), list):
         return [*_gemini_system(value), *_gemini(value["contents"])]
     items = value.get("messages") if isinstance(value, dict) else value
     if isinstance(items, list) and items and all(isinstance(item, dict) for item in items):
         base = place.at("messages") if isinstance(value, dict) else place
-        return [message for item in base.items() for message in _message(item)]
+        return [message for item in base.items() for message in _observed(item)]
     from_attributes = _from_attributes(attributes)
     if from_attributes:
         return from_attributes
     arguments = value.get("args") if isinstance(value, dict) else None
     if isinstance(arguments, list) and len(arguments) == 1 and isinstance(arguments[0], str):
         value = arguments[0]
+    if isinstance(value, dict) and isinstance(value.get("prompt"), str):
+        value = value["prompt"]
     return [] if value is None else [ChatMessage(role="user", content=_text(value))]
 
 
 def answered_message(place: JsonPlace, call_prefix: str) -> ChatMessage:
     """Return the answer of a response. Calls without an ID get one that begins with `call_prefix`."""
     value = place.value
-    messages = list(_answers(place))
+    messages = list(_answers(_opened(place, _is_answer)))
     if not messages:
         return ChatMessage(role="assistant", content=None if value is None else _text(value))
+    return _joined(messages, call_prefix)
+
+
+def _opened(place: JsonPlace, is_known: Callable[[Any], bool]) -> JsonPlace:
+    """Return what a text is as JSON, if it has a known form: some exports have requests and answers as texts."""
+    if not isinstance(place.value, str) or not place.value.lstrip().startswith(("{", "[")):
+        return place
+    try:
+        value = read_json(place.value.encode(errors="replace"))
+    except NotJson:
+        return place
+    return JsonPlace(place.file, value, place.path, place.line) if is_known(value) else place
+
+
+def _is_request(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(item, dict) and ("role" in item or "type" in item) for item in value)
+    return isinstance(value, dict) and not {"messages", "contents", "prompt", "args"}.isdisjoint(value)
+
+
+def _is_answer(value: Any) -> bool:
+    if isinstance(value, list):
+        return _is_request(value)
+    return isinstance(value, dict) and not {"role", "choices", "output"}.isdisjoint(value)
+
+
+def is_response_item(value: object) -> bool:
+    """Whether a value is an item of the Responses API."""
+    if not isinstance(value, Mapping) or not isinstance(value.get("type"), str):
+        return False
+    return value["type"] in _ITEMS or (value["type"] == "message" and isinstance(value.get("role"), str))
+
+
+def is_answer_item(value: object) -> bool:
+    """Whether a value is an item of an answer."""
+    if not isinstance(value, Mapping) or not is_response_item(value):
+        return False
+    return value.get("role") == "assistant" or value["type"] in ("function_call", "custom_tool_call", "reasoning")
+
+
+def item_messages(place: JsonPlace) -> Iterator[ChatMessage]:
+    """Yield the messages of an item. Raises `ImportRefused`."""
+    return _message(place)
+
+
+def answer_of_items(places: Sequence[JsonPlace]) -> ChatMessage:
+    """Return the answer that some items of the Responses API are. Raises `ImportRefused`."""
+    return _joined([message for place in places for message in _message(place)], "")
+
+
+def _joined(messages: Sequence[ChatMessage], call_prefix: str) -> ChatMessage:
     parts = [part for one in messages for part in (one.content if isinstance(one.content, list) else [one.content])]
     calls = [call for one in messages for call in one.calls]
     return ChatMessage(
@@ -76,28 +138,52 @@ def _answers(place: JsonPlace) -> Iterator[ChatMessage]:
     value = place.value
     if isinstance(value, list):
         for item in place.items():
-            yield from _message(item) if isinstance(item.value, dict) else ()
+            yield from _observed(item) if isinstance(item.value, dict) else ()
     elif isinstance(value, dict):
         if isinstance(value.get("choices"), list):
             for choice in list(place.at("choices").items())[:1]:
-                yield from _message(choice.at("message"))
+                yield from _observed(choice.at("message"))
         elif isinstance(value.get("output"), list):
             for item in place.at("output").items():
-                yield from _message(item)
+                yield from _observed(item)
         elif isinstance(value.get("content"), dict):
             yield from _gemini([value["content"]])
-        elif "role" in value:
-            yield from _message(place)
+        elif "role" in value or value.get("type") in _LANGCHAIN:
+            yield from _observed(place)
+
+
+def _observed(place: JsonPlace) -> Iterator[ChatMessage]:
+    """Yield the messages of an item. What a program has traced may have any form: an unknown one becomes a text."""
+    try:
+        messages = list(_message(_as_chat(place)))
+    except ImportRefused:
+        value = place.value if isinstance(place.value, dict) else {}
+        role = _ROLES.get(str(value.get("role")), "user")
+        ids = [_id(value.get("tool_call_id"))] if role == "tool" else []
+        content = _text(value.get("content", place.value))
+        messages = [ChatMessage(role=role, content=content, call_ids=ids, tool_name=_id(value.get("name")))]  # type: ignore[arg-type]
+    yield from messages
+
+
+def _as_chat(place: JsonPlace) -> JsonPlace:
+    """Return a message of LangChain as one of a chat."""
+    value = place.value
+    role = _LANGCHAIN.get(str(value.get("type"))) if isinstance(value, dict) and "role" not in value else None
+    if role is None or "content" not in value:
+        return place
+    fields = {name: member for name, member in value.items() if name != "type"}
+    return JsonPlace(place.file, {**fields, "role": role}, place.path, place.line)
 
 
 def _message(place: JsonPlace) -> Iterator[ChatMessage]:
     """Yield the messages of an item, which can be one of the Responses API or one with parts."""
     value = place.members()
     kind, parts = value.get("type"), value.get("parts")
-    if kind == "function_call":
-        call = contents.call_part(place.at("call_id").name(), place.at("name").name(), value.get("arguments"))
+    if kind in ("function_call", "custom_tool_call"):
+        arguments = value.get("arguments", value.get("input"))
+        call = contents.call_part(place.at("call_id").name(), place.at("name").name(), arguments)
         yield ChatMessage(role="assistant", calls=[call])
-    elif kind == "function_call_output":
+    elif kind in ("function_call_output", "custom_tool_call_output"):
         yield ChatMessage(role="tool", content=value.get("output"), call_ids=[place.at("call_id").name()])
     elif kind == "reasoning":
         texts = [item.get("text") for item in _objects(value.get("summary"))]

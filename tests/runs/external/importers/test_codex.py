@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentops.projects.models import Project
-from runs.external.importers.base import ImportRefused
+from runs.external.importers.base import ImportRefused, NothingToImport
 from tests.support.imported_runs import counts, import_path, tokens_of
 from tests.support.services import shared_directory
 
@@ -41,6 +41,8 @@ def test_a_rollout_is_imported_whole_and_once(project: Project, sample: Path) ->
     }
     assert (run.labels, run.agent_config["model"]) == (["folder:work"], "gpt-5.5")
     assert (run.status, run.title) == ("waiting", "List the files in the repo root and tell me what's there.")
+    # Not the time of the import.
+    assert (run.log.last_event_at - run.started_at).total_seconds() < 60
     before = counts(project)
     assert import_path(project, sample).events == 0
     assert counts(project) == before
@@ -51,7 +53,11 @@ def test_a_rollout_that_grows_line_by_line_has_the_same_calls_and_tokens(
 ) -> None:
     lines = sample.read_bytes().splitlines(keepends=True)
     growing = tmp_path / "rollout.jsonl"
-    for count in range(1, len(lines) + 1):
+    growing.write_bytes(b"".join(lines[:2]))
+    with pytest.raises(NothingToImport):
+        import_path(project, growing)
+    assert counts(project)["runs"] == 0
+    for count in range(3, len(lines) + 1):
         growing.write_bytes(b"".join(lines[:count]))
         [run] = import_path(project, growing).runs
     [whole] = import_path(Project.objects.create(slug="whole", name="Whole"), sample).runs

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentops.projects.models import Project
-from runs.external.importers.base import ImportRefused
+from runs.external.importers.base import ImportRefused, NothingToImport
 from tests.support.imported_runs import content_of, counts, import_path, tokens_of
 from tests.support.services import shared_directory
 
@@ -57,6 +57,91 @@ def test_a_chat_that_grows_has_the_same_rows(project: Project, chat: Path, tmp_p
     [whole] = import_path(Project.objects.create(slug="whole", name="Whole"), chat).runs
 
     assert content_of(run) == content_of(whole)
+
+
+PICTURE = {"inlineData": {"mimeType": "image/png", "data": "aGk="}}
+LINES: list[dict[str, Any]] = [
+    {"sessionId": "s", "projectHash": "h", "startTime": "2026-01-01T00:00:00Z", "directories": ["/w/app"]},
+    {"id": "1", "type": "user", "timestamp": "2026-01-01T00:00:01Z", "content": [{"text": "Look"}, {"text": "around"}]},
+    {"$set": {"lastUpdated": "2026-01-01T00:00:01Z"}},
+    {"id": "2", "type": "gemini", "content": "I look.", "thoughts": [], "tokens": None, "model": "gemini-3-pro"},
+    {"$set": {"lastUpdated": "2026-01-01T00:00:02Z"}},
+    {"id": "3", "type": "gemini", "content": "", "model": "gemini-3-pro"},
+    {"id": "4", "type": "gemini", "content": [{"text": "Done."}], "model": "gemini-3-pro"},
+    {"$rewindTo": "4"},
+    {"id": "5", "type": "user", "content": [{"text": "Again"}, PICTURE]},
+    {"$set": {"messages": [{"id": "1", "type": "user"}, {"id": "6", "type": "gemini", "content": "Ok"}]}},
+]  # fmt: skip
+TOKENS = {"input": 10, "output": 2, "cached": 4, "thoughts": 1, "tool": 0, "total": 13}
+
+
+def _call(name: str) -> dict[str, Any]:
+    answer = [{"functionResponse": {"id": name, "name": "ls", "response": {"output": f"of {name}"}}}]
+    return {"id": name, "name": "ls", "args": {}, "status": "success", "result": answer}
+
+
+def _versions(order: str) -> list[dict[str, Any]]:
+    """Return the lines, with the versions of message 2 in which its tokens (t) and its calls (a, b) are added."""
+    versions, so_far = [], LINES[3]
+    for letter in order:
+        calls = [*so_far.get("toolCalls", []), _call(letter)]
+        so_far = {**so_far, **({"tokens": TOKENS} if letter == "t" else {"toolCalls": calls})}
+        versions.append(so_far)
+    return [*LINES[:4], *versions, *LINES[4:]]
+
+
+@pytest.mark.parametrize("order", ["tab", "atb", "abt"])
+def test_a_chat_of_lines_is_the_same_however_it_grows(project: Project, tmp_path: Path, order: str) -> None:
+    lines = [json.dumps(line).encode() + b"\n" for line in _versions(order)]
+    path = tmp_path / "session.jsonl"
+    path.write_bytes(b"".join(lines))
+    [whole] = import_path(project, path).runs
+    assert whole.tool_calls.count() == 2
+    before = counts(project)
+    assert import_path(project, path).events == 0
+    assert counts(project) == before
+
+    growing = Project.objects.create(slug="growing", name="Growing")
+    for count in range(2, len(lines) + 1):
+        path.write_bytes(b"".join(lines[:count]))
+        [run] = import_path(growing, path).runs
+    for one in (whole, run):
+        assert tokens_of(one)[:3] == (10, 3, 4)
+        assert dict(one.tool_calls.values_list("call_id", "output")) == {"a": "of a", "b": "of b"}
+        assert set(one.tool_calls.values_list("status", flat=True)) == {"completed"}
+        assert (one.title, one.labels, one.agent_config["model"]) == ("Look", ["folder:app"], "gemini-3-pro")
+        users = one.messages.filter(role="user").order_by("position")
+        assert next(row.content["parts"][0]["content"] for row in users) == "Look\naround"
+        assert users.count() == 2
+    assert "Ok" in str(list(whole.messages.filter(role="assistant").values_list("content", flat=True)))
+
+
+def test_a_chat_without_messages_yet_is_none(project: Project, tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    path.write_text(json.dumps(LINES[0]) + "\n")
+    with pytest.raises(NothingToImport):
+        import_path(project, path)
+    assert counts(project)["runs"] == 0
+
+
+@pytest.mark.parametrize(
+    ("bad", "text"),
+    [
+        (1, "session.jsonl:2: not a JSON object"),
+        ({"id": "1", "type": 5}, "session.jsonl:2: /type: not the type of a message"),
+        ({"$set": 1}, "session.jsonl:2: /$set: not an object"),
+        ({"$set": {"messages": {}}}, "session.jsonl:2: /$set/messages: not a list"),
+        ({"$set": {"messages": [7]}}, "session.jsonl:2: /$set/messages/0: not a JSON object"),
+        ({"id": "1", "type": "gemini", "tokens": {"input": -1}}, "session.jsonl:2: /tokens/input: not a number of tok"),
+    ],
+)  # fmt: skip
+def test_a_bad_line_is_named(project: Project, tmp_path: Path, bad: Any, text: str) -> None:
+    path = tmp_path / "session.jsonl"
+    path.write_text(f"{json.dumps(LINES[0])}\n{json.dumps(bad)}\n")
+    with pytest.raises(ImportRefused) as error:
+        import_path(project, path)
+    assert str(error.value).startswith(text)
+    assert counts(project)["runs"] == 0
 
 
 def test_a_failed_call_and_one_without_a_result(project: Project, tmp_path: Path) -> None:

@@ -11,12 +11,9 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 
-from agentops.projects.models import Project
-from runs.external.import_runs import import_file
-from runs.external.importers.base import ImportFile, ImportRefused
-from runs.external.importers.formats import find
+from runs.external.importers.base import ImportRefused
 from runs.models import AgentRun, RunError
-from runs.upkeep import invariants, replay_check
+from tests.support.imported_runs import import_content
 
 pytestmark = pytest.mark.django_db
 
@@ -25,18 +22,6 @@ QUESTION = {"role": "user", "content": "What is there?"}
 ASKED = {"role": "assistant", "content": None, "tool_calls": [CALL]}
 RESULT = {"role": "tool", "tool_call_id": "c1", "content": "a door"}
 ANSWER = {"role": "assistant", "content": "A door."}
-
-
-def bring(document: Any, name: str = "") -> list[AgentRun]:
-    content = document if isinstance(document, bytes) else json.dumps(document).encode()
-    project, _ = Project.objects.get_or_create(slug="unusual", name="Unusual")
-    file = ImportFile("file.json", content)
-    runs = import_file(project, file, find(file, name), by="test").runs
-    for run in runs:
-        run.refresh_from_db()
-        assert [one for one in invariants.check(run.pk) if not one.warning_only] == []
-        assert replay_check.differences(run.pk) == []
-    return runs
 
 
 def roles(run: AgentRun) -> list[str]:
@@ -86,7 +71,7 @@ OBSERVATION = {"id": "o1", "traceId": "t1", "type": "GENERATION", "startTime": "
 )  # fmt: skip
 def test_bad_input_is_refused_with_its_place(name: str, document: Any, place: str) -> None:
     with pytest.raises(ImportRefused) as caught:
-        bring(document, name)
+        import_content(document, name)
     assert str(caught.value).startswith("file.json")
     assert place in str(caught.value)
     assert AgentRun.objects.count() == 0
@@ -98,43 +83,45 @@ def test_an_archive_that_unpacks_to_too_much_is_refused() -> None:
     huge = content.replace(size, struct.pack("<L", 2**31 - 1))
     assert huge != content
     with pytest.raises(ImportRefused, match="larger than 256 MiB when unpacked"):
-        bring(huge)
+        import_content(huge)
     wrong = content.replace(size, struct.pack("<L", 5))
     with pytest.raises(ImportRefused, match=r"samples/1\.json"):
-        bring(wrong)
+        import_content(wrong)
 
 
 def test_records_on_lines_are_runs() -> None:
     line = json.dumps({"id": "one", "model": "gpt-4o", "messages": [QUESTION, ASKED, RESULT, ANSWER]})
     other = json.dumps({"messages": [QUESTION, ANSWER]})
-    first, second = bring(f"{line}\n\n{other}\n".encode())
+    first, second = import_content(f"{line}\n\n{other}\n".encode())
     assert (first.labels, first.agent_config["model"]) == (["id: one"], "gpt-4o")
     assert roles(first) == ["user", "assistant", "tool_result", "assistant"]
     assert roles(second) == ["user", "assistant"]
 
 
 def test_a_call_without_a_result_has_an_unknown_outcome() -> None:
-    [run] = bring([QUESTION, ASKED])
+    [run] = import_content([QUESTION, ASKED])
     assert run.status == "completed"
     assert [call.status for call in run.tool_calls.all()] == ["unknown"]
     assert roles(run) == ["user", "assistant", "tool_result"]
 
 
 def test_a_call_id_may_be_used_again_in_a_later_answer() -> None:
-    [run] = bring([QUESTION, ASKED, RESULT, ASKED, {**RESULT, "content": "a window"}, ANSWER])
+    [run] = import_content([QUESTION, ASKED, RESULT, ASKED, {**RESULT, "content": "a window"}, ANSWER])
     calls = run.tool_calls.order_by("step_number")
     assert [(call.call_id, call.output) for call in calls] == [("c1", "a door"), ("c1", "a window")]
 
 
 def test_the_older_form_of_a_call_is_read() -> None:
     asked = {"role": "assistant", "content": None, "function_call": {"name": "look", "arguments": "{}"}}
-    [run] = bring([QUESTION, asked, {"role": "function", "name": "look", "content": "a door"}, ANSWER])
+    [run] = import_content([QUESTION, asked, {"role": "function", "name": "look", "content": "a door"}, ANSWER])
     assert [(call.tool_name, call.output) for call in run.tool_calls.all()] == [("look", "a door")]
 
 
 def test_usage_and_cost_of_messages_are_counted_once() -> None:
     usage = {"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
-    [run] = bring([QUESTION, {**ANSWER, "usage": usage, "cost": 0.25}, {**ANSWER, "usage": usage, "cost": 0.5}])
+    [run] = import_content(
+        [QUESTION, {**ANSWER, "usage": usage, "cost": 0.25}, {**ANSWER, "usage": usage, "cost": 0.5}]
+    )
     assert (run.input_tokens, run.output_tokens, run.cache_read_tokens) == (20, 4, 8)
     assert (run.cost_usd, run.cost_source) == (Decimal("0.75"), "reported")
 
@@ -142,7 +129,7 @@ def test_usage_and_cost_of_messages_are_counted_once() -> None:
 def test_the_totals_of_a_failed_swe_agent_run_are_kept() -> None:
     stats = {"tokens_sent": 70, "tokens_received": 3, "instance_cost": 1.5}
     history = [{**message, "agent": "main"} for message in (QUESTION, ANSWER, QUESTION, ANSWER)]
-    [run] = bring({"history": history, "info": {"exit_status": "exit_cost", "model_stats": stats}})
+    [run] = import_content({"history": history, "info": {"exit_status": "exit_cost", "model_stats": stats}})
     assert (run.status, run.error_message) == ("failed", "exit_cost")
     assert (run.input_tokens, run.output_tokens, run.cost_usd) == (70, 3, Decimal("1.5"))
 
@@ -150,7 +137,7 @@ def test_the_totals_of_a_failed_swe_agent_run_are_kept() -> None:
 def test_the_totals_of_a_trajectory_are_used_if_no_step_has_its_own() -> None:
     steps = [{"source": "user", "message": "Go"}, {"source": "agent", "message": "Done"}]
     final = {"total_prompt_tokens": 9, "total_completion_tokens": 2, "total_cached_tokens": 5, "total_cost_usd": 0.5}
-    [run] = bring({"schema_version": "ATIF-v1.7", "session_id": "s", "steps": steps, "final_metrics": final})
+    [run] = import_content({"schema_version": "ATIF-v1.7", "session_id": "s", "steps": steps, "final_metrics": final})
     assert run.external_id == "atif:s"
     assert (run.input_tokens, run.output_tokens, run.cache_read_tokens, run.cost_usd) == (9, 2, 5, Decimal("0.5"))
 
@@ -158,21 +145,21 @@ def test_the_totals_of_a_trajectory_are_used_if_no_step_has_its_own() -> None:
 def test_a_failed_sample_of_inspect_has_its_error() -> None:
     error = {"message": "no memory", "traceback": "line 1"}
     limited = {**SAMPLE, "id": 2, "limit": {"type": "token", "limit": 5}}
-    failed, stopped = bring({**HEADER, "samples": [{**SAMPLE, "error": error}, limited]})
+    failed, stopped = import_content({**HEADER, "samples": [{**SAMPLE, "error": error}, limited]})
     assert (failed.status, failed.error_message, stopped.status) == ("failed", "no memory", "stopped")
     assert [(one.message, one.details) for one in RunError.objects.filter(run=failed)] == [("no memory", "line 1")]
 
 
 def test_cached_tokens_of_inspect_are_input_tokens() -> None:
     usage = {"input_tokens": 3, "output_tokens": 2, "total_tokens": 105, "input_tokens_cache_read": 100}
-    [run] = bring({**HEADER, "samples": [{**SAMPLE, "model_usage": {"m": usage}}]})
+    [run] = import_content({**HEADER, "samples": [{**SAMPLE, "model_usage": {"m": usage}}]})
     assert (run.input_tokens, run.output_tokens, run.cache_read_tokens) == (103, 2, 100)
 
 
 def test_an_error_that_openhands_observed_closes_its_call() -> None:
     run_it = {"id": 1, "source": "agent", "action": "run", "args": {"command": "ls", "thought": "Look"}}
     seen = {"id": 2, "source": "agent", "observation": "error", "cause": 1, "content": "broken", "extras": {}}
-    [run] = bring([EVENT, run_it, seen])
+    [run] = import_content([EVENT, run_it, seen])
     assert [(call.tool_name, call.input, call.status) for call in run.tool_calls.all()] == [
         ("run", {"command": "ls"}, "error")
     ]
@@ -184,7 +171,7 @@ def test_a_failed_tool_of_langfuse_and_one_that_nobody_requested() -> None:
     asked = {**OBSERVATION, "input": [QUESTION], "output": call, "usageDetails": {"input": 5, "output": 1}}
     tool = {**OBSERVATION, "type": "TOOL", "level": "ERROR", "statusMessage": "no light", "name": "look", "id": "o2"}
     other = {**OBSERVATION, "type": "TOOL", "name": "listen", "id": "o3", "input": {"to": "me"}, "output": "hum"}
-    [run] = bring({"trace": {"id": "t1"}, "observations": [asked, tool, other]})
+    [run] = import_content({"trace": {"id": "t1"}, "observations": [asked, tool, other]})
     assert run.external_id == "langfuse:t1"
     calls = run.tool_calls.order_by("step_number").values_list("tool_name", "status", "input", "output")
     assert list(calls) == [("look", "error", {"at": 1}, "no light"), ("listen", "completed", {"to": "me"}, "hum")]
@@ -193,11 +180,11 @@ def test_a_failed_tool_of_langfuse_and_one_that_nobody_requested() -> None:
 
 def test_a_record_that_a_file_has_twice_is_one_run() -> None:
     record = {"messages": [QUESTION, ANSWER]}
-    [run] = bring([record, record])
+    [run] = import_content([record, record])
     assert (run.status, roles(run)) == ("completed", ["user", "assistant"])
 
 
 def test_absurd_counts_and_costs_are_ignored() -> None:
     usage = {"prompt_tokens": 2**62, "completion_tokens": 2}
-    [run] = bring([QUESTION, *[{**ANSWER, "usage": usage, "cost": 10**7}] * 3])
+    [run] = import_content([QUESTION, *[{**ANSWER, "usage": usage, "cost": 10**7}] * 3])
     assert (run.input_tokens, run.output_tokens, run.cost_usd) == (0, 6, None)

@@ -141,3 +141,19 @@ def test_long_texts_and_what_no_column_holds(project: Project) -> None:
     [row] = AgentRun.objects.get(project=project).messages.all()
     stored = row.content["parts"][0]["content"]
     assert (stored[:1_000_000], "\x00" in stored, "\ud800" in stored) == ("a" * 1_000_000, False, False)
+
+
+def test_another_project_cannot_ask_about_a_session_or_let_it_wait(project: Project) -> None:
+    body = session()
+    post(project, "sessions", body)
+    before = counts(project)
+    ref = body["runs"][0]["runId"]
+
+    other = make_project("other")
+    names = [event["event_id"] for event in body["events"][:5]]
+    assert post(other, "sessions/known", {"runId": ref, "event_ids": names}).json()["event_ids"] == []
+    answer = post(other, "sessions/wait", {"runId": ref, "with_open_calls": True})
+    # The same as for a session that nobody has.
+    assert answer.json() == post(other, "sessions/wait", {"runId": "claude-code:none", "with_open_calls": True}).json()
+    assert counts(project) == before
+    assert counts(other)["runs"] == 0

@@ -7,9 +7,11 @@ import os
 import random
 import shutil
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from django.utils import timezone
 
 from agentops.projects.models import Project
 from runs.external.watching.remote_sink import RemoteSink
@@ -128,6 +130,8 @@ def test_a_growing_session_is_shown_while_it_grows(site: Site, name: str, is_rem
     assert len(set(seen)) > len(seen) / 2
     assert_as_imported(site, data(name))
     assert "host:test" in site.runs()[0].labels
+    # A session that is found later has not lasted until then.
+    assert all(run.log.last_event_at < timezone.now() - timedelta(days=1) for run in site.runs())
 
 
 def test_the_last_answer_is_shown_before_it_is_complete(site: Site) -> None:
@@ -191,3 +195,32 @@ def test_documents_and_other_files(site: Site) -> None:
     assert [str(run.external_id).partition(":")[0] for run in site.runs()] == ["codex", "gemini-cli"]
     for run in site.runs():
         check_run(run)
+
+
+def test_an_answer_that_is_written_again_with_its_calls(site: Site) -> None:
+    """As by Gemini CLI: the text, then the tokens, and the calls once their tools have ended."""
+    about = {"sessionId": "s", "projectHash": "h", "startTime": "2026-01-01T00:00:00Z"}
+    answer = {"id": "2", "type": "gemini", "content": "I look.", "model": "gemini-3-pro"}
+    output = [{"functionResponse": {"id": "c", "name": "ls", "response": {"output": "a.py"}}}]
+    call = {"id": "c", "name": "ls", "args": {}, "status": "success", "result": output}
+    counted = {**answer, "tokens": {"input": 5, "output": 2, "cached": 0}}
+    lines = [about, {"id": "1", "type": "user", "content": "Look"}, answer, counted, {**counted, "toolCalls": [call]}]
+    path = site.folder / "session-1.jsonl"
+    for line in lines:
+        with path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        site.round()
+        if line is counted:
+            site.settle()  # the tool takes longer than a session may be silent
+    site.settle()
+
+    [run] = site.runs()
+    check_run(run)
+    assert site.warned == []
+    assert (run.title, run.agent_config["model"], run.input_tokens, run.output_tokens) == ("Look", "gemini-3-pro", 5, 2)
+    assert list(run.tool_calls.values_list("status", "output")) == [("completed", "a.py")]
+    said = [row.content["parts"] for row in run.messages.filter(role="assistant").order_by("position")]
+    assert [[part["part_kind"] for part in parts] for parts in said] == [["text"], ["tool-call"]]
+    before = counts(site.project)
+    import_path(site.project, path)
+    assert counts(site.project) == before

@@ -1,0 +1,106 @@
+"""The messages of a chat of Gemini CLI.
+
+Older versions write one JSON document, newer ones a line for each change: the session, a message, which replaces the
+one with its ID, `$set` with changed values of the session, and `$rewindTo`, after which the messages from that one on
+are no longer sent. All messages are kept, also those that were rewound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from runs.external.importers.answer_events import identifier_or_none
+from runs.external.importers.base import ImportFile, ImportRefused
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPlace:
+    """Where a message is in its file."""
+
+    file: ImportFile
+    #: Returns the JSON value of the message. What lines hold is read again, so that memory does not grow with the file.
+    read: Callable[[], Any]
+    line: int | None = None
+    pointer: str = ""
+
+    def value(self) -> Mapping[str, Any]:
+        """Return the message. Raises `ImportRefused` if it is none."""
+        value = self.read()
+        if not isinstance(value, Mapping):
+            raise self.refuse("not a JSON object")
+        return value
+
+    def refuse(self, detail: str, pointer: str = "") -> ImportRefused:
+        """Return the error for a value of the message."""
+        return self.file.refuse(detail, line=self.line, pointer=self.pointer + pointer)
+
+
+@dataclass
+class Chat:
+    """A chat: what is said about its session, and its messages in their order."""
+
+    about: dict[str, Any] = field(default_factory=dict)
+    messages: list[ChatPlace] = field(default_factory=list)
+    #: The model of the first answer.
+    model: str = ""
+    #: The place of each message with an ID in `messages`.
+    _numbers: dict[str, int] = field(default_factory=dict)
+
+    def add(self, message: Any, place: ChatPlace, *, replaces: bool = True) -> None:
+        """Add a message, or, if `replaces`, a newer version of it."""
+        message_id = message.get("id") if isinstance(message, Mapping) else None
+        self.model = self.model or _model(message)
+        number = self._numbers.get(message_id) if isinstance(message_id, str) else None
+        if number is None:
+            if isinstance(message_id, str):
+                self._numbers[message_id] = len(self.messages)
+            self.messages.append(place)
+        elif replaces:
+            self.messages[number] = place
+
+
+def read_chat(file: ImportFile) -> Chat:
+    """Read the whole file. Raises `ImportRefused`."""
+    document = file.whole()
+    if document is None or (isinstance(document, Mapping) and "messages" not in document):
+        return _read_lines(file)
+    if not isinstance(document, Mapping):
+        raise file.refuse("not a JSON object")
+    if not isinstance(document["messages"], list):
+        raise file.refuse("not a list", pointer="/messages")
+    chat = Chat(about=dict(document))
+    for index, message in enumerate(document["messages"]):
+        chat.add(message, _place(file, message, None, f"/messages/{index}"))
+    return chat
+
+
+def _read_lines(file: ImportFile) -> Chat:
+    chat = Chat()
+    for number, value, reader in file.lines_and_readers():
+        if not isinstance(value, Mapping):
+            raise file.refuse("not a JSON object", line=number)
+        if isinstance(value.get("id"), str):
+            place = ChatPlace(file, reader, number) if reader is not None else _place(file, value, number)
+            chat.add(value, place)
+            continue
+        changes = value.get("$set", value)
+        if not isinstance(changes, Mapping):
+            raise file.refuse("not an object", line=number, pointer="/$set")
+        chat.about.update((name, one) for name, one in changes.items() if name != "messages")
+        # A summary of the chat replaces its messages in the next request. What is known of them stays.
+        messages = changes.get("messages", [])
+        if not isinstance(messages, list):
+            raise file.refuse("not a list", line=number, pointer="/$set/messages")
+        for index, message in enumerate(messages):
+            chat.add(message, _place(file, message, number, f"/$set/messages/{index}"), replaces=False)
+    return chat
+
+
+def _place(file: ImportFile, value: Any, line: int | None, pointer: str = "") -> ChatPlace:
+    return ChatPlace(file, lambda: value, line, pointer)
+
+
+def _model(message: Any) -> str:
+    return identifier_or_none(message.get("model")) or "" if isinstance(message, Mapping) else ""

@@ -1,0 +1,44 @@
+"""Requests and workers that have one trace at once: each span is stored once, and the trace is one run."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from runs.external.otlp import settling
+from runs.models import OtlpGroup, OtlpItem
+from tests.support.factories import make_project
+from tests.support.otlp.sending import Exporter
+from tests.support.otlp.spans import agent, chat, tool, traces
+from tests.support.threads import at_once
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.every_database]
+POSTERS, TURNS, LATER = 6, 12, timedelta(minutes=1)
+
+
+def test_a_trace_that_is_sent_and_filed_by_many_at_once(transactional_db: None) -> None:
+    exporter = Exporter(make_project("otel"))
+    spans = [agent(1), *(span for n in range(TURNS) for span in (chat(10 + 2 * n, 1), tool(11 + 2 * n, 1)))]
+
+    def post(number: int) -> Any:
+        # Each span is sent by two of them.
+        mine = [span for index, span in enumerate(spans) if index % (POSTERS // 2) == number // 2]
+        return [exporter.post(traces(span).SerializeToString()).status_code for span in mine]
+
+    answers = [status for of_one in at_once(post, POSTERS) for status in of_one]
+    assert answers == [200] * 2 * len(spans)
+    assert OtlpGroup.objects.count() == 1
+    assert OtlpItem.objects.count() == len(spans)
+
+    for _ in range(2):  # what is filed, and its end
+        before = timezone.now() - LATER
+        OtlpGroup.objects.update(due_at=before, received_at=before)
+        OtlpItem.objects.update(received_at=before)
+        at_once(lambda _: settling.settle_due(), POSTERS)
+    [run] = exporter.runs()
+    assert run.status == "completed"
+    assert (run.step_count, run.input_tokens) == (TURNS, 10 * TURNS)
+    assert run.tool_calls.count() == TURNS
