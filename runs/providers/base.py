@@ -12,8 +12,9 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import StreamedResponse
 from pydantic_ai.tools import ToolDefinition
 
-from runs import extensions
 from runs.extensions import ExtensionFailed
+from runs.providers import own_providers
+from runs.providers.own_providers import AddedProvider
 
 
 class ProviderUnusable(ValueError):
@@ -89,8 +90,6 @@ MODULES = {
 }
 #: The providers whose program works in the agent's root.
 WORKING_IN_ROOT = frozenset({"claude_cli"})
-#: What a provider of an entry point must have.
-MEMBERS = ("check", "open", "context_window", "follow_up")
 _factories: dict[str, Callable[[], Provider]] = {}
 
 
@@ -113,13 +112,26 @@ def get(name: str) -> Provider:
     return _factories[name]() if name in _factories else _added(name)
 
 
+def added() -> Mapping[str, AddedProvider]:
+    """Return the providers of packages and modules by name."""
+    return _own().added
+
+
+def faults() -> list[ExtensionFailed]:
+    """Return why providers of packages or modules are missing."""
+    return list(_own().broken.values())
+
+
 def _added(name: str) -> Provider:
-    """Return the provider of an entry point."""
-    added = {each.name: each for each in reversed(extensions.installed(extensions.PROVIDERS))}
-    if name not in added:
-        names = ", ".join(sorted({*_factories, *MODULES, *added}))
-        raise ProviderUnusable(f"unknown provider {name!r}; use one of: {names}")
-    try:
-        return cast("Provider", extensions.build(added[name], added[name].load(), MEMBERS))
-    except ExtensionFailed as fault:
-        raise ProviderUnusable(str(fault)) from fault
+    own = _own()
+    if name in own.added:
+        return cast("Provider", own.added[name].provider)
+    if name in own.broken:
+        raise ProviderUnusable(str(own.broken[name]))
+    names = ", ".join(sorted({*_factories, *MODULES, *own.added}))
+    left_out = f"; extensions that cannot be used: {len(own.broken)}, see `agentops extensions`" if own.broken else ""
+    raise ProviderUnusable(f"unknown provider {name!r}; use one of: {names}{left_out}")
+
+
+def _own() -> own_providers.OwnProviders:
+    return own_providers.find(frozenset(MODULES))
