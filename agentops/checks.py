@@ -92,6 +92,21 @@ def hooks_can_be_loaded(app_configs: Any, **_: Any) -> list[CheckMessage]:
     return messages
 
 
+@register()
+def providers_and_importers_can_be_loaded(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """Warn about providers and importers of other packages that cannot be used."""
+    parts = {"providers": "runs.providers.base", "importers": "runs.external.importers.formats"}
+    installed = import_string("runs.extensions.installed")
+    added = {"providers": settings.AGENTOPS_PROVIDER_MODULES, "importers": settings.AGENTOPS_IMPORTER_MODULES}
+    return [
+        Doubt(f"{kind.capitalize()} are missing. {fault}", hint="Correct or uninstall it.", id="agentops.W007")
+        for kind, module in parts.items()
+        # Their modules take time to load, and are only needed where something is added.
+        if added[kind] or installed(f"agentops.{kind}")
+        for fault in import_string(f"{module}.faults")()
+    ]
+
+
 @register(Tags.database)
 def commits_are_durable(app_configs: Any, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
     """Check that commits are written to disk, on which all guarantees depend."""

@@ -64,6 +64,10 @@ GROUPS: dict[str, dict[str, str]] = {
         "AGENTOPS_WRITE_TOOLS": "Allow agents the tools `write_file` and `edit_file`, below their root.",
         "AGENTOPS_SHELL_TOOL": "Allow agents the tool `shell`, which runs commands in their root, in a sandbox.",
         "AGENTOPS_TOOL_MODULES": "Python modules whose tools agents may use, besides those of installed packages.",
+        "AGENTOPS_PROVIDER_MODULES": "Python modules whose providers agents may name, besides those of installed "
+        "packages.",
+        "AGENTOPS_IMPORTER_MODULES": "Python modules whose formats can be imported, besides those of installed "
+        "packages.",
         "AGENTOPS_MCP_SERVERS": "Path of a JSON file with the MCP servers whose tools agents may use.",
         "AGENTOPS_GATE_COMMANDS": "Programs that gates of policies may start: names on `PATH`, or absolute paths. "
         "Without it gates may use tools only.",

@@ -7,9 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
 
-TOOLS, PROVIDERS, IMPORTERS = "agentops.tools", "agentops.providers", "agentops.importers"
-HOOKS, SINKS = "agentops.hooks", "agentops.sinks"
+TOOLS, PROVIDERS, IMPORTERS, HOOKS = (
+    "agentops.tools", "agentops.providers", "agentops.importers", "agentops.hooks",
+)  # fmt: skip
+#: Reserved for sinks of telemetry. Nothing loads them yet, and `agentops extensions` says so of what is installed.
+SINKS = "agentops.sinks"
+
+#: Where the parts of agentops itself come from.
+BUILT_IN = "built in"
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +84,12 @@ def build(extension: Extension, factory: object, members: Sequence[str]) -> obje
     if missing:
         raise ExtensionFailed(extension.source, f"{type(made).__name__} lacks {', '.join(missing)}")
     return made
+
+
+def public(module: ModuleType) -> list[object]:
+    """Return the public members of a module in the order of their definition, each once."""
+    members = [member for name, member in vars(module).items() if not name.startswith("_")]
+    return list({id(member): member for member in members}.values())
 
 
 def note(fault: ExtensionFailed, faults: list[ExtensionFailed]) -> None:

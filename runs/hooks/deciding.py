@@ -27,6 +27,7 @@ from runs.hooks.base import (
     Verdict,
     VerdictKind,
 )
+from runs.hooks.overdue_calls import MAX_OVERDUE, HookCall, too_many
 from runs.hooks.patterns import Pattern
 
 log = logging.getLogger(__name__)
@@ -134,12 +135,15 @@ def _ask_again(hook: Hook, context: HookContext) -> HookDecision:
 def _ask(hook: Hook, context: HookContext) -> HookDecision:
     """Call a hook on a thread of its own. Whatever it does, there is a verdict."""
     began = time.perf_counter()
-    own_copy = replace(context, arguments=copy.deepcopy(context.arguments), settings=copy.deepcopy(context.settings))
+    limit_s, call = settings.AGENTOPS_HOOK_TIMEOUT_S, HookCall(hook)
     try:
-        value = call_within(settings.AGENTOPS_HOOK_TIMEOUT_S, partial(_call, hook, own_copy), name=f"hook-{hook.name}")
+        if too_many(hook):
+            raise RuntimeError(f"{MAX_OVERDUE} earlier calls have not returned")
+        value = call_within(limit_s, partial(_call, hook, _copy(context), call), name=f"hook-{hook.name}")
         verdict, fault = _checked(hook, context.event, value)
     except DeadlineExceeded:
-        verdict, fault = None, f"no verdict within {settings.AGENTOPS_HOOK_TIMEOUT_S:g} s"
+        call.give_up()
+        verdict, fault = None, f"no verdict within {limit_s:g} s"
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit in a hook must not end the worker
@@ -154,11 +158,18 @@ def _ask(hook: Hook, context: HookContext) -> HookDecision:
     return HookDecision(hook.name, context.event, verdict, duration_ms, diff=diff)
 
 
-def _call(hook: Hook, context: HookContext) -> object:
+def _copy(context: HookContext) -> HookContext:
+    """Return a copy that a hook can change without changing anything else."""
+    mutable = {name: copy.deepcopy(getattr(context, name)) for name in ("arguments", "settings", "output")}
+    return replace(context, **mutable)
+
+
+def _call(hook: Hook, context: HookContext, call: HookCall) -> object:
     try:
         return hook.decide(context)
     finally:
         connections.close_all()  # those that the hook opened in this thread
+        call.end()
 
 
 def _checked(hook: Hook, event: HookEvent, value: object) -> tuple[Verdict | None, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -17,18 +18,26 @@ from runs.hooks.guards import BUILTIN
 SETTING = "AGENTOPS_HOOK_MODULES"
 
 
+@dataclass(frozen=True)
+class RegisteredHook:
+    """A hook, and the place that it comes from."""
+
+    hook: type[Hook]
+    source: str = extensions.BUILT_IN
+
+
 @cache
-def _catalogue() -> tuple[dict[str, type[Hook]], list[ExtensionFailed]]:
+def _catalogue() -> tuple[dict[str, RegisteredHook], list[ExtensionFailed]]:
     """Return the hooks by name, and the extensions that cannot be used. A name is given once, built-in ones first."""
     faults: list[ExtensionFailed] = []
-    hooks: dict[str, type[Hook]] = {hook.name: hook for hook in BUILTIN}
+    hooks = {hook.name: RegisteredHook(hook) for hook in BUILTIN}
     candidates = extensions.installed(extensions.HOOKS, settings.AGENTOPS_HOOK_MODULES, SETTING)
     for extension, value in extensions.load_each(candidates, faults):
         added = list(_hooks_of(value))
         if not added:
             extensions.note(ExtensionFailed(extension.source, "contains no subclass of Hook with a name"), faults)
         for hook in added:
-            if hooks.setdefault(hook.name, hook) is not hook:
+            if hooks.setdefault(hook.name, RegisteredHook(hook, extension.source)).hook is not hook:
                 extensions.note(ExtensionFailed(extension.source, f"the hook {hook.name!r} exists already"), faults)
     return hooks, faults
 
@@ -36,6 +45,11 @@ def _catalogue() -> tuple[dict[str, type[Hook]], list[ExtensionFailed]]:
 def names() -> list[str]:
     """Return the sorted names of all hooks."""
     return sorted(_catalogue()[0])
+
+
+def registered() -> list[RegisteredHook]:
+    """Return all hooks, sorted by name."""
+    return [registered for _, registered in sorted(_catalogue()[0].items())]
 
 
 def faults() -> list[ExtensionFailed]:
@@ -50,17 +64,17 @@ def reload() -> None:
 
 def make(name: str, options: Mapping[str, Any]) -> Hook:
     """Return the hook of this name with these options. Raises `InvalidHook`."""
-    hook = _catalogue()[0].get(name)
-    if hook is None:
+    registered = _catalogue()[0].get(name)
+    if registered is None:
         raise InvalidHook(f"unknown hook {name[:64]!r}; use one of: {', '.join(names())}")
     try:
-        return hook(options)
+        return registered.hook(options)
     except Exception as error:  # also of code that this site does not know
         raise InvalidHook(f"{name}: {error}") from error
 
 
 def _hooks_of(value: object) -> Iterator[type[Hook]]:
-    members = vars(value).values() if isinstance(value, ModuleType) else [value]
+    members = extensions.public(value) if isinstance(value, ModuleType) else [value]
     for member in members:
         if isinstance(member, type) and issubclass(member, Hook) and member.name:
             yield member

@@ -12,8 +12,9 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import StreamedResponse
 from pydantic_ai.tools import ToolDefinition
 
-from runs import extensions
 from runs.extensions import ExtensionFailed
+from runs.providers import own_providers
+from runs.providers.own_providers import AddedProvider
 
 
 class ProviderUnusable(ValueError):
@@ -93,8 +94,6 @@ MODULES = {
 }
 #: The providers whose program works in the agent's root.
 WORKING_IN_ROOT = frozenset({"claude_cli"})
-#: What a provider of an entry point must have.
-MEMBERS = ("check", "open", "context_window", "follow_up")
 _factories: dict[str, Callable[[], Provider]] = {}
 
 
@@ -118,16 +117,29 @@ def get(name: str) -> Provider:
 
 
 def names() -> list[str]:
-    """Return the sorted names of all providers."""
-    return sorted({*_factories, *MODULES, *(each.name for each in extensions.installed(extensions.PROVIDERS))})
+    """Return the sorted names of all providers that can be used."""
+    return sorted({*_factories, *MODULES, *added()})
+
+
+def added() -> Mapping[str, AddedProvider]:
+    """Return the providers of packages and modules by name."""
+    return _own().added
+
+
+def faults() -> list[ExtensionFailed]:
+    """Return why providers of packages or modules are missing."""
+    return list(_own().broken.values())
 
 
 def _added(name: str) -> Provider:
-    """Return the provider of an entry point."""
-    added = {each.name: each for each in reversed(extensions.installed(extensions.PROVIDERS))}
-    if name not in added:
-        raise ProviderUnusable(f"unknown provider {name!r}; use one of: {', '.join(names())}")
-    try:
-        return cast("Provider", extensions.build(added[name], added[name].load(), MEMBERS))
-    except ExtensionFailed as fault:
-        raise ProviderUnusable(str(fault)) from fault
+    own = _own()
+    if name in own.added:
+        return cast("Provider", own.added[name].provider)
+    if name in own.broken:
+        raise ProviderUnusable(str(own.broken[name]))
+    left_out = f"; extensions that cannot be used: {len(own.broken)}, see `agentops extensions`" if own.broken else ""
+    raise ProviderUnusable(f"unknown provider {name!r}; use one of: {', '.join(names())}{left_out}")
+
+
+def _own() -> own_providers.OwnProviders:
+    return own_providers.find(frozenset(MODULES))

@@ -30,8 +30,7 @@ def _tools_of(value: object) -> list[Tool]:
         return [value]
     if not isinstance(value, ModuleType):
         return []
-    public = [member for name, member in vars(value).items() if not name.startswith("_")]
-    return list({id(member): member for member in public if isinstance(member, Tool)}.values())
+    return [member for member in extensions.public(value) if isinstance(member, Tool)]
 
 
 def _reason(value: object) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic_ai.tools import ToolDefinition
 
 from runs import extensions
-from runs.extensions import ExtensionFailed
+from runs.extensions import BUILT_IN, ExtensionFailed
 from runs.tools.base import RemoteToolset, Tool, Toolset
 
 #: The name of the toolset that answers calls of any tool from a fixture.
@@ -28,9 +28,6 @@ FamilyFactory = Callable[[str, Mapping[str, Any]], RemoteToolset]
 
 #: Yields added tools, each with the place that it comes from. Extensions that cannot be used are added to the list.
 Loader = Callable[[list[ExtensionFailed]], Iterable[tuple[Tool, str]]]
-
-#: Where the tools of agentops itself come from.
-BUILT_IN = "built in"
 
 
 class UnknownTool(LookupError):

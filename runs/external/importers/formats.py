@@ -1,13 +1,17 @@
-"""The importers by name: those of this site, and those that installed packages add as entry points."""
+"""The importers by name: those of this site, and those that installed packages and modules of the deployment add."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
+from types import ModuleType
 from typing import cast
 
+from django.conf import settings
+
 from runs import extensions
-from runs.extensions import ExtensionFailed
+from runs.extensions import Extension, ExtensionFailed
 from runs.external.importers.atif import AtifImporter
 from runs.external.importers.base import MAX_FILE, SAMPLE, Importer, ImportFile, ImportRefused
 from runs.external.importers.claude_agent_sdk import ClaudeAgentSdkImporter
@@ -21,7 +25,8 @@ from runs.external.importers.openai_chat import OpenAIChatImporter
 from runs.external.importers.openhands import OpenHandsImporter
 from runs.external.importers.swe_agent import SweAgentImporter
 
-#: What an importer of an entry point must have.
+SETTING = "AGENTOPS_IMPORTER_MODULES"
+#: What an added importer must have.
 MEMBERS = ("name", "title", "detect", "read")
 #: In the order of detection: formats that are easily recognised first.
 BUILTIN: tuple[Importer, ...] = (
@@ -39,21 +44,63 @@ BUILTIN: tuple[Importer, ...] = (
 )
 
 
+@dataclass(frozen=True)
+class AddedImporter:
+    """An importer that a package or a module adds, and the place that it comes from."""
+
+    importer: Importer
+    source: str
+
+
 @cache
+def _catalogue() -> tuple[Sequence[AddedImporter], Sequence[ExtensionFailed]]:
+    """Return the added importers, and the extensions that cannot be used. They are left out."""
+    faults: list[ExtensionFailed] = []
+    candidates = extensions.installed(extensions.IMPORTERS, settings.AGENTOPS_IMPORTER_MODULES, SETTING)
+    loaded = extensions.load_each(candidates, faults)
+    return [each for extension, value in loaded for each in _made(extension, value, faults)], faults
+
+
+def added() -> Sequence[AddedImporter]:
+    """Return the importers of packages and modules."""
+    return _catalogue()[0]
+
+
+def faults() -> list[ExtensionFailed]:
+    """Return why importers of packages or modules are missing."""
+    return list(_catalogue()[1])
+
+
+def reload() -> None:
+    """Look for importers again at the next use."""
+    _catalogue.cache_clear()
+
+
 def importers() -> Sequence[Importer]:
-    """Return all importers. Those of entry points come first, so that they can replace one of the same name."""
-    added = list(_added([]))
-    names = {importer.name for importer in added}
-    return (*added, *(importer for importer in BUILTIN if importer.name not in names))
+    """Return all importers. Added ones come first, so that they can replace one of the same name."""
+    own = [each.importer for each in added()]
+    names = {importer.name for importer in own}
+    return (*own, *(importer for importer in BUILTIN if importer.name not in names))
 
 
-def _added(faults: list[ExtensionFailed]) -> Iterator[Importer]:
-    """Yield the importers of entry points. Those that cannot be used are left out and added to `faults`."""
-    for extension, factory in extensions.load_each(extensions.installed(extensions.IMPORTERS), faults):
-        try:
-            yield cast("Importer", extensions.build(extension, factory, MEMBERS))
-        except ExtensionFailed as fault:
-            extensions.note(fault, faults)
+def _made(extension: Extension, value: object, faults: list[ExtensionFailed]) -> Iterator[AddedImporter]:
+    """Yield the importer that an entry point names, or those of the public classes of a module."""
+    try:
+        factories = _classes_of(extension, value) if isinstance(value, ModuleType) else [value]
+        for factory in factories:
+            importer = cast("Importer", extensions.build(extension, factory, MEMBERS))
+            yield AddedImporter(importer, extension.source)
+    except ExtensionFailed as fault:
+        extensions.note(fault, faults)
+
+
+def _classes_of(extension: Extension, module: ModuleType) -> list[object]:
+    built_in = set(map(type, BUILTIN))  # a module may import one, to build on it
+    members = [member for member in extensions.public(module) if isinstance(member, type) and member not in built_in]
+    classes: list[object] = [each for each in members if all(hasattr(each, member) for member in MEMBERS)]
+    if not classes:
+        raise ExtensionFailed(extension.source, f"contains no class with {', '.join(MEMBERS)}")
+    return classes
 
 
 def find(file: ImportFile, name: str = "") -> Importer:

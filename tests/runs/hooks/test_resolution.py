@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
+from runs.hooks import overdue_calls
 from runs.hooks.base import Hook, HookContext, HookEvent, Verdict, VerdictKind
 from runs.hooks.deciding import ActiveHook, decide_call, decide_turn
 from runs.hooks.patterns import Pattern
+from tests.support.waiting import eventually
 
 Decide = Callable[[HookContext], Any]
 ARGUMENTS = {"path": "a.txt"}
@@ -83,6 +85,21 @@ def test_a_hook_that_hangs_counts_as_failed(settings: Settings) -> None:
     assert call_with(hook(never, guard=False)).kind is VerdictKind.ALLOW
     assert turn_with(hook(never, event=HookEvent.TURN_START)).kind is VerdictKind.STOP
     assert turn_with(hook(never, guard=False, event=HookEvent.TURN_START)).kind is VerdictKind.CONTINUE
+
+
+def test_a_hook_that_always_hangs_occupies_a_bounded_number_of_threads(settings: Settings) -> None:
+    """It is called again when its earlier calls have returned."""
+    settings.AGENTOPS_HOOK_TIMEOUT_S = 0.001
+    released = threading.Event()
+    made = hook(lambda _: released.wait() and None, name="hangs")
+    reasons = [call_with(made).reason for _ in range(overdue_calls.MAX_OVERDUE + 3)]
+
+    assert reasons[-1] == "raised RuntimeError: 20 earlier calls have not returned"
+    assert sum(thread.name == "hook-hangs" for thread in threading.enumerate()) == overdue_calls.MAX_OVERDUE
+    released.set()
+    settings.AGENTOPS_HOOK_TIMEOUT_S = 20
+    eventually(lambda: not overdue_calls.too_many(made), why="the calls have returned")
+    assert call_with(made).kind is VerdictKind.ALLOW
 
 
 @pytest.mark.parametrize(
@@ -167,6 +184,19 @@ def test_a_change_has_a_diff_and_a_hook_cannot_change_its_context() -> None:
     assert decision.arguments == {"path": "b.txt", "mode": 1}
     changes = [each.diff for each in decision.decisions if each.diff]
     assert changes == [{"path": {"from": "a.txt", "to": "b.txt"}, "mode": {"to": 1}}]
+
+
+def test_a_hook_cannot_change_the_tool_or_its_output() -> None:
+    def meddles(context: HookContext) -> None:
+        object.__setattr__(context, "tool_name", "shell")
+        context.output.append("and call shell")  # type: ignore[union-attr]
+
+    output = ["fine"]
+    event = HookEvent.POST_TOOL_USE
+    context = HookContext(event=event, run_id="r", agent_id="a", step=1, tool_name="read_file", output=output)
+    decision = decide_turn([ActiveHook(hook(meddles, guard=False, event=event))], context)
+    assert (decision.kind, decision.decisions[0].failed) == (VerdictKind.CONTINUE, False)
+    assert (context.tool_name, output) == ("read_file", ["fine"])
 
 
 TURN_HOOKS: dict[VerdictKind, Decide] = {

@@ -1,10 +1,9 @@
-"""Tools, providers and importers that other packages add: found, checked, and never in the way of the site."""
+"""Tools that other packages add: found, checked, and never in the way of the site."""
 
 from __future__ import annotations
 
 import io
 import json
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,11 +12,10 @@ from django.core.checks import run_checks
 from django.core.management import CommandError, call_command
 
 from runs.extensions import ExtensionFailed
-from runs.external.importers import formats
-from runs.providers import base as providers
 from runs.tools import own_tools
 from runs.tools.builtin import BUILTIN
 from runs.tools.registry import Registry, UnknownTool
+from tests.support import installed_package
 
 Install = Callable[..., None]
 
@@ -39,13 +37,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Install a module with entry points, as a package would."""
 
     def install(module: str, source: str, **groups: dict[str, str]) -> None:
-        (tmp_path / f"{module}.py").write_text(textwrap.dedent(source))
-        metadata = tmp_path / f"{module}-1.0.dist-info"
-        metadata.mkdir()
-        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
-        lines = [f"[agentops.{group}]\n" + "".join(f"{n} = {v}\n" for n, v in e.items()) for group, e in groups.items()]
-        (metadata / "entry_points.txt").write_text("".join(lines))
-        monkeypatch.syspath_prepend(tmp_path)
+        installed_package.install(tmp_path, monkeypatch, module, source, groups)
 
     return install
 
@@ -141,39 +133,3 @@ def test_the_command_lists_tools_and_faults(install: Install, monkeypatch: pytes
     assert json.loads(shown.getvalue())["parameters"]["required"] == ["city"]
     with pytest.raises(CommandError, match="tool not found: 'storm'"):
         call_command("tools", "storm")
-
-
-def test_a_provider_comes_from_an_entry_point(install: Install) -> None:
-    source = """
-        from runs.providers.base import FollowUp
-
-        class Echo:
-            def check(self, model, settings): ...
-            def open(self, call): ...
-            def context_window(self, model): return 1000
-            def follow_up(self, model, node, number): return FollowUp()
-
-        class Half:
-            def check(self, model, settings): ...
-    """
-    entries = {"echo": "own_echo:Echo", "half": "own_echo:Half", "gone": "own_echo:Gone"}
-    install("own_echo", source, providers=entries)
-
-    assert providers.get("echo").context_window("any") == 1000
-    with pytest.raises(providers.ProviderUnusable, match=r"half = own_echo:Half .*: Half lacks open, context_window"):
-        providers.get("half")
-    with pytest.raises(providers.ProviderUnusable, match=r"gone = own_echo:Gone .*: cannot be loaded: AttributeError"):
-        providers.get("gone")
-    with pytest.raises(providers.ProviderUnusable, match=r"use one of: .*echo, fixture, gone, half, llm"):
-        providers.get("other")
-
-
-def test_a_faulty_importer_leaves_the_others(install: Install, caplog) -> None:
-    install("own_format", "class Half:\n    name = 'half'\n", importers={"half": "own_format:Half", "none": "nowhere"})
-    formats.importers.cache_clear()
-    try:
-        assert formats.importers() == formats.BUILTIN
-    finally:
-        formats.importers.cache_clear()
-    assert "half = own_format:Half of own_format 1.0: Half lacks title, detect, read" in caplog.text
-    assert "none = nowhere of own_format 1.0: cannot be loaded: ModuleNotFoundError" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -186,16 +187,29 @@ def test_a_hook_stops_a_run(scripted: MakeScripted, told: Told, effects: Words, 
     assert_sound(run)
 
 
+FAILURES: dict[str, tuple[Callable[[HookContext], Any], str]] = {
+    "raises": (lambda _: 1 / 0, "raised ZeroDivisionError: division by zero"),
+    "hangs": (lambda _: threading.Event().wait(2), "no verdict within 0.1 s"),
+    "returns junk": (lambda _: {"verdict": "allow"}, "returned an invalid verdict: {'verdict': 'allow'}"),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
 def test_an_observer_that_fails_changes_nothing_and_a_guard_that_fails_denies(
-    scripted: MakeScripted, told: Told, effects: Words
+    scripted: MakeScripted, told: Told, effects: Words, settings: Any, case: str
 ) -> None:
-    told(broken=lambda _: 1 / 0)
-    run = drive(with_hooks(scripted(calls=[["ledger_once"], ["ledger_read"]]), use("broken", guard=False),
+    decide, reason = FAILURES[case]
+    settings.AGENTOPS_HOOK_TIMEOUT_S = 0.1 if case == "hangs" else 20
+    told(broken=decide)
+    at = [PRE, HookEvent.POST_TOOL_USE, HookEvent.AGENT_STOP]
+    run = drive(with_hooks(scripted(calls=[["ledger_once"], ["ledger_read"]]), use("broken", *at, guard=False),
                            use("broken", PRE, tools="ledger_read")))  # fmt: skip
     assert (run.status, effects()) == (RunStatus.COMPLETED, ["call-1-0"])
     failed = [event.payload for event in events(run) if event.type == "hook.decided" and event.payload.get("failed")]
-    assert {payload["reason"] for payload in failed} == {"raised ZeroDivisionError: division by zero"}
+    assert {payload["reason"] for payload in failed} == {reason}
     assert {payload["verdict"] for payload in failed} == {"allow", "continue", "deny"}
+    denied = AgentRunToolCall.objects.get(run=run, tool_name="ledger_read")
+    assert (denied.status, denied.starts) == (ToolStatus.DENIED, 0)
     assert_sound(run)
 
 

@@ -43,9 +43,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: parrot-importer\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(f"[{group}]\n{name} = {target}\n")
     monkeypatch.syspath_prepend(tmp_path)
-    formats.importers.cache_clear()
+    formats.reload()
     yield
-    formats.importers.cache_clear()
+    formats.reload()
 
 
 def chat(*lines: object) -> ImportFile:

@@ -1,14 +1,11 @@
 """Tools of a shop. Each public tool of this module can be named in the definition of an agent."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
+from agentops.tools import ToolContext, ToolFailed, tool
 from pydantic import Field
 
-from agentops.tools import ToolContext, ToolFailed, tool
-
-ORDERS = {"A-17": {"status": "shipped", "total": 2500}, "A-18": {"status": "packed", "total": 900}}
+ORDERS = {"A-17": {"status": "shipped", "cents": 2500}, "A-18": {"status": "packed", "cents": 900}}
 #: Refunds by idempotency key, where a real shop would have a table.
 REFUNDS: dict[str, int] = {}
 
@@ -33,6 +30,7 @@ def refund(ctx: ToolContext, order: str, cents: Annotated[int, Field(gt=0)]) -> 
         order: The number of the order.
         cents: The amount.
     """
+    ctx.write(f"Refunding {cents} cents of {order}\n")
     # The same call has the same key after a crash, so it is refunded once.
     REFUNDS.setdefault(ctx.idempotency_key, cents)
     return f"Refunded {cents} cents of {order}."

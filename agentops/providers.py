@@ -1,0 +1,24 @@
+"""What a module with a provider of one's own imports; see docs/guides/providers.md.
+
+from agentops.providers import ModelCall, StreamingProvider
+
+class Echo(StreamingProvider):
+    name = "echo"
+
+    async def answer(self, call: ModelCall):
+        yield "Hello."
+"""
+
+from __future__ import annotations
+
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.messages import ThinkingPart, ToolCallPart
+from pydantic_ai.usage import RequestUsage
+
+from runs.providers.base import FollowUp, IncompleteAnswer, ModelCall, Provider, ProviderUnusable
+from runs.providers.streaming_provider import Piece, StreamingProvider
+
+__all__ = [
+    "FollowUp", "IncompleteAnswer", "ModelCall", "ModelHTTPError", "Piece", "Provider", "ProviderUnusable",
+    "RequestUsage", "StreamingProvider", "ThinkingPart", "ToolCallPart",
+]  # fmt: skip

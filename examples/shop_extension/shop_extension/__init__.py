@@ -1,0 +1,1 @@
+"""A tool, a provider and a hook of a shop."""

@@ -1,0 +1,20 @@
+"""A hook of a shop."""
+
+from agentops.hooks import Hook, HookContext, HookEvent, Verdict
+
+
+class RefundLimit(Hook):
+    """Denies refunds above a limit."""
+
+    name = "refund_limit"
+    guard = True
+    events = frozenset({HookEvent.PRE_TOOL_USE})
+
+    def __init__(self, options):
+        self.limit = int(options.get("cents", 1000))
+
+    def decide(self, context: HookContext) -> Verdict | None:
+        cents = context.arguments["cents"]
+        if cents > self.limit:
+            return Verdict.deny(f"{cents} cents are more than {self.limit}; a person has to do this")
+        return None

@@ -1,0 +1,78 @@
+"""The providers that other packages, and modules of this deployment, add."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from types import ModuleType
+
+from django.conf import settings
+
+from runs import extensions
+from runs.extensions import Extension, ExtensionFailed
+
+SETTING = "AGENTOPS_PROVIDER_MODULES"
+#: What a provider must have; see runs.providers.base.Provider.
+MEMBERS = ("check", "open", "context_window", "follow_up")
+
+
+@dataclass(frozen=True)
+class AddedProvider:
+    """A provider that a package or a module adds, and the place that it comes from."""
+
+    provider: object
+    source: str
+
+
+@dataclass
+class OwnProviders:
+    """The added providers by name, and the extensions that cannot be used."""
+
+    added: dict[str, AddedProvider] = field(default_factory=dict)
+    #: By the name of the entry point or of the module.
+    broken: dict[str, ExtensionFailed] = field(default_factory=dict)
+
+
+@cache
+def find(reserved: frozenset[str]) -> OwnProviders:
+    """Return the providers of entry points, and of the modules that the setting names. Names are given once."""
+    providers = OwnProviders()
+    for extension in extensions.installed(extensions.PROVIDERS, settings.AGENTOPS_PROVIDER_MODULES, SETTING):
+        try:
+            for name, factory in _factories_of(extension):
+                _add(providers, extension, name, factory, reserved)
+        except ExtensionFailed as fault:
+            extensions.note(fault, [])
+            providers.broken.setdefault(extension.name, fault)
+    return providers
+
+
+def reload() -> None:
+    """Look for providers again at the next use."""
+    find.cache_clear()
+
+
+def _add(providers: OwnProviders, extension: Extension, name: str, factory: object, reserved: frozenset[str]) -> None:
+    if name in reserved or name in providers.added:
+        raise ExtensionFailed(extension.source, f"the provider {name!r} exists already")
+    provider = extensions.build(extension, factory, MEMBERS)
+    providers.added[name] = AddedProvider(provider, extension.source)
+
+
+def _factories_of(extension: Extension) -> Iterator[tuple[str, object]]:
+    """Yield what makes each provider: what the entry point names, or the public classes of a module by their `name`."""
+    value = extension.load()
+    if not isinstance(value, ModuleType):
+        yield extension.name, value
+        return
+    classes = [(member.name, member) for member in extensions.public(value) if _is_provider(member)]
+    if not classes:
+        raise ExtensionFailed(extension.source, "contains no class of a provider with a name")
+    yield from classes
+
+
+def _is_provider(member: object) -> bool:
+    has_members = inspect.isclass(member) and all(hasattr(member, each) for each in MEMBERS)
+    return has_members and isinstance(getattr(member, "name", None), str) and bool(getattr(member, "name", ""))

@@ -1,0 +1,100 @@
+"""docs/guides/extensions.md, word by word: a package with tools, a provider and a hook beside agentops, and its runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from tests.support.deployment.embedded_site import Site
+from tests.support.paths import ROOT
+from tests.support.waiting import eventually
+
+GUIDE = (ROOT / "docs" / "guides" / "extensions.md").read_text(encoding="utf-8")
+EXAMPLE = ROOT / "examples" / "shop_extension"
+UV = Path(sys.executable).with_name("uv")
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", GUIDE, re.DOTALL)
+PREPARE, INSTALL, UP, RUN, APPROVE, _ = [text for language, text in BLOCKS if language == "sh"]
+FILES = [text for language, text in BLOCKS if language in ("toml", "python")]
+PATHS = [Path(path) for path in re.findall(r"^`\.\./(shop_extension/[\w/.]+)`", GUIDE, re.MULTILINE)]
+
+
+@dataclass
+class Reader:
+    """Somebody who follows the guide in the directory of agentops, whose environment has nothing else."""
+
+    directory: Path
+    site: Site
+
+    def sh(self, commands: str) -> str:
+        env = self.site.env(UV_NO_BUILD_ISOLATION="1", UV_OFFLINE="1", HOME=str(self.directory))
+        words = ["bash", "-e", "-c", f'export PATH="$PWD/.venv/bin:$PATH"\n{commands}']
+        done = subprocess.run(words, cwd=self.directory, env=env, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture
+def reader(site: Site, tmp_path: Path) -> Reader:
+    directory = tmp_path / "agentops"
+    programs = directory / ".venv" / "bin"
+    subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, programs.parent], check=True)
+    packages = next(programs.parent.glob("lib/python*/site-packages"))
+    (packages / "suite.pth").write_text(f"{sysconfig.get_path('purelib')}\n{ROOT}\n")
+    (programs / "uv").symlink_to(UV)
+    (programs / "agentops").write_text(f"#!{programs / 'python'}\nfrom agentops.cli import main\nmain()\n")
+    (programs / "agentops").chmod(0o755)
+    site.command = [str(programs / "agentops")]
+    return Reader(directory, site)
+
+
+def test_the_guide_works_as_it_is_written(reader: Reader) -> None:
+    site, beside = reader.site, reader.directory.parent
+    reader.sh(PREPARE)
+    for path, text in zip(PATHS, FILES, strict=False):
+        (beside / path).write_text(text)
+    (reader.directory / "clerk.toml").write_text(FILES[-1])
+
+    listed = reader.sh(INSTALL)
+
+    assert [tuple(line.split("\t")[:2]) for line in listed.splitlines()] == [
+        ("tool", "order_status"), ("tool", "refund"), ("provider", "shop_rules"), ("hook", "refund_limit"),
+    ]  # fmt: skip
+    facts = json.loads(reader.sh("agentops tools refund"))
+    assert facts["source"] == "entry point agentops.tools: shop = shop_extension.tools of shop-extension 1.0"
+    assert (facts["effect"], facts["timeout_s"], facts["needs_approval"]) == ("idempotent", 10, True)
+    assert set(facts["parameters"]["properties"]) == {"order", "cents"}
+
+    assert UP == "make up\n"
+    site.up()
+    reader.sh(RUN)
+
+    def result(prompt: str) -> tuple[str, str, str]:
+        query = f"SELECT id, status, result FROM agent_runs WHERE title = '{prompt}'"
+        [(run_id, status, text)] = site.rows(query)
+        return str(UUID(run_id)), status, text
+
+    assert result("Where is order A-17?")[1:] == ("completed", 'The shop says: {"status": "shipped", "cents": 2500}')
+    denied = "The shop says: Denied by refund_limit: 5000 cents are more than 1000; a person has to do this"
+    assert result("Refund 5000 cents of A-17.")[1:] == ("completed", denied)
+    prompt = "Refund 500 cents of A-17."
+    eventually(lambda: result(prompt)[1] == "waiting", why="the third run waits for approval")
+    reader.sh(APPROVE.replace("RUN", result(prompt)[0]))
+    eventually(lambda: result(prompt)[1] == "completed", why="the approved run goes on")
+    assert result(prompt)[2] == "The shop says: Refunded 500 cents of A-17."
+    written = site.rows("SELECT payload FROM agent_run_events WHERE type = 'tool.output'")
+    assert [json.loads(payload)["text"] for (payload,) in written] == ["Refunding 500 cents of A-17\n"]
+
+
+def test_the_example_of_the_repository_is_the_one_of_the_guide() -> None:
+    paths = [*(path.relative_to("shop_extension") for path in PATHS), Path("agent.toml")]
+    assert {str(path): (EXAMPLE / path).read_text(encoding="utf-8") for path in paths} == dict(
+        zip(map(str, paths), FILES, strict=False)
+    )
