@@ -1,5 +1,7 @@
 """A hook of a shop."""
 
+from __future__ import annotations
+
 from agentops.hooks import Hook, HookContext, HookEvent, Verdict
 
 
