@@ -29,6 +29,7 @@ from runs.engine.notes import note, note_failure
 from runs.engine.results import AnswerCommitted, NoAnswer
 from runs.engine.safe_commit import commit_safely
 from runs.engine.shutdown import ShutdownDue, StopPending
+from runs.engine.turns import session_calls
 from runs.engine.turns.model_stream import IDLE_S, Deltas, ModelCallState, TextChunk, read
 from runs.lifecycle import inbox
 from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand, RunError, TurnUsage
@@ -145,6 +146,7 @@ def _answer(drive: Drive, state: ModelCallState) -> tuple[ModelResponse, list[En
 def _follow(drive: Drive, chunks: SimpleQueue[TextChunk | None], deltas: Deltas, future: Future[ModelResponse]) -> None:
     """Log the text of an answer while it arrives."""
     while True:
+        session_calls.attend(drive)
         try:
             chunk = chunks.get(timeout=deltas.wait_s())
         except Empty:

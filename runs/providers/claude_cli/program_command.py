@@ -27,8 +27,10 @@ FLAGS: dict[str, tuple[str, type]] = {
     "allowed_tools": ("--allowedTools", list),
     "disallowed_tools": ("--disallowedTools", list),
 }
+#: The tools whose calls are the work of sub-agents: the name of today and the earlier one.
+SUBAGENT_TOOLS = frozenset({"Agent", "Task"})
 #: The program's tools that change nothing outside of the session, and those that its mode acceptEdits allows.
-READS = frozenset({"Read", "Glob", "Grep", "LS", "NotebookRead", "TodoWrite", "Task", "Agent", "BashOutput"})
+READS = frozenset({"Read", "Glob", "Grep", "LS", "NotebookRead", "TodoWrite", "BashOutput", *SUBAGENT_TOOLS})
 EDITS = frozenset({"Edit", "MultiEdit", "Write", "NotebookEdit"})
 #: The model whose choice is left to the program.
 DEFAULT_MODEL = "default"
@@ -98,11 +100,17 @@ def asks_for(tool: str, agent_settings: Mapping[str, Any]) -> bool:
 
     The program itself judges the patterns of rules, and denies what does not fit.
     """
-    mode = agent_settings.get("permission_mode", "default")
     rules = [*(agent_settings.get("allowed_tools") or []), *(agent_settings.get("disallowed_tools") or [])]
     is_named = tool in {rule.partition("(")[0] for rule in rules}
-    is_accepted = mode == "acceptEdits" and tool in EDITS
-    return not (is_named or is_accepted or tool in READS or mode in ("plan", "dontAsk"))
+    is_silent = agent_settings.get("permission_mode") in ("plan", "dontAsk")
+    return not (is_named or is_silent or is_free(tool, agent_settings))
+
+
+def is_free(tool: str, agent_settings: Mapping[str, Any]) -> bool:
+    """Whether all calls of a tool may run, whatever their arguments."""
+    is_accepted = agent_settings.get("permission_mode") == "acceptEdits" and tool in EDITS
+    is_named = tool in (agent_settings.get("allowed_tools") or [])
+    return (tool in READS or is_accepted or is_named) and tool not in (agent_settings.get("disallowed_tools") or [])
 
 
 def environment(run_id: str, config: Path) -> dict[str, str]:
