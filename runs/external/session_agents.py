@@ -47,6 +47,8 @@ class _Agent:
 
     head: ImportedRun
     call: AgentRunToolCall
+    #: Its task, where the program does not send it itself; empty otherwise.
+    prompt: str = ""
     lines: list[ConversationLine] = field(default_factory=list)
 
 
@@ -113,7 +115,8 @@ class SessionAgents:
             call = calls.filter(call_id=call_id).select_related("run").order_by("-pk").first()
             if call is None:
                 return None
-            self._agents[call_id] = _Agent(_head(run, call, first), call)
+            prompt = "" if first.text or not isinstance(call.input, dict) else str(call.input.get("prompt") or "")
+            self._agents[call_id] = _Agent(_head(run, call, first), call, prompt)
         return self._agents[call_id]
 
     def _store(self, run: AgentRun, agent: _Agent) -> None:
@@ -173,15 +176,12 @@ def _head(run: AgentRun, call: AgentRunToolCall, first: ConversationLine) -> Imp
 
 
 def _prompt(agent: _Agent) -> Iterator[IncomingEvent]:
-    """Yield the task as the first message, where the program does not send it itself."""
-    asked = agent.call.input if isinstance(agent.call.input, dict) else {}
-    if agent.lines[0].text or not isinstance(asked.get("prompt"), str):
-        return
-    added = MessageAdded(role="user")
-    message = request(UserPromptPart(asked["prompt"]))
-    yield IncomingEvent(
-        agent.head.run_ref, added.event_type, added, event_id="prompt", ts=agent.lines[0].at, message=message
-    )
+    """Yield the task as the first message. It has an ID, by which it is stored once."""
+    if agent.prompt:
+        added, message = MessageAdded(role="user"), request(UserPromptPart(agent.prompt))
+        yield IncomingEvent(
+            agent.head.run_ref, added.event_type, added, event_id="prompt", ts=agent.head.created_at, message=message
+        )
 
 
 def _needed(lines: Sequence[ConversationLine]) -> list[ConversationLine]:

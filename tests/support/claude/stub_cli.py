@@ -35,6 +35,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 VERSION = "2.1.327"
+#: Tools that need no permission.
+FREE = ("Agent", "Read")
 Act = dict[str, Any]
 
 
@@ -157,17 +159,21 @@ class Stub:
 
     def permission(self, call: Act) -> Act:
         """Ask the hooks, and then who drives the program, where it was told to, unless the tool is allowed."""
+        given, must_ask = call["input"], False
         for hook in self.hooks:
-            facts = {"hook_event_name": "PreToolUse", "tool_name": call["name"], "tool_input": call["input"]}
+            facts = {"hook_event_name": "PreToolUse", "tool_name": call["name"], "tool_input": given}
             verdict = self.ask({"subtype": "hook_callback", "callback_id": hook, "input": facts}, call)
             decision = verdict.get("hookSpecificOutput") or {}
+            given = decision.get("updatedInput", given)
             if decision.get("permissionDecision") == "deny":
                 return {"behavior": "deny", "message": decision["permissionDecisionReason"]}
             if decision.get("permissionDecision") == "allow":
-                return {"behavior": "allow"}
-        if call["name"] in self.options.allowed or self.options.permission_prompt_tool != "stdio":
-            return {"behavior": "allow"}
-        return self.ask({"subtype": "can_use_tool", "tool_name": call["name"], "input": call["input"]}, call)
+                return {"behavior": "allow", "updatedInput": given}
+            must_ask = must_ask or decision.get("permissionDecision") == "ask"
+        is_free = call["name"] in [*self.options.allowed, *FREE] and not must_ask
+        if is_free or self.options.permission_prompt_tool != "stdio":
+            return {"behavior": "allow", "updatedInput": given}
+        return self.ask({"subtype": "can_use_tool", "tool_name": call["name"], "input": given}, call)
 
     def ask(self, request: Act, call: Act) -> Act:
         self.asked += 1
