@@ -28,10 +28,10 @@ from runs.conversation.transcript import Conversation
 from runs.conversation.trimming import Context, window_of
 from runs.engine import spending
 from runs.engine.event_loop import LoopThread
-from runs.engine.held_session import PROVIDER as SESSIONS
-from runs.engine.held_session import HeldSession, SessionTools
 from runs.engine.leases import Lease
 from runs.engine.results import ApprovalNeeded, NoAnswer
+from runs.engine.sessions.held_session import PROVIDER as SESSIONS
+from runs.engine.sessions.held_session import HeldSession, SessionTools
 from runs.engine.shutdown import Shutdown, ShutdownDue, StopPending
 from runs.engine.spending import Spending
 from runs.engine.turns.calls_ahead import CallsAhead

@@ -24,14 +24,14 @@ from django.conf import settings
 from django.db import Error, connection, connections
 
 from runs import chaos
-from runs.engine import subagent_records
 from runs.engine.event_loop import LoopThread
 from runs.engine.leases import LeaseKeeper
 from runs.engine.policy import due_resumes
+from runs.engine.sessions import subagent_records
 from runs.engine.shutdown import Shutdown
 from runs.engine.step import drive_run
 from runs.errors import MoveRefused
-from runs.external.session_agents import SessionAgents
+from runs.external.sessions.session_agents import SessionAgents
 from runs.external.silence import notice_silence
 from runs.lifecycle import approval_decisions, children, suspects, transitions
 from runs.lifecycle.suspects import Candidate

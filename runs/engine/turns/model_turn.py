@@ -23,13 +23,12 @@ from runs import chaos
 from runs.agents.policies import Trigger, kind_of, rule_for
 from runs.conversation import call_ids, repeats, tool_starts, transcript, turn_usage, writes
 from runs.conversation.writes import Commit
-from runs.engine import held_session
 from runs.engine.drive import Drive, FailedAttempts
 from runs.engine.notes import note, note_failure
 from runs.engine.results import AnswerCommitted, NoAnswer
 from runs.engine.safe_commit import commit_safely
+from runs.engine.sessions import held_session, session_calls
 from runs.engine.shutdown import ShutdownDue, StopPending
-from runs.engine.turns import session_calls
 from runs.engine.turns.model_stream import IDLE_S, Deltas, ModelCallState, TextChunk, read
 from runs.lifecycle import inbox
 from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand, RunError, TurnUsage

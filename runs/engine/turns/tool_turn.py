@@ -21,8 +21,9 @@ from runs.engine.drive import STOP_CHECK_S, Drive
 from runs.engine.notes import note, note_failure
 from runs.engine.results import ApprovalNeeded, CallClosed, CallUnknown, SpawnPermitted
 from runs.engine.safe_commit import commit_safely
+from runs.engine.sessions import session_calls
 from runs.engine.shutdown import StopPending
-from runs.engine.turns import call_gate, hook_events, late_results, open_call, session_calls, subagents
+from runs.engine.turns import call_gate, hook_events, late_results, open_call, subagents
 from runs.engine.turns.call_gate import CallPermit
 from runs.engine.turns.calls_ahead import CallAhead
 from runs.engine.turns.live_output import LiveOutput

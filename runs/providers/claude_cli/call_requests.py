@@ -10,7 +10,7 @@ NOT_ALLOWED = "not allowed: the agent's settings do not list this tool"
 
 
 @dataclass(frozen=True)
-class CallDecision:
+class CallVerdict:
     """What was decided of a call: whether it may run, and with which arguments."""
 
     #: Why it may not run; empty if it may.
@@ -31,7 +31,7 @@ class SubagentRequest:
     message: Message
 
 
-def answer_to(request: Message, decision: CallDecision) -> Message:
+def answer_to(request: Message, decision: CallVerdict) -> Message:
     """Return the answer to a request. The program's own rules decide of a call that nobody has allowed."""
     if request["subtype"] != "can_use_tool":
         return _hook_answer(decision)
@@ -57,7 +57,7 @@ def subagent_request(message: Message) -> SubagentRequest:
     )
 
 
-def _hook_answer(decision: CallDecision) -> Message:
+def _hook_answer(decision: CallVerdict) -> Message:
     """Return what our hook says of a call. Without a decision and new arguments, the program's own rules go on."""
     verdict = "deny" if decision.denied else "allow" if decision.is_allowed else ""
     if not verdict and decision.arguments is None:

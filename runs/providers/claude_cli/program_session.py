@@ -16,7 +16,7 @@ from typing import Any
 
 from runs.providers.claude_cli import failures
 from runs.providers.claude_cli.call_requests import (
-    CallDecision,
+    CallVerdict,
     Message,
     SubagentRequest,
     answer_to,
@@ -62,7 +62,7 @@ class ProgramSession:
         self._results: dict[str, CliResult] = {}
         #: The calls of the main conversation.
         self._calls: set[str] = set()
-        self._decided: dict[str, CallDecision] = {}
+        self._decided: dict[str, CallVerdict] = {}
         #: What sub-agents have said, and the requests about their calls, until the thread of the run takes them.
         self._subagent_lines: deque[Message] = deque()
         self._subagent_requests: deque[SubagentRequest] = deque()
@@ -164,7 +164,7 @@ class ProgramSession:
         except (TimeoutError, SessionFailed):
             return False
 
-    async def result_of(self, call_id: str, decision: CallDecision) -> CliResult | None:
+    async def result_of(self, call_id: str, decision: CallVerdict) -> CliResult | None:
         """Let the program run a call, and return its result; None if the program goes on or ends without one."""
         if not self.knows(call_id):
             return None
@@ -187,13 +187,13 @@ class ProgramSession:
         """Whether this process has requested the call. An earlier one may have."""
         return call_id in self._calls
 
-    async def decide(self, call_id: str, decision: CallDecision) -> None:
+    async def decide(self, call_id: str, decision: CallVerdict) -> None:
         """Answer what the program asks about a call, now and later. What was decided first stays."""
         decision = self._decided.setdefault(call_id, decision)
         for message in self._asking.pop(call_id, []):
             await self._tell(message, decision)
 
-    async def answer_subagent(self, request: SubagentRequest, decision: CallDecision) -> None:
+    async def answer_subagent(self, request: SubagentRequest, decision: CallVerdict) -> None:
         """Answer whether a sub-agent's call may run."""
         await self._tell(request.message, decision)
 
@@ -232,7 +232,7 @@ class ProgramSession:
             return True
         return False
 
-    async def _tell(self, message: Message, decision: CallDecision) -> None:
+    async def _tell(self, message: Message, decision: CallVerdict) -> None:
         await self._answer(message, answer_to(message["request"], decision))
 
     async def _answer(self, message: Message, response: Message | None = None, *, error: str = "") -> None:

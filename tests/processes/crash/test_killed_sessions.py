@@ -60,7 +60,6 @@ def worker(stage: Stage, program: StubProgram, chaos: str = "") -> None:
 POINTS = ["session.stored", "session.started", "session.said", "model.streaming", "tool.running"]
 
 
-@pytest.mark.every_database
 @pytest.mark.parametrize("point", POINTS)
 def test_another_worker_goes_on_with_the_session(stage: Stage, program: StubProgram, point: str) -> None:
     """S-009: whenever the worker is killed, also before the program has said a word."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from runs.errors import InvalidAgent
+from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, CliSession
 from tests.support.claude.stub_program import StubProgram
 from tests.support.factories import drive
+from tests.support.waiting import eventually
 from timeline.models import Event
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -43,7 +47,7 @@ def test_a_session_becomes_a_run(session_run: MakeRun, program: StubProgram) -> 
 
 
 def test_text_that_was_streamed_is_not_repeated_and_other_text_is_shown(session_run: MakeRun) -> None:
-    """Decided for each block: with partial messages, a text arrives in deltas and again whole."""
+    """S-010: decided for each block: with partial messages, a text arrives in deltas and again whole."""
     run = drive(session_run({"text": "Streamed.", "then": {"sleep": 0.4}}, {"text": "Whole.", "whole": True}))
 
     shown = Event.objects.filter(log=run.pk, type__startswith="llm.text").order_by("seq")
@@ -54,6 +58,7 @@ def test_text_that_was_streamed_is_not_repeated_and_other_text_is_shown(session_
 
 
 def test_results_belong_to_their_calls_in_whatever_order_they_come(session_run: MakeRun, program: StubProgram) -> None:
+    """S-011."""
     run = drive(session_run({"tools": [BASH, READ]}, {"text": "Both done."}))
 
     calls = AgentRunToolCall.objects.filter(run=run).order_by("id")
@@ -93,7 +98,7 @@ MAX_TURNS = {"result": "error_max_turns", "is_error": True, "errors": ["9 turns"
     ],
 )
 def test_a_session_that_fails_says_how(session_run: MakeRun, acts: Any, error_type: str, said: str) -> None:
-    """A `success` that is an error, the end without a result and the end by a signal too."""
+    """S-013: a `success` that is an error, the end without a result and the end by a signal too."""
     run = drive(session_run(*acts, settings={"max_retries": 0}, policies=FAIL))
 
     assert (run.status, run.error_type) == ("failed", error_type)
@@ -101,8 +106,35 @@ def test_a_session_that_fails_says_how(session_run: MakeRun, acts: Any, error_ty
     assert Event.objects.filter(log=run.pk, type="error").count() == 1
 
 
+def test_a_call_without_a_result_is_shown_as_interrupted(session_run: MakeRun, program: StubProgram) -> None:
+    """S-012: its program has ended first. No output is made up, and nothing runs twice."""
+    run = drive(session_run({**BASH, "then": {"exit": 0}}, {"text": "I see."}))
+
+    call = AgentRunToolCall.objects.get(run=run)
+    assert (run.status, run.result, call.status) == ("completed", "I see.", "unknown")
+    assert (program.ledger, "ran ls" in str(call.output)) == ([], False)
+
+
+ODD_LINES = (
+    "a warning\n",
+    '{"type": "rate_limit_event", "rate_limit_info": {"status": "allowed_warning", "resetsAt": 1}}',
+    '{"type": "system", "subtype": "compact_boundary", "compact_metadata": {"trigger": "auto", "pre_tokens": 9}}',
+    '{"type": "system", "subtype": "task_started", "task_id": "t", "description": "x"}',
+    '{"type": "system", "subtype": "task_notification", "task_id": "t", "tool_use_id": "none", "status": "completed"}',
+    '{"type": "system", "subtype": "session_state_changed", "state": "idle"}',
+    '{"type": "system", "subtype": "hook_response", "hook_name": "x", "output": ""}',
+    '{"type": "control_cancel_request", "request_id": "none"}',
+    '{"type": "control_request", "request_id": "q", "request": {"subtype": "mcp_message"}}',
+    '{"type": "stream_event", "event": {"type": "ping"}, "parent_tool_use_id": null}',
+    '{"type": "assistant", "parent_tool_use_id": "toolu_nobody", "message": {"content": [{"type": "tool_use"}]}}',
+    '{"type": "of_tomorrow", "anything": [1]}',
+    '{"no_type": 1}',
+)
+
+
 def test_lines_that_are_not_messages_are_ignored(session_run: MakeRun) -> None:
-    run = drive(session_run({"line": "a warning\n\n"}, {"line": '{"type": "rate_limit_event"}\n'}, {"text": "Fine."}))
+    odd = [{"line": f"{line}\n"} for line in ODD_LINES]
+    run = drive(session_run(*odd, {"text": "Fine.", "first": odd[2]}))
 
     assert (run.status, run.result) == ("completed", "Fine.")
 
@@ -118,6 +150,26 @@ def test_an_error_while_the_program_lives_is_answered_in_the_same_session(
 
     assert len(program.starts) == 1
     assert program.heard == ["Begin.", "continue"]
+
+
+def test_a_message_of_the_middle_of_a_turn_is_answered_too(session_run: MakeRun, program: StubProgram) -> None:
+    """The program has a turn of its own for it, after the result of the one that runs."""
+    run = session_run()
+    program.script_turns([{**BASH, "meanwhile": {"sleep": 1}}, {"text": "Looked."}], [{"text": "Hurried."}])
+    threading.Thread(target=send_in_tool, args=(run, program), daemon=True).start()
+
+    run = drive(run)
+
+    assert (run.status, run.result) == ("completed", "Hurried.")
+    assert (program.heard, len(program.starts)) == (["Begin.", "And hurry."], 1)
+    roles = AgentRunMessage.objects.filter(run=run).order_by("position").values_list("role", flat=True)
+    assert list(roles) == ["user", "assistant", "tool_result", "user", "assistant", "assistant"]
+
+
+def send_in_tool(run: AgentRun, program: StubProgram) -> None:
+    eventually(lambda: program.ledger, why="the tool runs")
+    inbox.send(run.pk, "And hurry.", by="ann")
+    connection.close()
 
 
 @pytest.mark.parametrize(

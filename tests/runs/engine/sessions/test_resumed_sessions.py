@@ -51,6 +51,7 @@ def sessions(run: AgentRun) -> list[CliSession]:
 def test_a_session_goes_on_after_its_worker(
     session_run: MakeRun, program: StubProgram, die_at: DieAt, point: str, heard: list[str]
 ) -> None:
+    """S-009."""
     run = session_run(*PLAN)
     assert die_at(run, point)
 
@@ -68,7 +69,7 @@ def test_a_session_goes_on_after_its_worker(
 
 
 def test_a_call_that_was_cut_off_is_told_as_unknown(session_run: MakeRun, worker: Worker, die_at: DieAt) -> None:
-    """The program knows more of it than the record: nobody is asked, and nothing is made up."""
+    """S-012: the program knows more of it than the record: nobody is asked, and nothing is made up."""
     run = session_run(*PLAN)
     assert die_at(run, "tool.returned")
 
@@ -80,7 +81,7 @@ def test_a_call_that_was_cut_off_is_told_as_unknown(session_run: MakeRun, worker
 def test_the_newest_session_with_a_transcript_goes_on(
     session_run: MakeRun, program: StubProgram, worker: Worker, die_at: DieAt, settings: Any
 ) -> None:
-    """Of three attempts, the newest has none."""
+    """S-105: of three attempts, the newest has none."""
     run = session_run({"text": "One."}, BASH, BASH, BASH, {"text": "All done."})
     for _ in range(3):
         assert die_at(run, "tool.marked_running")
@@ -95,6 +96,7 @@ def test_the_newest_session_with_a_transcript_goes_on(
 def test_without_a_transcript_it_begins_anew_and_says_so(
     session_run: MakeRun, program: StubProgram, worker: Worker, die_at: DieAt, settings: Any
 ) -> None:
+    """S-105."""
     run = session_run(*PLAN)
     assert die_at(run, "turn.committed", hit=2)
     transcript(settings, sessions(run)[0]).unlink()
@@ -116,7 +118,7 @@ def transcript(settings: Any, session: CliSession) -> Path:
 
 
 def test_a_resumed_run_goes_on_in_its_session(session_run: MakeRun, program: StubProgram) -> None:
-    """The message reaches the program over its input, whatever it contains; without one it is told to continue."""
+    """S-104: a message reaches the program over its input, whatever it contains. Without one it hears "continue"."""
     run = drive(session_run(*PLAN, {"text": "More."}, {"text": "Most."}, max_steps=1))
     assert (run.status, run.status_reason) == ("paused", "max_steps")
 
@@ -153,7 +155,7 @@ def test_a_message_reaches_the_running_program_once(session_run: MakeRun, progra
 
 
 def test_a_run_is_found_by_the_id_of_its_session(session_run: MakeRun) -> None:
-    """By the whole ID of any attempt's, and by no part of it."""
+    """S-106: by the whole ID of any attempt's, and by no part of it."""
     run = drive(session_run(*PLAN, max_steps=1))
     [session] = sessions(run)
 

@@ -16,12 +16,13 @@ from runs.engine.drive import Drive
 from runs.engine.notes import note
 from runs.engine.results import ApprovalNeeded
 from runs.engine.safe_commit import commit_safely, do_nothing
-from runs.engine.turns import call_gate, subagent_calls
+from runs.engine.sessions import subagent_calls
+from runs.engine.turns import call_gate
 from runs.engine.turns.call_gate import CallPermit
 from runs.lifecycle.approval_rows import REQUEST_AGAIN
 from runs.models import AgentRunToolCall
 from runs.providers.claude_cli import program_command
-from runs.providers.claude_cli.call_requests import CallDecision
+from runs.providers.claude_cli.call_requests import CallVerdict
 from runs.providers.messages import canonical
 from runs.statuses import ToolStatus
 from timeline.log import Entry
@@ -51,11 +52,11 @@ def prepare(drive: Drive, call: AgentRunToolCall, permit: CallPermit) -> CallRes
     return CallResult(ToolStatus.ERROR, f"{REQUEST_AGAIN}{arguments}", events=permit.events)
 
 
-def _decision(drive: Drive, call: AgentRunToolCall, permit: CallPermit) -> CallDecision:
+def _decision(drive: Drive, call: AgentRunToolCall, permit: CallPermit) -> CallVerdict:
     arguments = None if call.changed_arguments is None else dict(call.changed_arguments)
     # The program asks about changed arguments, which nobody else would answer.
     is_free = arguments is not None and program_command.is_free(call.tool_name, drive.settings)
-    return CallDecision(is_allowed=permit.is_allowed or is_free, arguments=arguments)
+    return CallVerdict(is_allowed=permit.is_allowed or is_free, arguments=arguments)
 
 
 def tell_result(drive: Drive, call: AgentRunToolCall, result: CallResult) -> None:
@@ -67,7 +68,7 @@ def tell_result(drive: Drive, call: AgentRunToolCall, result: CallResult) -> Non
     if session is None:
         return
     if not call.starts and session.knows(call.call_id):
-        session.tell(call.call_id, CallDecision(denied=str(result.output)))
+        session.tell(call.call_id, CallVerdict(denied=str(result.output)))
     is_background = isinstance(call.input, dict) and call.input.get("run_in_background") is True
     if call.tool_name in program_command.SUBAGENT_TOOLS and not is_background:
         session.end_subagent(call.call_id, result.status)
@@ -95,11 +96,11 @@ def _decide_ahead(drive: Drive, call: AgentRunToolCall) -> None:
     match permit:
         case ApprovalNeeded():
             # Asked for in its turn; the program would keep the results of the other calls until then.
-            session.tell(call.call_id, CallDecision(denied=NEEDS_PERSON))
+            session.tell(call.call_id, CallVerdict(denied=NEEDS_PERSON))
         case CallResult():
             note(drive.lease, *permit.events)
             drive.denied_ahead[call.pk] = replace(permit, events=())
-            session.tell(call.call_id, CallDecision(denied=str(permit.output)))
+            session.tell(call.call_id, CallVerdict(denied=str(permit.output)))
         case CallPermit():
             if permit.changed_arguments is not None:
                 call.changed_arguments = dict(permit.changed_arguments)

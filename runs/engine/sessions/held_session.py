@@ -26,14 +26,14 @@ from runs import chaos
 from runs.conversation import ancestry
 from runs.conversation.message_text import CONTINUE
 from runs.conversation.transcript import Conversation
-from runs.engine import session_messages, subagent_records
 from runs.engine.event_loop import LoopThread
 from runs.engine.leases import Lease
 from runs.engine.safe_commit import commit_safely, do_nothing
+from runs.engine.sessions import session_messages, subagent_records
 from runs.models import AgentRun, CliSession
 from runs.providers.base import FollowUp, ModelCall
 from runs.providers.claude_cli import blocks, program_command, transcripts
-from runs.providers.claude_cli.call_requests import CallDecision, SubagentRequest
+from runs.providers.claude_cli.call_requests import CallVerdict, SubagentRequest
 from runs.providers.claude_cli.failures import SessionFailed, SessionMissing
 from runs.providers.claude_cli.process import kill_leftovers
 from runs.providers.claude_cli.program_session import ProgramCommand, ProgramSession
@@ -74,10 +74,10 @@ class HeldSession:
         self._session: ProgramSession | None = None
         #: The user messages of the conversation that the program knows.
         self._heard = 0
-        self._decisions: dict[str, CallDecision] = {}
+        self._decisions: dict[str, CallVerdict] = {}
         self._subagents = subagent_records.records_of(run.pk, lease.epoch)
         #: What was decided of the calls of sub-agents.
-        self.subagent_decisions: dict[str, CallDecision] = {}
+        self.subagent_decisions: dict[str, CallVerdict] = {}
         #: Sessions that the program could not resume.
         self._missing: set[UUID] = set()
 
@@ -104,7 +104,7 @@ class HeldSession:
         session = self._session
         if session is None:
             raise OutcomeUnknown
-        decision = self._decisions.get(ctx.call_id, CallDecision())
+        decision = self._decisions.get(ctx.call_id, CallVerdict())
         result = _wait(self._loop.submit(session.result_of(ctx.call_id, decision)), ctx)
         if result is None:
             raise OutcomeUnknown
@@ -118,11 +118,11 @@ class HeldSession:
         """Whether the program waits for the permission to run a call."""
         return self._session is not None and call_id in self._session.asking
 
-    def prepare(self, call_id: str, decision: CallDecision) -> None:
+    def prepare(self, call_id: str, decision: CallVerdict) -> None:
         """Say what was decided of a call that runs next."""
         self._decisions[call_id] = decision
 
-    def tell(self, call_id: str, decision: CallDecision) -> None:
+    def tell(self, call_id: str, decision: CallVerdict) -> None:
         """Answer what the program asks about a call: one that is stored as running, or as denied."""
         self._decisions[call_id] = decision
         if self._session is not None:
@@ -150,7 +150,7 @@ class HeldSession:
         """Return the requests about calls of sub-agents since the last time. Each needs an answer."""
         return self._session.take_subagent_requests() if self._session is not None else []
 
-    def answer_subagent(self, request: SubagentRequest, decision: CallDecision) -> None:
+    def answer_subagent(self, request: SubagentRequest, decision: CallVerdict) -> None:
         """Answer whether a sub-agent's call may run."""
         if self._session is not None:
             self._loop.submit(self._session.answer_subagent(request, decision)).result(END_S)
@@ -253,7 +253,7 @@ class HeldSession:
         reasons = {part.tool_call_id: session_messages.text_of(part) for part in session_messages.last_results(history)}
         for call_id in session.asking:
             reason = reasons.get(call_id, "not run: the run went on without this call")
-            await session.decide(call_id, CallDecision(denied=reason))
+            await session.decide(call_id, CallVerdict(denied=reason))
         self._heard = len(said)
         if new:
             await session.say(session_messages.joined(new))

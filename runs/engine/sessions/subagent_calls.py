@@ -12,7 +12,7 @@ from runs.engine.notes import note
 from runs.engine.turns import hook_events
 from runs.hooks.base import HookContext, HookEvent, VerdictKind
 from runs.hooks.deciding import HookDecision, decide_call
-from runs.providers.claude_cli.call_requests import CallDecision, SubagentRequest
+from runs.providers.claude_cli.call_requests import CallVerdict, SubagentRequest
 from runs.providers.messages import canonical
 from runs.tools.base import Tool
 from timeline.events.hook import HookDecided, SafetyBlock
@@ -34,12 +34,12 @@ def attend(drive: Drive) -> None:
         session.answer_subagent(request, decision)
 
 
-def _decide(drive: Drive, request: SubagentRequest) -> CallDecision:
+def _decide(drive: Drive, request: SubagentRequest) -> CallVerdict:
     """Ask the hooks and the rules, and store what they say before the program is told."""
     tool = drive.toolset.get(request.tool_name)
     assert tool is not None
     if not drive.stands_before(tool):
-        return CallDecision()
+        return CallVerdict()
     step = drive.run.step_count
     decision = decide_call(drive.hooks, _context(drive, request, tool, step))
     rule = approval_rules.decide(drive.approval_rules, tool.name, decision.arguments)
@@ -59,7 +59,7 @@ def _decide(drive: Drive, request: SubagentRequest) -> CallDecision:
     is_changed = canonical(decision.arguments) != canonical(request.arguments)
     arguments = dict(decision.arguments) if is_changed and isinstance(decision.arguments, dict) else None
     denied = f"Denied by {denied_by}: {reason}" if denied_by else ""
-    return CallDecision(denied=denied, is_allowed=rule is not None and not denied, arguments=arguments)
+    return CallVerdict(denied=denied, is_allowed=rule is not None and not denied, arguments=arguments)
 
 
 def _context(drive: Drive, request: SubagentRequest, tool: Tool, step: int) -> HookContext:
