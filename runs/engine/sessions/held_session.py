@@ -191,7 +191,7 @@ class HeldSession:
         chaos.point("session.stored")
         start = program_command.Start(str(row.pk), str(resumed) if resumed else None)
         words = program_command.command(call.model, call.settings, session_messages.instructions(call.history), start)
-        environment = program_command.environment(str(self._run.pk), config)
+        environment = program_command.environment(str(self._run.pk), str(row.pk), config)
         return _Launch(ProgramCommand(words, environment, self._folder(call.settings)), row)
 
     def _store(self, row: CliSession, *, lost: bool) -> None:

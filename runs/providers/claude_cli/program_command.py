@@ -37,8 +37,8 @@ DEFAULT_MODEL = "default"
 #: What of the worker's environment the program gets: no secret of the site is among it.
 PASSED = ("PATH", "LANG", "TZ", "TERM", "TMPDIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "SSL_CERT_FILE")
 PASSED_PREFIXES = ("LC_", "ANTHROPIC_", "CLAUDE_CODE_", "NODE_EXTRA_CA_")
-#: By which the processes of a run are found after their worker died.
-RUN_VARIABLE = "AGENTOPS_RUN_ID"
+#: By which the processes of a run, and those of one of its sessions, are found.
+RUN_VARIABLE, SESSION_VARIABLE = "AGENTOPS_RUN_ID", "AGENTOPS_SESSION_ID"
 
 
 @dataclass(frozen=True)
@@ -113,8 +113,9 @@ def is_free(tool: str, agent_settings: Mapping[str, Any]) -> bool:
     return (tool in READS or is_accepted or is_named) and tool not in (agent_settings.get("disallowed_tools") or [])
 
 
-def environment(run_id: str, config: Path) -> dict[str, str]:
+def environment(run_id: str, session_id: str, config: Path) -> dict[str, str]:
     """Return the environment: what the program needs to find its API, and nothing of the site's."""
     passed = {name: value for name, value in os.environ.items() if name in PASSED or name.startswith(PASSED_PREFIXES)}
     passed.pop("CLAUDE_CODE_ENTRYPOINT", None)
-    return passed | {"HOME": str(config), "CLAUDE_CONFIG_DIR": str(config), RUN_VARIABLE: run_id}
+    own = {RUN_VARIABLE: run_id, SESSION_VARIABLE: session_id}
+    return passed | {"HOME": str(config), "CLAUDE_CONFIG_DIR": str(config)} | own

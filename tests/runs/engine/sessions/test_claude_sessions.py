@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, CliSession
 from tests.support.claude.stub_program import StubProgram
 from tests.support.factories import drive
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, process_ends
 from timeline.models import Event
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -202,3 +203,15 @@ def test_the_program_gets_no_secret_of_the_site(
     got = set(program.journal[0]["environment"])
     assert {"ANTHROPIC_API_KEY", "CLAUDE_CONFIG_DIR", "HOME", "AGENTOPS_RUN_ID"} <= got
     assert not got & {"SECRET_KEY", "DATABASE_URL", "REDIS_URL", "AGENT_RUNNER_SECRET", "AWS_SECRET_ACCESS_KEY"}
+
+
+def test_what_holds_the_output_of_a_dead_program_does_not_hold_the_run(
+    session_run: MakeRun, program: StubProgram, tmp_path: Path
+) -> None:
+    left = tmp_path / "left"
+    apart = ["setsid", "sh", "-c", f"echo $$ > {left}; sleep 60"]
+    acts = ({"text": "I look.", "then": {"spawn": apart}}, {"exit": 1})
+    run = drive(session_run(*acts, settings={"max_retries": 0}, policies=FAIL))
+
+    assert (run.status, run.error_type) == ("failed", "session_ended")
+    process_ends(int(left.read_text()))

@@ -167,9 +167,9 @@ def test_a_run_is_found_by_the_id_of_its_session(session_run: MakeRun) -> None:
 def test_a_stop_ends_the_program_and_what_it_has_started(
     session_run: MakeRun, program: StubProgram, worker: Worker, tmp_path: Path
 ) -> None:
-    """At once, in the middle of a tool."""
-    left = tmp_path / "left"
-    forever = f"echo $$ > {left}; while true; do sleep 0.1; done"
+    """At once, in the middle of a tool; also what has left its process group."""
+    left, apart = tmp_path / "left", tmp_path / "apart"
+    forever = f"setsid sh -c 'echo $$ > {apart}; sleep 60' & echo $$ > {left}; while true; do sleep 0.1; done"
     slow = {"tool": "Bash", "input": {}, "output": "", "meanwhile": {"sleep": 60}}
     run = session_run({"text": "Slow.", "then": {"spawn": ["sh", "-c", forever]}}, slow)
     threading.Thread(target=stop_in_tool, args=(run, program), daemon=True).start()
@@ -177,7 +177,8 @@ def test_a_stop_ends_the_program_and_what_it_has_started(
     run = drive(run, worker)
 
     assert run.status == "stopped"
-    process_ends(int(left.read_text()))
+    for path in (left, apart):
+        process_ends(int(path.read_text()))
     assert AgentRunToolCall.objects.get(run=run).status == "unknown"
 
 
