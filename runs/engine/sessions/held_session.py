@@ -30,7 +30,8 @@ from runs.engine.event_loop import LoopThread
 from runs.engine.leases import Lease
 from runs.engine.safe_commit import commit_safely, do_nothing
 from runs.engine.sessions import session_messages, subagent_records
-from runs.models import AgentRun, CliSession
+from runs.engine.sessions.reported_costs import ReportedCosts
+from runs.models import AgentRun, CliSession, TurnUsage
 from runs.providers.base import FollowUp, ModelCall
 from runs.providers.claude_cli import blocks, program_command, transcripts
 from runs.providers.claude_cli.call_requests import CallVerdict, SubagentRequest
@@ -38,6 +39,7 @@ from runs.providers.claude_cli.failures import SessionFailed, SessionMissing
 from runs.providers.claude_cli.process import kill_leftovers
 from runs.providers.claude_cli.program_session import ProgramCommand, ProgramSession
 from runs.providers.claude_cli.session_answer import TURN_ENDED, CliAnswer
+from runs.providers.messages import canonical
 from runs.statuses import RunStatus, ToolStatus
 from runs.tools import roots
 from runs.tools.base import Arguments, Effect, OutcomeUnknown, Tool, ToolContext, ToolResult
@@ -76,6 +78,7 @@ class HeldSession:
         self._heard = 0
         self._decisions: dict[str, CallVerdict] = {}
         self._subagents = subagent_records.records_of(run.pk, lease.epoch)
+        self._costs = ReportedCosts(run)
         #: What was decided of the calls of sub-agents.
         self.subagent_decisions: dict[str, CallVerdict] = {}
         #: Sessions that the program could not resume.
@@ -127,6 +130,19 @@ class HeldSession:
         self._decisions[call_id] = decision
         if self._session is not None:
             self._loop.submit(self._session.decide(call_id, decision)).result(END_S)
+
+    # --- What the program reports with the end of a turn ---
+
+    def settle_cost(self, usage: TurnUsage, answer: ModelResponse) -> None:
+        """Complete the cost of an answer by what the program reports."""
+        self.store_subagent_lines()
+        self._costs.settle(usage, answer, process=self._session)
+
+    def structured_output(self) -> str | None:
+        """Return the value that the program has made for the agent's schema, as JSON; None without one."""
+        last = self._conversation.history[-1] if self._conversation.history else None
+        value = (last.provider_details or {}).get("structured_output") if isinstance(last, ModelResponse) else None
+        return None if value is None else canonical(value)
 
     # --- Sub-agents ---------------------------------------------------------------------------------------------
 

@@ -242,6 +242,8 @@ def _commit(
     response = cast("ModelResponse", message)
     calls = _planned_calls(drive, row, response)
     usage = turn_usage.usage_of(run.pk, step, attempt, response, duration_ms, prices=drive.prices, model=drive.model)
+    if drive.session is not None:
+        drive.session.settle_cost(usage, response)
     turn_end = Entry(_turn_end(usage, response, len(calls)), step=step, ref_id=row.id, clean=True)
     entries = [
         *blocks,

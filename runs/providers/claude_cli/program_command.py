@@ -5,6 +5,7 @@ What the agent says reaches the program over its standard input, never as an arg
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,7 +31,13 @@ FLAGS: dict[str, tuple[str, type]] = {
 #: The tools whose calls are the work of sub-agents: the name of today and the earlier one.
 SUBAGENT_TOOLS = frozenset({"Agent", "Task"})
 #: The program's tools that change nothing outside of the session, and those that its mode acceptEdits allows.
-READS = frozenset({"Read", "Glob", "Grep", "LS", "NotebookRead", "TodoWrite", "BashOutput", *SUBAGENT_TOOLS})
+READS = frozenset(
+    {
+        *SUBAGENT_TOOLS,
+        *("Read", "Glob", "Grep", "LS", "NotebookRead", "BashOutput", "TaskOutput", "ToolSearch", "StructuredOutput"),
+        *("TodoWrite", "TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "EnterPlanMode"),
+    }
+)
 EDITS = frozenset({"Edit", "MultiEdit", "Write", "NotebookEdit"})
 #: The model whose choice is left to the program.
 DEFAULT_MODEL = "default"
@@ -85,6 +92,8 @@ def command(model: str, agent_settings: Mapping[str, Any], instructions: str, st
         words.append(f"--model={model}")
     if instructions:
         words.append(f"--append-system-prompt={instructions}")
+    if agent_settings.get("output_schema"):
+        words.append(f"--json-schema={json.dumps(agent_settings['output_schema'])}")
     return [*words, *_flags(agent_settings)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from django.db import connection
 
 from runs.errors import InvalidAgent
 from runs.lifecycle import inbox
-from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, CliSession
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, CliSession, TurnUsage
 from tests.support.claude.stub_program import StubProgram
 from tests.support.factories import drive
 from tests.support.waiting import eventually, process_ends
@@ -215,3 +216,29 @@ def test_what_holds_the_output_of_a_dead_program_does_not_hold_the_run(
 
     assert (run.status, run.error_type) == ("failed", "session_ended")
     process_ends(int(left.read_text()))
+
+
+def test_the_cost_that_the_program_reports_is_counted_once(session_run: MakeRun, program: StubProgram) -> None:
+    """It reports the total of its process with each turn, also for models that it calls by itself."""
+    run = session_run()
+    half, whole = ({"result": "success", "is_error": False, "total_cost_usd": total} for total in (0.25, 0.4))
+    program.script_turns(
+        [{**BASH, "meanwhile": {"sleep": 1}}, {"text": "Half.", "then": half}], [{"text": "Whole.", "then": whole}]
+    )
+    threading.Thread(target=send_in_tool, args=(run, program), daemon=True).start()
+
+    run = drive(run)
+
+    assert (run.status, run.result, run.cost_source) == ("completed", "Whole.", "reported")
+    assert float(run.cost_usd or 0) == 0.4
+    costs = TurnUsage.objects.filter(run=run).order_by("step_number").values_list("cost_usd", flat=True)
+    assert [float(cost or 0) for cost in costs] == [0, 0.25, 0.15]
+
+
+def test_an_output_for_a_schema_is_the_run_s(session_run: MakeRun, program: StubProgram) -> None:
+    schema = {"type": "object", "properties": {"tests": {"type": "integer"}}, "required": ["tests"]}
+    made = {"result": "success", "is_error": False, "structured_output": {"tests": 2}}
+    run = drive(session_run({"text": "Two tests.", "then": made}, settings={"output_schema": schema}))
+
+    assert (run.status, run.result, run.structured_output) == ("completed", "Two tests.", {"tests": 2})
+    assert f"--json-schema={json.dumps(schema)}" in program.starts[0]
