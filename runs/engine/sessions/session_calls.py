@@ -60,18 +60,17 @@ def _decision(drive: Drive, call: AgentRunToolCall, permit: CallPermit) -> CallV
 
 
 def tell_result(drive: Drive, call: AgentRunToolCall, result: CallResult) -> None:
-    """Tell the program of a call that was not started why it does not run, once that is stored.
-
-    What a sub-agent has done for a call ends with it, unless it works in the background.
-    """
+    """Tell the program of a call that was not started why it does not run, once that is stored."""
     session = drive.session
-    if session is None:
-        return
-    if not call.starts and session.knows(call.call_id):
+    if session is not None and not call.starts and session.knows(call.call_id):
         session.tell(call.call_id, CallVerdict(denied=str(result.output)))
+
+
+def end_subagent(drive: Drive, call: AgentRunToolCall, result: CallResult) -> None:
+    """End the record of the sub-agent that has worked for a call, unless it works on in the background."""
     is_background = isinstance(call.input, dict) and call.input.get("run_in_background") is True
-    if call.tool_name in program_command.SUBAGENT_TOOLS and not is_background:
-        session.end_subagent(call.call_id, result.status)
+    if drive.session is not None and call.tool_name in program_command.SUBAGENT_TOOLS and not is_background:
+        drive.session.end_subagent(call.call_id, result.status)
 
 
 def attend(drive: Drive) -> None:

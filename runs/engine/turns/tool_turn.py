@@ -80,6 +80,7 @@ def run_next(drive: Drive, *, started: bool) -> CallClosed | CallUnknown | Appro
     if result.status is ToolStatus.UNKNOWN and not _tells_model(drive):
         return CallUnknown(call)
     try:
+        session_calls.end_subagent(drive, call, result)
         closed = _close(drive, call, result)
         session_calls.tell_result(drive, call, result)
         return closed

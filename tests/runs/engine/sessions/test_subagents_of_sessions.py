@@ -45,6 +45,9 @@ def test_a_sub_agent_becomes_a_child_run(session_run: MakeRun) -> None:
     [spawning] = AgentRunToolCall.objects.filter(run=run)
     assert (spawning.child_run, spawning.output) == (child, "It found two.")
     assert (run.output_tokens, child.output_tokens) == (10, 15)
+    types = list(Event.objects.filter(log=run.pk).order_by("seq").values_list("type", flat=True))
+    assert types.index("tool.start") < types.index("child_run.started") < types.index("child_run.completed")
+    assert types.index("child_run.completed") < types.index("tool.end")
     lines = Event.objects.filter(log=run.pk, type__startswith="child_run.").order_by("seq")
     assert [(line.type, line.ref_id, line.payload["agent"]) for line in lines] == [
         ("child_run.started", child.pk, "Explore"),
