@@ -29,7 +29,7 @@ from runs.conversation.transcript import Conversation
 from runs.engine.event_loop import LoopThread
 from runs.engine.leases import Lease
 from runs.engine.safe_commit import commit_safely, do_nothing
-from runs.engine.sessions import session_messages, subagent_records
+from runs.engine.sessions import program_questions, session_messages, subagent_records
 from runs.engine.sessions.reported_costs import ReportedCosts
 from runs.models import AgentRun, CliSession, TurnUsage
 from runs.providers.base import FollowUp, ModelCall
@@ -203,7 +203,8 @@ class HeldSession:
         row = CliSession(
             id=uuid4(), run=self._run, resumed_id=resumed, epoch=self._lease.epoch, created_at=timezone.now()
         )
-        self._store(row, lost=resumed is None and bool(earlier))
+        has_answers = any(isinstance(message, ModelResponse) for message in call.history)
+        self._store(row, lost=resumed is None and has_answers)
         chaos.point("session.stored")
         start = program_command.Start(str(row.pk), str(resumed) if resumed else None)
         words = program_command.command(call.model, call.settings, session_messages.instructions(call.history), start)
@@ -286,6 +287,8 @@ class SessionTools:
         self._settings = agent_settings
 
     def get(self, name: str) -> Tool:
+        if name == program_questions.ASK:
+            return program_questions.ASK_TOOL
         return Tool(
             name=name, description="", parameters_schema={}, execute=self._session.run_call,
             effect=Effect.AT_MOST_ONCE, timeout_s=None, needs_approval=program_command.asks_for(name, self._settings),

@@ -27,7 +27,7 @@ from runs.providers.messages import canonical
 from runs.statuses import ToolStatus
 from timeline.log import Entry
 
-NEEDS_PERSON = "Not run yet: a person has to approve this call. Wait for the decision"
+NEEDS_PERSON = "Not run yet: a person has to decide about this call first. Wait for the decision"
 
 
 def is_running(drive: Drive, call: AgentRunToolCall) -> bool:
@@ -91,9 +91,9 @@ def _decide_ahead(drive: Drive, call: AgentRunToolCall) -> None:
     session, tool = drive.session, drive.toolset.get(call.tool_name)
     assert session is not None
     assert tool is not None
-    permit = call_gate.review(drive, call, tool)
+    permit = None if tool.asks else call_gate.review(drive, call, tool)
     match permit:
-        case ApprovalNeeded():
+        case ApprovalNeeded() | None:
             # Asked for in its turn; the program would keep the results of the other calls until then.
             session.tell(call.call_id, CallVerdict(denied=NEEDS_PERSON))
         case CallResult():

@@ -14,6 +14,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from runs.engine.sessions.program_questions import ASK
 from runs.lifecycle.approval_rows import REQUEST_AGAIN
 from runs.providers.claude_cli import blocks, transcripts
 
@@ -56,12 +57,12 @@ def text_of(part: ToolReturnPart) -> str:
 
 
 def told(history: list[ModelMessage]) -> list[UserPromptPart]:
-    """Return what people decided of the last calls while no program ran: its transcript does not have it."""
+    """Return what people decided of the last calls, or answered, while no program ran: it has not heard of that."""
     texts = [(part, text_of(part)) for part in last_results(history)]
     return [
         UserPromptPart(f"{part.tool_name}: {text}")
         for part, text in texts
-        if part.outcome == "denied" or text.startswith(REQUEST_AGAIN)
+        if part.outcome == "denied" or text.startswith(REQUEST_AGAIN) or part.tool_name == ASK
     ]
 
 

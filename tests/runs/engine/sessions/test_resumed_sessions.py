@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from runs.actions.fork import fork
 from runs.actions.resume import resume
 from runs.errors import RunNotFound
 from runs.lifecycle import inbox
@@ -108,7 +109,8 @@ def test_without_a_transcript_it_begins_anew_and_says_so(
     assert not any(argument.startswith("--resume=") for argument in program.starts[-1])
     begun = [event for event in events(run) if event.type == "run.session"]
     assert [event.payload.get("lost") for event in begun] == [None, True]
-    assert "begins anew, because no earlier transcript is on this machine" in describe(begun[1].type, begun[1].payload)
+    said = describe(begun[1].type, begun[1].payload)
+    assert "begins anew, because no transcript of the earlier steps can be continued" in said
 
 
 def transcript(settings: Any, session: CliSession) -> Path:
@@ -186,3 +188,14 @@ def stop_in_tool(run: AgentRun, program: StubProgram) -> None:
     eventually(lambda: program.ledger, why="the tool runs")
     inbox.stop(run.pk, by="ann")
     connection.close()
+
+
+def test_a_fork_begins_a_session_of_its_own_and_says_so(session_run: MakeRun, program: StubProgram) -> None:
+    """The transcript of the run that it was forked from goes on after the fork."""
+    run = drive(session_run(*PLAN))
+
+    forked = drive(fork(run.pk, step=1, message="Another way.", by="ann"))
+
+    assert not any(argument.startswith("--resume=") for argument in program.starts[-1])
+    assert program.heard[-1] == "Begin.\n\nAnother way."
+    assert [event.payload.get("lost") for event in events(forked) if event.type == "run.session"] == [True]
