@@ -75,7 +75,9 @@ INGEST_POINTS = {
 #: Those of a worker whose run is a session of a program.
 SESSION_POINTS = {
     "session.stored": "ID of a session stored, before its program is started",
-    "session.started": "program of a session started, before its first message",
+    "session.started": "program of a session started, before anything is said to it",
+    "subagent.stored": "what a sub-agent has said is stored",
+    "session.said": "a message was said to the program, before it says anything",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -36,3 +37,13 @@ def test_every_fault_has_its_test(fault: str) -> None:
     path, _, name = FAULTS[fault].partition("::")
 
     assert f"def {name or 'test_'}" in (TESTS / path).read_text()
+
+
+#: Of sessions, of resumes and of policies: the docstring of a test names each of them.
+SCENARIOS = [f"S-{number:03}" for number in (*range(9, 14), *range(101, 116))]
+
+
+def test_every_scenario_has_its_test() -> None:
+    named = "\n".join(path.read_text() for path in TESTS.rglob("test_*.py") if path != Path(__file__).resolve())
+
+    assert [scenario for scenario in SCENARIOS if not re.search(rf'"""[^"]*{scenario}\b', named)] == []

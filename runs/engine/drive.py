@@ -23,14 +23,15 @@ from runs.agents.output_schema import schema_of
 from runs.agents.policies import OnCrash, Policies, Trigger
 from runs.agents.prices import ModelPrice, readable_prices
 from runs.conversation import checkpoints, repeats, transcript
+from runs.conversation.tool_results import CallResult
 from runs.conversation.transcript import Conversation
 from runs.conversation.trimming import Context, window_of
 from runs.engine import spending
 from runs.engine.event_loop import LoopThread
-from runs.engine.held_session import PROVIDER as SESSIONS
-from runs.engine.held_session import HeldSession, SessionTools
 from runs.engine.leases import Lease
 from runs.engine.results import ApprovalNeeded, NoAnswer
+from runs.engine.sessions.held_session import PROVIDER as SESSIONS
+from runs.engine.sessions.held_session import HeldSession, SessionTools
 from runs.engine.shutdown import Shutdown, ShutdownDue, StopPending
 from runs.engine.spending import Spending
 from runs.engine.turns.calls_ahead import CallsAhead
@@ -100,6 +101,8 @@ class Drive:
     session: HeldSession | None = None
     #: Open calls after the first one whose tools run already.
     ahead: CallsAhead = field(default_factory=CallsAhead)
+    #: Open calls of a session that were denied before it was their turn, by the ID of their row.
+    denied_ahead: dict[UUID, CallResult] = field(default_factory=dict)
     #: The ID of the row of a call that may open child runs, and the events of that permit.
     spawn_permit: tuple[UUID, Sequence[Entry]] | None = None
     #: Why the child runs of the next call could not be opened; empty otherwise.

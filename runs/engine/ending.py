@@ -56,7 +56,9 @@ def complete(drive: Drive, **move_options: Any) -> Progress:
     result, _ = REDACTOR.clean_text(answer)
     if drive.output_schema is not None:
         try:
-            move_options["structured_output"] = REDACTOR.clean(parse_output(answer, drive.output_schema))[0]
+            reported = drive.session.structured_output() if drive.session is not None else None
+            value = parse_output(answer if reported is None else reported, drive.output_schema)
+            move_options["structured_output"] = REDACTOR.clean(value)[0]
         except InvalidOutput as error:
             text = f"The result does not match the agent's output schema: {error}. Resume the run to ask again."
             return pause_error(drive, INVALID_OUTPUT, text)

@@ -81,16 +81,18 @@ def import_items(
     by: str,
     is_live: bool = False,
     progress: Progress = lambda report: None,
+    parents: Mapping[str, AgentRun] | None = None,
 ) -> ImportReport:
     """Import runs and their events, all or nothing. Raises `RejectedEvent` or `NotImported`.
 
-    `is_live`: sessions that have not ended are going on, instead of waiting.
+    `is_live`: sessions that have not ended are going on, instead of waiting. `parents`: runs that were not imported,
+    by the IDs by which imported ones name them as their parents.
     """
     report = ImportReport()
     imports: dict[str, _RunImport] = {}
     for is_head, group in groupby(items, key=lambda item: isinstance(item, ImportedRun)):
         if is_head:
-            _open(project, imports, group, by=by, report=report)
+            _open(project, imports, group, by=by, report=report, parents=parents or {})
         else:
             for reference, events in groupby(group, key=lambda item: item.run_ref):
                 for chunk in _chunks(events):
@@ -104,7 +106,13 @@ def import_items(
 
 
 def _open(
-    project: Project, imports: dict[str, _RunImport], heads: Iterable[Item], *, by: str, report: ImportReport
+    project: Project,
+    imports: dict[str, _RunImport],
+    heads: Iterable[Item],
+    *,
+    by: str,
+    report: ImportReport,
+    parents: Mapping[str, AgentRun],
 ) -> None:
     for head in heads:
         assert isinstance(head, ImportedRun)
@@ -114,7 +122,7 @@ def _open(
         run = rows.filter(project=project, external_id=head.run_ref).first()
         if run is not None and run.source != AgentRun.Source.IMPORT:
             raise NotImported(head.run_ref)
-        parent = imports[head.parent_ref].run if head.parent_ref in imports else None
+        parent = imports[head.parent_ref].run if head.parent_ref in imports else parents.get(head.parent_ref)
         if parent is None and head.parent_ref:
             # The parent was imported with another file.
             parent = AgentRun.objects.filter(project=project, external_id=head.parent_ref).first()

@@ -27,9 +27,11 @@ from runs import chaos
 from runs.engine.event_loop import LoopThread
 from runs.engine.leases import LeaseKeeper
 from runs.engine.policy import due_resumes
+from runs.engine.sessions import subagent_records
 from runs.engine.shutdown import Shutdown
 from runs.engine.step import drive_run
 from runs.errors import MoveRefused
+from runs.external.sessions.session_agents import SessionAgents
 from runs.external.silence import notice_silence
 from runs.lifecycle import approval_decisions, children, suspects, transitions
 from runs.lifecycle.suspects import Candidate
@@ -39,6 +41,7 @@ from runs.worker.uploaded_files import UploadWatch, import_uploaded_files
 from timeline.errors import LeaseLost
 
 log = logging.getLogger(__name__)
+subagent_records.use(SessionAgents)
 BATCH = 50
 MIN_SWEEP_PAUSE_S = 0.05
 #: How long a suspected run without a finished step keeps the next one waiting, as a share of a lease. A run that kills

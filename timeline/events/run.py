@@ -162,7 +162,7 @@ class RunRolledBack(Payload):
 @register(EventType.RUN_SESSION)
 class RunSession(Payload):
     """A worker opens a session of a command-line program. `resumed`: the session whose transcript it continues.
-    `lost`: earlier sessions of the run exist, but this machine has the transcript of none, so that it begins anew."""
+    `lost`: the run has earlier answers, but no transcript of them can be continued here, so that it begins anew."""
 
     session_id: str
     program: Name
@@ -171,7 +171,7 @@ class RunSession(Payload):
 
     def describe(self) -> str:
         how = self.resumed and f"continues {self.resumed}"
-        anew = "begins anew, because no earlier transcript is on this machine" if self.lost else None
+        anew = "begins anew, because no transcript of the earlier steps can be continued" if self.lost else None
         return sentence(f"Session {self.session_id} of {self.program}", how or anew or "begins")
 
 

@@ -23,11 +23,11 @@ from runs import chaos
 from runs.agents.policies import Trigger, kind_of, rule_for
 from runs.conversation import call_ids, repeats, tool_starts, transcript, turn_usage, writes
 from runs.conversation.writes import Commit
-from runs.engine import held_session
 from runs.engine.drive import Drive, FailedAttempts
 from runs.engine.notes import note, note_failure
 from runs.engine.results import AnswerCommitted, NoAnswer
 from runs.engine.safe_commit import commit_safely
+from runs.engine.sessions import held_session, session_calls
 from runs.engine.shutdown import ShutdownDue, StopPending
 from runs.engine.turns import open_call
 from runs.engine.turns.model_stream import IDLE_S, Deltas, ModelCallState, TextChunk, read
@@ -146,6 +146,7 @@ def _answer(drive: Drive, state: ModelCallState) -> tuple[ModelResponse, list[En
 def _follow(drive: Drive, chunks: SimpleQueue[TextChunk | None], deltas: Deltas, future: Future[ModelResponse]) -> None:
     """Log the text of an answer while it arrives."""
     while True:
+        session_calls.attend(drive)
         try:
             chunk = chunks.get(timeout=deltas.wait_s())
         except Empty:
@@ -244,6 +245,8 @@ def _commit(
     response = cast("ModelResponse", message)
     calls = _planned_calls(drive, row, response)
     usage = turn_usage.usage_of(run.pk, step, attempt, response, duration_ms, prices=drive.prices, model=drive.model)
+    if drive.session is not None:
+        drive.session.settle_cost(usage, response)
     turn_end = Entry(_turn_end(usage, response, len(calls)), step=step, ref_id=row.id, clean=True)
     entries = [
         *blocks,

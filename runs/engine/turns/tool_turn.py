@@ -13,16 +13,17 @@ from typing import cast
 from django.utils import timezone
 
 from runs import chaos
-from runs.conversation import checkpoints, repeats, tool_results, tool_starts, writes
+from runs.conversation import checkpoints, repeats, tool_results, writes
 from runs.conversation.tool_results import CallResult
 from runs.engine import views
 from runs.engine.decisions import Next, next_action
 from runs.engine.drive import STOP_CHECK_S, Drive
 from runs.engine.notes import note, note_failure
 from runs.engine.results import ApprovalNeeded, CallClosed, CallUnknown, SpawnPermitted
-from runs.engine.safe_commit import commit_safely, do_nothing
+from runs.engine.safe_commit import commit_safely
+from runs.engine.sessions import session_calls
 from runs.engine.shutdown import StopPending
-from runs.engine.turns import call_gate, hook_events, late_results, open_call, session_calls, subagents
+from runs.engine.turns import call_gate, hook_events, late_results, open_call, subagents
 from runs.engine.turns.call_gate import CallPermit
 from runs.engine.turns.calls_ahead import CallAhead
 from runs.engine.turns.live_output import LiveOutput
@@ -79,7 +80,10 @@ def run_next(drive: Drive, *, started: bool) -> CallClosed | CallUnknown | Appro
     if result.status is ToolStatus.UNKNOWN and not _tells_model(drive):
         return CallUnknown(call)
     try:
-        return _close(drive, call, result)
+        session_calls.end_subagent(drive, call, result)
+        closed = _close(drive, call, result)
+        session_calls.tell_result(drive, call, result)
+        return closed
     except LeaseLost:
         if result.duration_ms is not None:  # the tool has run, and the worker that took the run over does not know
             late_results.keep(call, result.output)
@@ -100,7 +104,7 @@ def _start_ahead(drive: Drive) -> None:
             continue
         if open_call.is_too_many(drive, call) or drive.streak(call) >= repeats.STOP_AT:
             return
-        _commit_start(drive, call, 0, ())
+        session_calls.commit_start(drive, call, 0, ())
         drive.ahead.add(call.pk, _start(drive, call, tool))
 
 
@@ -128,7 +132,8 @@ def _result(drive: Drive, call: AgentRunToolCall, *, started: bool) -> CallResul
     if open_call.is_too_many(drive, call):
         return _refusal(f"Not run: more than {open_call.MAX_CALLS} calls in one answer.")
     # A call that was started before was permitted then, with the arguments that are stored.
-    permit = CallPermit() if call.starts else call_gate.review(drive, call, tool)
+    denied = drive.denied_ahead.pop(call.pk, None)
+    permit = denied or (CallPermit() if call.starts else call_gate.review(drive, call, tool))
     if not isinstance(permit, CallPermit):
         return permit
     if permit.changed_arguments is not None:
@@ -175,7 +180,7 @@ def _run(
     attempt = 0
     while True:
         if attempt or not (started or call.pk in drive.ahead):
-            _commit_start(drive, call, attempt, () if attempt else before)
+            session_calls.commit_start(drive, call, attempt, () if attempt else before)
         result, failed = _attempt(drive, call, tool, attempt)
         pause_s = _pause_s(drive, tool, failed, attempt)
         retry = [] if pause_s is None or failed is None else [_retry_event(drive, call, failed, attempt, pause_s)]
@@ -246,15 +251,9 @@ def _run_once(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) ->
 
 
 def _watch(drive: Drive) -> None:
-    """Look after the run while a tool runs. A program may ask for the next call before it tells the result of this."""
+    """Look after the run while a tool runs."""
     drive.check_for_stop()
-    for call in drive.open_calls[1:] if drive.session is not None else ():
-        assert drive.session is not None
-        if call.status == ToolStatus.PLANNED and drive.session.is_asking(call.call_id):
-            if drive.stands_before(drive.toolset.get(call.tool_name)):
-                return  # it is asked about when it is its turn
-            _commit_start(drive, call, 0, ())
-            drive.session.permit(call.call_id)
+    session_calls.attend(drive)
 
 
 def _pause_s(drive: Drive, tool: Tool, failed: _FailedCall | None, attempt: int) -> float | None:
@@ -299,19 +298,6 @@ def _tells_model(drive: Drive) -> bool:
         return True  # the program knows more of the call than we do, and goes on with its own transcript
     policy = drive.settings.get("on_unknown_tool") or (drive.config.get("policies") or {}).get("on_unknown_tool")
     return policy == "tell_model"
-
-
-def _commit_start(drive: Drive, call: AgentRunToolCall, attempt: int, before: Sequence[Entry]) -> None:
-    chaos.point("hooks.decided")
-    chaos.point("tool.before_start")
-    expected_status = call.status
-    entries = [*before, tool_starts.start_call(call, attempt=attempt)]
-    commit_safely(
-        partial(tool_starts.commit_start, call, entries, drive.epoch, expected_status=expected_status),
-        is_committed=lambda: AgentRunToolCall.objects.filter(pk=call.pk, starts=call.starts).exists(),
-        read_result=do_nothing,
-        lease=drive.lease,
-    )
 
 
 def _close(drive: Drive, call: AgentRunToolCall, result: CallResult) -> CallClosed:

@@ -22,7 +22,7 @@ class ClaudeCliProvider:
         program_command.check(model, settings)
 
     def open(self, call: ModelCall) -> AbstractAsyncContextManager[StreamedResponse]:
-        raise ProviderUnusable("a session of claude_cli belongs to a run: see runs.engine.held_session")
+        raise ProviderUnusable("a session of claude_cli belongs to a run: see runs.engine.sessions.held_session")
 
     def context_window(self, model: str) -> int | None:
         return None  # the program shortens its context itself

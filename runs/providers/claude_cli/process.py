@@ -19,7 +19,7 @@ from agentops.http.strict_json import FILE, NotJson, parse
 from runs.providers.base import ProviderUnusable
 from runs.providers.claude_cli import failures
 from runs.providers.claude_cli.failures import SessionFailed
-from runs.providers.claude_cli.program_command import RUN_VARIABLE
+from runs.providers.claude_cli.program_command import RUN_VARIABLE, SESSION_VARIABLE
 
 #: Bytes of a line; a tool's output may be long.
 MAX_LINE = 64 * 1024 * 1024
@@ -27,6 +27,8 @@ MAX_LINE = 64 * 1024 * 1024
 LIMITS = replace(FILE, lone_surrogates=True)
 #: Seconds for the program to write its files once its input has ended, and to end after SIGTERM.
 CLOSE_S = 5.0
+#: Seconds between two looks whether a silent program has ended, and whether one that is to end has.
+LOOK_S, EXIT_LOOK_S = 1.0, 0.02
 STDERR_LINES = 40
 PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -35,8 +37,9 @@ _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 class CliProcess:
     """A running program. All methods belong to the event loop that started it."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
+    def __init__(self, process: asyncio.subprocess.Process, marker: str) -> None:
+        """`marker`: a variable and its value in the environment of the program, and of what it starts."""
+        self._process, self._marker = process, marker
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
         self._errors = asyncio.ensure_future(self._read_stderr())
 
@@ -50,7 +53,7 @@ class CliProcess:
             )  # fmt: skip
         except OSError as error:
             raise ProviderUnusable(f"the program {command[0]!r} cannot be started: {error.strerror}") from error
-        return cls(process)
+        return cls(process, f"{SESSION_VARIABLE}={environment[SESSION_VARIABLE]}")
 
     @property
     def is_alive(self) -> bool:
@@ -65,18 +68,37 @@ class CliProcess:
 
     async def read(self) -> dict[str, Any]:
         """Return the next message. Raises `SessionFailed` at the end of the output, and for a broken line."""
-        assert self._process.stdout is not None
         while True:
             try:
-                line = await self._process.stdout.readline()
+                line = await self._line()
             except ValueError:
                 raise SessionFailed("session_broken", f"the program wrote a line of over {MAX_LINE} bytes") from None
             if not line.endswith(b"\n"):  # the end of the output, and perhaps of a torn line before it
-                status = await self._process.wait()
-                await self._errors
+                status = await self._exit_status()
+                await asyncio.wait([self._errors], timeout=LOOK_S)
                 raise failures.of_exit(status, "\n".join(self._stderr))
             if line.startswith(b"{"):
                 return _message(line)
+
+    async def _line(self) -> bytes:
+        """Return the next line. What the program has started may keep its output open after its end."""
+        assert self._process.stdout is not None
+        has_ended = False
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    return await self._process.stdout.readline()
+            except TimeoutError:
+                if has_ended:
+                    return b""
+                if has_ended := not self.is_alive:
+                    await self._kill_marked()
+
+    async def _exit_status(self) -> int:
+        # Not `wait`, which also waits for the end of the output, and so for what holds it.
+        while (status := self._process.returncode) is None:
+            await asyncio.sleep(EXIT_LOOK_S)
+        return status
 
     async def close(self) -> None:
         """End the program, which writes its files at the end of its input, and what it has started."""
@@ -88,22 +110,31 @@ class CliProcess:
         await self.kill()
 
     async def kill(self) -> None:
-        """End the process group at once."""
+        """End the process group at once, and what the program has started outside of it."""
         self._signal(signal.SIGKILL)
-        await self._process.wait()
+        await self._kill_marked()
+        await self._exit_status()
         self._errors.cancel()
+
+    async def _kill_marked(self) -> None:
+        await asyncio.to_thread(kill_marked, self._marker)
 
     async def _ends(self) -> bool:
         """Whether the program ends within a few seconds. Its output is read on, or it could not write the rest."""
-        assert self._process.stdout is not None
+        reading = asyncio.ensure_future(self._read_rest())
         try:
             async with asyncio.timeout(CLOSE_S):
-                while await self._process.stdout.read(65_536):
-                    pass
-                await self._process.wait()
+                await self._exit_status()
         except TimeoutError:
             return False
+        finally:
+            reading.cancel()
         return True
+
+    async def _read_rest(self) -> None:
+        assert self._process.stdout is not None
+        while await self._process.stdout.read(65_536):
+            pass
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -136,14 +167,19 @@ def kill_leftovers(run_id: str) -> int:
 
     The kernel kills the program with its worker, but not what the program has started.
     """
+    return kill_marked(f"{RUN_VARIABLE}={run_id}")
+
+
+def kill_marked(marker: str) -> int:
+    """Kill the processes of this machine that have a variable with a value. Return their number."""
     if sys.platform != "linux":
         return 0
-    marker, killed = f"{RUN_VARIABLE}={run_id}".encode(), 0
+    killed = 0
     for entry in os.scandir("/proc"):
         if not entry.name.isdecimal() or int(entry.name) == os.getpid():
             continue
         with contextlib.suppress(OSError):
-            if marker in Path(entry.path, "environ").read_bytes().split(b"\0"):
+            if marker.encode() in Path(entry.path, "environ").read_bytes().split(b"\0"):
                 os.kill(int(entry.name), signal.SIGKILL)
                 killed += 1
     return killed

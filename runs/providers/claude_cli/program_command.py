@@ -5,6 +5,7 @@ What the agent says reaches the program over its standard input, never as an arg
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,16 +28,24 @@ FLAGS: dict[str, tuple[str, type]] = {
     "allowed_tools": ("--allowedTools", list),
     "disallowed_tools": ("--disallowedTools", list),
 }
+#: The tools whose calls are the work of sub-agents: the name of today and the earlier one.
+SUBAGENT_TOOLS = frozenset({"Agent", "Task"})
 #: The program's tools that change nothing outside of the session, and those that its mode acceptEdits allows.
-READS = frozenset({"Read", "Glob", "Grep", "LS", "NotebookRead", "TodoWrite", "Task", "Agent", "BashOutput"})
+READS = frozenset(
+    {
+        *SUBAGENT_TOOLS,
+        *("Read", "Glob", "Grep", "LS", "NotebookRead", "BashOutput", "TaskOutput", "ToolSearch", "StructuredOutput"),
+        *("TodoWrite", "TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "EnterPlanMode"),
+    }
+)
 EDITS = frozenset({"Edit", "MultiEdit", "Write", "NotebookEdit"})
 #: The model whose choice is left to the program.
 DEFAULT_MODEL = "default"
 #: What of the worker's environment the program gets: no secret of the site is among it.
 PASSED = ("PATH", "LANG", "TZ", "TERM", "TMPDIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "SSL_CERT_FILE")
 PASSED_PREFIXES = ("LC_", "ANTHROPIC_", "CLAUDE_CODE_", "NODE_EXTRA_CA_")
-#: By which the processes of a run are found after their worker died.
-RUN_VARIABLE = "AGENTOPS_RUN_ID"
+#: By which the processes of a run, and those of one of its sessions, are found.
+RUN_VARIABLE, SESSION_VARIABLE = "AGENTOPS_RUN_ID", "AGENTOPS_SESSION_ID"
 
 
 @dataclass(frozen=True)
@@ -83,6 +92,8 @@ def command(model: str, agent_settings: Mapping[str, Any], instructions: str, st
         words.append(f"--model={model}")
     if instructions:
         words.append(f"--append-system-prompt={instructions}")
+    if agent_settings.get("output_schema"):
+        words.append(f"--json-schema={json.dumps(agent_settings['output_schema'])}")
     return [*words, *_flags(agent_settings)]
 
 
@@ -98,15 +109,22 @@ def asks_for(tool: str, agent_settings: Mapping[str, Any]) -> bool:
 
     The program itself judges the patterns of rules, and denies what does not fit.
     """
-    mode = agent_settings.get("permission_mode", "default")
     rules = [*(agent_settings.get("allowed_tools") or []), *(agent_settings.get("disallowed_tools") or [])]
     is_named = tool in {rule.partition("(")[0] for rule in rules}
-    is_accepted = mode == "acceptEdits" and tool in EDITS
-    return not (is_named or is_accepted or tool in READS or mode in ("plan", "dontAsk"))
+    is_silent = agent_settings.get("permission_mode") in ("plan", "dontAsk")
+    return not (is_named or is_silent or is_free(tool, agent_settings))
 
 
-def environment(run_id: str, config: Path) -> dict[str, str]:
+def is_free(tool: str, agent_settings: Mapping[str, Any]) -> bool:
+    """Whether all calls of a tool may run, whatever their arguments."""
+    is_accepted = agent_settings.get("permission_mode") == "acceptEdits" and tool in EDITS
+    is_named = tool in (agent_settings.get("allowed_tools") or [])
+    return (tool in READS or is_accepted or is_named) and tool not in (agent_settings.get("disallowed_tools") or [])
+
+
+def environment(run_id: str, session_id: str, config: Path) -> dict[str, str]:
     """Return the environment: what the program needs to find its API, and nothing of the site's."""
     passed = {name: value for name, value in os.environ.items() if name in PASSED or name.startswith(PASSED_PREFIXES)}
     passed.pop("CLAUDE_CODE_ENTRYPOINT", None)
-    return passed | {"HOME": str(config), "CLAUDE_CONFIG_DIR": str(config), RUN_VARIABLE: run_id}
+    own = {RUN_VARIABLE: run_id, SESSION_VARIABLE: session_id}
+    return passed | {"HOME": str(config), "CLAUDE_CONFIG_DIR": str(config)} | own

@@ -1,11 +1,13 @@
 """A session of the program that a worker holds: what it says, and the calls that wait for a permission.
 
 The program executes its tools itself. Before each it asks, by a hook and often for a permission too, and gets its
-answer only when the call is stored as running. All coroutines belong to the event loop of the worker's model calls.
+answer only when the call is stored as running. All coroutines belong to the event loop of the worker's model calls. The
+other methods may be called from the thread of the run, too.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,13 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from runs.providers.claude_cli import failures
+from runs.providers.claude_cli.call_requests import (
+    CallVerdict,
+    Message,
+    SubagentRequest,
+    answer_to,
+    subagent_request,
+)
 from runs.providers.claude_cli.failures import SessionFailed
 from runs.providers.claude_cli.process import CliProcess
 
-Message = dict[str, Any]
 #: The name of our hook, which the program repeats when it calls it.
 HOOK = "agentops_before_tool"
-NOT_ALLOWED = "not allowed: the agent's settings do not list this tool"
+#: Seconds that the program waits for an answer of our hook: a call may have to wait for others of its turn.
+HOOK_TIMEOUT_S = 86_400
+#: Seconds after a result in which a program that has a further message begins its next turn.
+NEXT_TURN_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -49,10 +60,14 @@ class ProgramSession:
         #: Requests of the program that wait for an answer, by the call that they are about.
         self._asking: dict[str, list[Message]] = {}
         self._results: dict[str, CliResult] = {}
-        #: The calls of the main conversation: those of a sub-agent are not ours to store.
+        #: The calls of the main conversation.
         self._calls: set[str] = set()
-        #: Calls that a person or a rule has allowed, whatever the program's own rules say.
-        self._allowed: set[str] = set()
+        self._decided: dict[str, CallVerdict] = {}
+        #: What sub-agents have said, and the requests about their calls, until the thread of the run takes them.
+        self._subagent_lines: deque[Message] = deque()
+        self._subagent_requests: deque[SubagentRequest] = deque()
+        #: Whether a message was sent in the middle of a turn. The program may keep it for a turn of its own.
+        self._has_said_more = False
         #: Whether the last turn has its `result`, so that the program waits for a message.
         self.is_idle = True
         #: The API error that the last answer names.
@@ -62,8 +77,9 @@ class ProgramSession:
     async def start(cls, command: ProgramCommand) -> ProgramSession:
         """Start the program and register our hook. Raises `ProviderUnusable` or `SessionFailed`."""
         session = cls(await CliProcess.start(command.words, command.environment, command.folder))
-        hooks = {"PreToolUse": [{"matcher": None, "hookCallbackIds": [HOOK]}]}
-        request = {"subtype": "initialize", "hooks": hooks}
+        # Without an answer of ours no tool runs: the program blocks what a failed hook is about.
+        hook = {"matcher": None, "hookCallbackIds": [HOOK], "timeout": HOOK_TIMEOUT_S, "onFailure": "block"}
+        request = {"subtype": "initialize", "hooks": {"PreToolUse": [hook]}, "forwardSubagentText": True}
         try:
             await session._process.send({"type": "control_request", "request_id": "initialize", "request": request})
         except BaseException:
@@ -78,6 +94,7 @@ class ProgramSession:
     async def say(self, content: str | list[dict[str, Any]]) -> None:
         """Send a user's message."""
         message = {"role": "user", "content": content}
+        self._has_said_more = not self.is_idle
         self.is_idle = False
         await self._process.send({"type": "user", "session_id": "", "message": message, "parent_tool_use_id": None})
 
@@ -95,7 +112,9 @@ class ProgramSession:
                 case "control_cancel_request":
                     self._forget(message.get("request_id"))
                 case "stream_event" | "assistant" | "user" if message.get("parent_tool_use_id"):
-                    continue  # of a sub-agent: what it achieves is the result of its call
+                    self._subagent_lines.append(message)
+                case "system" if message.get("subtype") == "task_notification":
+                    self._subagent_lines.append(message)
                 case "stream_event" | "assistant" | "user":
                     return message
                 case "result":
@@ -123,14 +142,33 @@ class ProgramSession:
             self._results[str(block.get("tool_use_id"))] = result
         return len(found)
 
-    async def result_of(self, call_id: str, arguments: Message | None = None) -> CliResult | None:
-        """Let the program run a call, and return its result; None if the program goes on or ends without one.
+    async def begins_next_turn(self) -> bool:
+        """Return whether the program goes on after a result by itself, with a message that was sent meanwhile.
 
-        `arguments` replace those of the model.
+        A message that the last turn has not taken in is the begin of the next one. The program does not say which.
         """
+        if not self._has_said_more:
+            return False
+        self._has_said_more = False
+        try:
+            async with asyncio.timeout(NEXT_TURN_S):
+                while True:
+                    message = await self._process.read()
+                    if message.get("type") != "system":
+                        self._ahead.append(message)
+                    if message.get("type") in ("stream_event", "assistant", "result") or _is_begin(message):
+                        self.is_idle = False
+                        return True
+                    if message.get("subtype") == "session_state_changed" and message.get("state") == "idle":
+                        return False
+        except (TimeoutError, SessionFailed):
+            return False
+
+    async def result_of(self, call_id: str, decision: CallVerdict) -> CliResult | None:
+        """Let the program run a call, and return its result; None if the program goes on or ends without one."""
         if not self.knows(call_id):
             return None
-        await self.permit(call_id, arguments)
+        await self.decide(call_id, decision)
         while call_id not in self._results:
             try:
                 message = await self.next_message()
@@ -143,33 +181,29 @@ class ProgramSession:
                 return None
             if message["type"] == "user":
                 self.take_results(message)
-            await self.permit(call_id, arguments)
         return self._results.pop(call_id)
-
-    def allow(self, call_id: str) -> None:
-        """Say that a person or a rule has allowed a call. Callable from any thread."""
-        self._allowed.add(call_id)
 
     def knows(self, call_id: str) -> bool:
         """Whether this process has requested the call. An earlier one may have."""
         return call_id in self._calls
 
-    async def permit(self, call_id: str, arguments: Message | None = None) -> None:
-        """Let a call run, if the program waits for that. Its own rules decide, unless the call is allowed."""
+    async def decide(self, call_id: str, decision: CallVerdict) -> None:
+        """Answer what the program asks about a call, now and later. What was decided first stays."""
+        decision = self._decided.setdefault(call_id, decision)
         for message in self._asking.pop(call_id, []):
-            request, is_allowed = message["request"], call_id in self._allowed
-            if request["subtype"] == "can_use_tool":
-                given = request.get("input") if arguments is None else arguments
-                allowed = {"behavior": "allow", "updatedInput": given}
-                await self._answer(message, allowed if is_allowed else _denied(NOT_ALLOWED))
-            else:
-                await self._answer(message, _hook_answer("allow" if is_allowed else "", arguments=arguments))
+            await self._tell(message, decision)
 
-    async def refuse(self, call_id: str, reason: str) -> None:
-        """Deny a call that waits for an answer."""
-        for message in self._asking.pop(call_id, []):
-            is_permission = message["request"]["subtype"] == "can_use_tool"
-            await self._answer(message, _denied(reason) if is_permission else _hook_answer("deny", reason))
+    async def answer_subagent(self, request: SubagentRequest, decision: CallVerdict) -> None:
+        """Answer whether a sub-agent's call may run."""
+        await self._tell(request.message, decision)
+
+    def take_subagent_lines(self) -> list[Message]:
+        """Return what sub-agents have said since the last time."""
+        return [self._subagent_lines.popleft() for _ in range(len(self._subagent_lines))]
+
+    def take_subagent_requests(self) -> list[SubagentRequest]:
+        """Return the requests about calls of sub-agents since the last time. Each needs an answer."""
+        return [self._subagent_requests.popleft() for _ in range(len(self._subagent_requests))]
 
     @property
     def asking(self) -> list[str]:
@@ -184,19 +218,22 @@ class ProgramSession:
         await self._process.kill()
 
     async def _keep(self, message: Message) -> bool:
-        """Keep a request about a call, and return True; answer any other."""
+        """Keep a request about a call of the main conversation, and return True; answer or pass on any other."""
         request = message.get("request") or {}
-        call_id = request.get("tool_use_id")
-        if request.get("subtype") not in ("hook_callback", "can_use_tool"):
-            await self._answer(message, error=f"agentops does not support {str(request.get('subtype'))[:64]}")
-        elif isinstance(call_id, str) and call_id in self._calls:
+        call_id, subtype = request.get("tool_use_id"), request.get("subtype")
+        if subtype not in ("hook_callback", "can_use_tool"):
+            await self._answer(message, error=f"agentops does not support {str(subtype)[:64]}")
+        elif not isinstance(call_id, str) or call_id not in self._calls:
+            self._subagent_requests.append(subagent_request(message))
+        elif (decision := self._decided.get(call_id)) is not None:
+            await self._tell(message, decision)
+        else:
             self._asking.setdefault(call_id, []).append(message)
             return True
-        elif request["subtype"] == "hook_callback":
-            await self._answer(message, {})  # of a sub-agent's call: the program's own rules decide
-        else:
-            await self._answer(message, _denied(NOT_ALLOWED))
         return False
+
+    async def _tell(self, message: Message, decision: CallVerdict) -> None:
+        await self._answer(message, answer_to(message["request"], decision))
 
     async def _answer(self, message: Message, response: Message | None = None, *, error: str = "") -> None:
         answer: Message = {"request_id": message.get("request_id")}
@@ -219,15 +256,6 @@ class ProgramSession:
             raise failure
 
 
-def _denied(reason: str) -> Message:
-    return {"behavior": "deny", "message": reason}
-
-
-def _hook_answer(decision: str, reason: str = "", *, arguments: Message | None = None) -> Message:
-    """Return what our hook says of a call. Without a decision and new arguments, the program's own rules go on."""
-    if not decision and arguments is None:
-        return {}
-    output: Message = {"hookEventName": "PreToolUse", "permissionDecision": decision or "ask"}
-    if reason:
-        output["permissionDecisionReason"] = reason
-    return {"hookSpecificOutput": output if arguments is None else {**output, "updatedInput": arguments}}
+def _is_begin(message: Message) -> bool:
+    """Whether a message is the first of a turn."""
+    return message.get("type") == "system" and message.get("subtype") == "init"

@@ -22,7 +22,9 @@ from pydantic_ai.models import ModelRequestParameters, StreamedResponse
 from pydantic_ai.usage import RequestUsage
 
 from runs.providers.claude_cli import blocks
-from runs.providers.claude_cli.program_session import Message, ProgramSession
+from runs.providers.claude_cli.call_requests import Message
+from runs.providers.claude_cli.failures import SessionFailed
+from runs.providers.claude_cli.program_session import ProgramSession
 
 #: In the details of an answer: the program has reported the result of the turn, which waits for a message now.
 TURN_ENDED = "turn_ended"
@@ -61,9 +63,16 @@ class CliAnswer(StreamedResponse):
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
         while not self._is_whole:
-            message = await self._session.next_message()
+            try:
+                message = await self._session.next_message()
+            except SessionFailed:
+                if self._has_calls and not self._is_open:
+                    return  # the calls are known, and that they have no result
+                raise
             for event in self._take(message):
                 yield event
+            if message["type"] == "result" and await self._session.begins_next_turn():
+                del self._reported[TURN_ENDED]
 
     def _take(self, message: Message) -> Iterator[ModelResponseStreamEvent]:
         """Take the next message of the session. Yields what it shows."""

@@ -25,25 +25,34 @@ def path_of(config: Path, session_id: UUID) -> Path | None:
 
 
 def unanswered(path: Path) -> list[str]:
-    """Return the texts of the user messages at the end of a transcript, which no answer follows, in their order."""
-    texts: list[str] = []
+    """Return the pieces of the user messages at the end of a transcript, which no answer follows, in their order."""
+    found: list[str] = []
     for line in _last_lines(path):
         try:
             entry = json.loads(line)
         except ValueError:
             continue  # torn by the end of its program
-        kind = entry.get("type") if isinstance(entry, dict) else None
-        if kind == "assistant":
-            texts.clear()
-        elif kind == "user":
-            content = (entry.get("message") or {}).get("content")
-            texts += [content] if isinstance(content, str) else _texts(content)
-    return texts
+        match entry:
+            case {"type": "assistant"}:
+                found.clear()
+            case {"type": "user", "message": {"content": content}}:
+                found += pieces(content)
+            # A message that came in the middle of a turn.
+            case {"type": "attachment", "attachment": {"type": "queued_command", "prompt": prompt}}:
+                found += pieces(prompt)
+    return found
 
 
-def _texts(content: object) -> list[str]:
-    blocks = content if isinstance(content, list) else []
-    return [str(block["text"]) for block in blocks if isinstance(block, dict) and block.get("type") == "text"]
+def pieces(content: object) -> list[str]:
+    """Return the content of a user message as texts: media as JSON, and no results of calls."""
+    if isinstance(content, str):
+        return [content]
+    items = [block for block in (content if isinstance(content, list) else []) if isinstance(block, dict)]
+    return [
+        str(block.get("text")) if block.get("type") == "text" else json.dumps(block, sort_keys=True)
+        for block in items
+        if block.get("type") != "tool_result"
+    ]
 
 
 def _last_lines(path: Path) -> list[bytes]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentops.projects.models import Project
-from runs.lifecycle import creation
+from runs.lifecycle import creation, inbox
 from runs.models import Agent, AgentRun, CliSession
 from runs.statuses import RunStatus
 from tests.support.claude.stub_program import StubProgram
@@ -57,8 +57,12 @@ def worker(stage: Stage, program: StubProgram, chaos: str = "") -> None:
     stage.worker(chaos=chaos, **environment)
 
 
-@pytest.mark.parametrize("point", ["session.stored", "session.started", "model.streaming", "tool.running"])
+POINTS = ["session.stored", "session.started", "session.said", "model.streaming", "tool.running"]
+
+
+@pytest.mark.parametrize("point", POINTS)
 def test_another_worker_goes_on_with_the_session(stage: Stage, program: StubProgram, point: str) -> None:
+    """S-009: whenever the worker is killed, also before the program has said a word."""
     run = session_run(stage, program, *PLAN)
     worker(stage, program, chaos=f"{point}:1")
     stage.workers[0].killed()
@@ -73,6 +77,38 @@ def test_another_worker_goes_on_with_the_session(stage: Stage, program: StubProg
     assert program.heard[0] == "Begin."
     assert program.heard.count("Begin.") <= 2
     check(run)
+
+
+def test_a_sub_agent_ends_with_its_program(stage: Stage, program: StubProgram) -> None:
+    acts = [{"text": "I look."}, BASH]
+    agent = {"tool": "Agent", "input": {"prompt": "Look."}, "output": "x", "subagent": acts, "meanwhile": {"sleep": 1}}
+    run = session_run(stage, program, agent, {"text": "All done."})
+    worker(stage, program, chaos="subagent.stored:1")
+    stage.workers[0].killed()
+    child = AgentRun.objects.get(parent_run=run)
+    assert child.status == RunStatus.RUNNING
+    worker(stage, program)
+
+    stage.reaches(run, RunStatus.COMPLETED)
+
+    child.refresh_from_db()
+    assert child.status == RunStatus.STOPPED
+    check(run)
+    check(child)
+
+
+def test_messages_that_the_program_has_heard_are_not_sent_again(stage: Stage, program: StubProgram) -> None:
+    """Two messages were sent as one, and the worker was killed before the answer."""
+    run = session_run(stage, program, {"text": "I look.", "first": {"sleep": 0.5}}, {"text": "All done."})
+    inbox.send(run.pk, "And hurry.", by="ann")
+    worker(stage, program, chaos="session.said:1")
+    stage.workers[0].killed()
+    worker(stage, program)
+
+    stage.reaches(run, RunStatus.COMPLETED)
+
+    heard = "Begin.\n\nAnd hurry."
+    assert program.heard in ([heard, "continue"], [heard])
 
 
 def test_what_a_killed_session_has_started_is_killed_too(stage: Stage, program: StubProgram) -> None:

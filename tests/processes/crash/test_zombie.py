@@ -65,7 +65,7 @@ def suspend_and_wake(stage: Stage, point: str, calls: list[list[str]]) -> tuple[
 def test_it_writes_nothing_after_it_was_taken_over(
     stage: Stage, point: str, calls: list[list[str]], effects: int
 ) -> None:
-    """Nothing but what a tool of it had answered meanwhile, which says that it came late."""
+    """S-115: nothing but what a tool of it had answered meanwhile, which says that it came late."""
     run, zombie = suspend_and_wake(stage, point, calls)
 
     check(run)

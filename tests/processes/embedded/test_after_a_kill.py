@@ -40,6 +40,7 @@ def both_at_work(site: Site) -> bool:
 
 @pytest.mark.slow
 def test_a_run_goes_on_at_once(site: Site, played: Site) -> None:
+    """S-114."""
     site.up(**LONG_LEASE)
     eventually(lambda: both_at_work(site), why="the long recording is half played, and the live one has begun")
     site.kill()

@@ -53,6 +53,7 @@ FORMS = [(*cell, form) for cell, form in product(cells(), ["word", "rule", "list
 
 @pytest.mark.parametrize(("trigger", "action", "valid", "form"), FORMS, ids=str)
 def test_every_cell_of_the_table(trigger: str, action: str, valid: bool, form: str) -> None:
+    """S-102."""
     if form == "list" and trigger != "on_error":
         given = {trigger: [rule_of(action)]}
     elif form == "word" and action == "gate":
@@ -73,6 +74,7 @@ def test_every_cell_of_the_table(trigger: str, action: str, valid: bool, form: s
 
 @pytest.mark.parametrize("form", ["word", "rule", "list"])
 def test_recover_is_resume(form: str) -> None:
+    """S-101."""
     given = {"word": "recover", "rule": {"action": "recover"}, "list": [{"action": "recover"}]}[form]
     [rule] = parse({"on_dead": given}).rules[Trigger.ON_DEAD]
 
@@ -93,6 +95,7 @@ def test_an_action_left_out_is_nudge_where_that_is_valid() -> None:
      ("1.5s", 1.5), (0.25, 0.25), ("0", 0)],
 )  # fmt: skip
 def test_spans(text: Any, seconds: float) -> None:
+    """S-112."""
     assert seconds_of(text) == seconds
 
 
@@ -100,6 +103,7 @@ def test_spans(text: Any, seconds: float) -> None:
     "text", ["", " ", "s", "-1s", "1y", "5 apples", "1e3", "１s", "0x10", "1,5s", None, True, [1], -1]
 )
 def test_what_is_no_span(text: Any) -> None:
+    """S-112."""
     with pytest.raises(ValueError, match="duration"):
         seconds_of(text)
 

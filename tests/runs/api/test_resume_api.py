@@ -343,7 +343,7 @@ def names(crowd: dict[str, AgentRun], told: list[dict[str, Any]]) -> dict[str, A
 
 @pytest.mark.breaks_invariants("only the number of its steps is set")
 def test_many_are_resumed_each_by_itself(alpha: Program, crowd: dict[str, AgentRun]) -> None:
-    """One that refuses keeps no other from it, and none fails for having been asked."""
+    """S-109: one that refuses keeps no other from it, and none fails for having been asked."""
     wanted = [*(str(run.pk) for run in crowd.values()), UNKNOWN]
     told = alpha.post("/resume", {"ids": wanted, "message": "Go on.", "max_steps": 3}).json()
 
@@ -362,6 +362,7 @@ def test_many_are_resumed_each_by_itself(alpha: Program, crowd: dict[str, AgentR
 
 @pytest.mark.breaks_invariants("only the number of its steps is set")
 def test_all_of_a_project_and_only_of_it(admin: Program, crowd: dict[str, AgentRun]) -> None:
+    """S-108, S-109."""
     told = admin.post("/resume", {"all": True}).json()
     assert names(crowd, told["resumed"]).keys() == {"paused", "other"}
     assert names(crowd, told["skipped"]) == {"queued": "run_not_paused", "capped": "max_total_steps_exceeded"}

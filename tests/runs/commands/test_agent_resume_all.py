@@ -25,7 +25,7 @@ def lines(text: str) -> dict[str, tuple[str, str]]:
 
 
 def test_all_paused_runs_go_on_and_the_others_are_named(make_run: Callable[..., AgentRun], command: Command) -> None:
-    """Without --kill, live ones are skipped with a reason."""
+    """S-108: without --kill, live ones are skipped with a reason."""
     paused, live, _ = (make_run(status) for status in (P, Q, S))
     told = lines(command("agent", "resume", "--all", "--message", "Go on."))
 
@@ -56,12 +56,12 @@ def test_a_project_may_be_named(make_run: Callable[..., AgentRun], command: Comm
     ids=" ".join,
 )
 def test_usage(db: None, refused: Any, words: list[str]) -> None:
-    """Neither a run nor --all, both, or what belongs to the other."""
+    """S-107: neither a run nor --all, both, or what belongs to the other."""
     assert refused("agent", "resume", *words)[0] == 2
 
 
 def test_names_that_find_no_run_or_several(make_run: Callable[..., AgentRun], refused: Any) -> None:
-    """Unknown 3; a beginning that several have, or of one character, 4 with the candidates."""
+    """S-107: unknown 3; a beginning that several have, or of one character, 4 with the candidates."""
     runs = [make_run(P) for _ in range(2)]
     shared = str(runs[0].pk)[:8]
     assert str(runs[1].pk).startswith(shared[:4])
@@ -77,7 +77,7 @@ def test_names_that_find_no_run_or_several(make_run: Callable[..., AgentRun], re
 def test_live_runs_are_taken_only_where_that_is_meant(
     make_run: Callable[..., AgentRun], command: Command, refused: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a terminal it takes --yes; at one it is asked for."""
+    """S-108: without a terminal it takes --yes; at one it is asked for."""
     live, running = make_run(Q), make_run(RunStatus.RUNNING)
     before = list(AgentRun.objects.order_by("pk").values())
 
@@ -92,6 +92,29 @@ def test_live_runs_are_taken_only_where_that_is_meant(
     told = lines(command("agent", "resume", "--all", "--kill", "--yes"))
     assert {told[str(run.pk)][0] for run in (live, running)} == {"resumed"}
     assert AuditEntry.objects.filter(action="run.killed").count() == 2
+
+
+def test_nothing_to_do(make_run: Callable[..., AgentRun], command: Command) -> None:
+    """S-108: both lists are empty, and that is no error."""
+    make_run(S)
+
+    assert json.loads(command("agent", "resume", "--all", "--json")) == {"resumed": [], "skipped": []}
+
+
+@pytest.mark.breaks_invariants("only the number of its steps is set")
+def test_one_that_refuses_keeps_no_other_from_it_and_fails_nothing(
+    make_run: Callable[..., AgentRun], command: Command
+) -> None:
+    """S-108, S-109: a live run that cannot be resumed is not even taken from its worker."""
+    capped, live = make_run(RunStatus.RUNNING), make_run(RunStatus.RUNNING)
+    AgentRun.objects.filter(pk=capped.pk).update(step_count=500)
+    told = lines(command("agent", "resume", "--all", "--kill", "--yes"))
+
+    assert (told[str(live.pk)][0], told[str(capped.pk)][0]) == ("resumed", "skipped")
+    assert told[str(capped.pk)][1].startswith("max_total_steps_exceeded")
+    before = capped.lease_epoch
+    capped.refresh_from_db()
+    assert (capped.status, capped.lease_epoch) == ("running", before)
 
 
 def test_one_run_can_be_killed_too(make_run: Callable[..., AgentRun], command: Command) -> None:

@@ -47,7 +47,7 @@ def test_a_run_is_found_by_its_id_and_by_a_beginning_of_its_own(make_run: MakeRu
 @pytest.mark.breaks_invariants("rows that are made to be found, without a log")
 @pytest.mark.parametrize("verb", ["show", "resume", "pause", "stop"])
 def test_an_ambiguous_beginning_is_refused_with_the_candidates(make_run: MakeRun, refused: Any, verb: str) -> None:
-    """Never the first one found."""
+    """S-107: never the first one found."""
     run = make_run(RunStatus.PAUSED)
     twins = [with_id(run, f"ab12cd34-0000-7000-8000-00000000000{n}") for n in (1, 2)]
     events = Event.objects.count()
@@ -82,6 +82,7 @@ def test_it_lists_ten_candidates_at_most(make_run: MakeRun, refused: Any) -> Non
     ["ffff", "f", "", "-", "xyz1", "ab12-cd34", "a" * 33, "019a%", "\udcff", "{ab12}", "１２３４", "01a1f883" * 9],
 )
 def test_an_unknown_run_is_not_found(make_run: MakeRun, refused: Any, name: str) -> None:
+    """S-107."""
     run = make_run()
     with_id(run, "ab12cd34-0000-7000-8000-000000000001")
 
@@ -130,6 +131,7 @@ def test_a_second_resume_answers_with_the_successor(
 
 
 def test_two_command_lines_at_once_make_one_run(transactional_db: None, make_run: MakeRun, command: Command) -> None:
+    """S-110."""
     old = make_run(RunStatus.PAUSED)
 
     def one(_: int) -> str:
@@ -145,7 +147,7 @@ def test_two_command_lines_at_once_make_one_run(transactional_db: None, make_run
 
 @pytest.mark.parametrize("status", ["queued", "running", "completed", "failed", "stopped"])
 def test_only_paused_runs_can_be_resumed(make_run: MakeRun, refused: Any, status: str) -> None:
-    """Each names its own status."""
+    """S-107: each names its own status."""
     run = make_run(RunStatus(status))
     events = Event.objects.count()
 

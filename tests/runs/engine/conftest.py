@@ -9,18 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 from runs import chaos
+from runs.hooks import hook_catalogue
+from runs.hooks.base import HookContext
 from runs.lifecycle import suspects
 from runs.models import AgentRun
 from runs.worker.worker import Worker
 from tests.support.engine.fixture_types import DieAt, Died, MakeScripted
+from tests.support.engine.hook_samples import DECIDES
 from tests.support.factories import make_agent, make_run
 from tests.support.processes.scripted_model import PLAYS, Play
 
 _numbers = itertools.count(1)
 #: One crash window at a time; test_calls_ahead.py is about calls that run at the same time.
 ONE_BY_ONE = {"parallel_tools": 1}
+Told = Callable[..., None]
 
 
 @pytest.fixture(autouse=True)
@@ -109,3 +114,18 @@ def model_calls(ledger: Path) -> Callable[[], list[int]]:
         return [int(line.split(" ")[0]) for line in path.read_text().splitlines()] if path.exists() else []
 
     return read
+
+
+@pytest.fixture
+def told(settings: Settings) -> Iterator[Told]:
+    """Say what the hooks of `hook_samples` do: name → function of the context."""
+    settings.AGENTOPS_HOOK_MODULES = ["tests.support.engine.hook_samples"]
+    hook_catalogue.reload()
+
+    def tell(**decides: Callable[[HookContext], Any]) -> None:
+        DECIDES.update(decides)
+
+    yield tell
+    DECIDES.clear()
+    settings.AGENTOPS_HOOK_MODULES = []
+    hook_catalogue.reload()

@@ -43,6 +43,7 @@ def test_a_worker_that_was_taken_over_does_nothing_more(
     caplog: pytest.LogCaptureFixture,
     point: str,
 ) -> None:
+    """S-115."""
     worker, other = pair
     script = {"chunks": 6, "pause_s": 0.05} if point == "model.streaming" else {}
     undisturbed = transcript(drive(scripted(calls=CALLS, **script), other))

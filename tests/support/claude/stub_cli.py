@@ -9,6 +9,7 @@ A turn without a result gets one of success. Acts that answer:
 - {"text": …}
 - {"tool": name, "input": …, "output": …}
 - {"tools": [two or more of these]}: one answer; the results come in reverse order.
+- A tool with `subagent`, a list of such acts, is a sub-agent that does them before the tool has its result.
 
 Others: {"result": subtype, …further fields}, {"exit": status}, {"signal": number}, {"line": what to print},
 {"sleep": seconds}, {"stderr": text}, {"spawn": a command that goes on}. An answer may have one of them as `first`
@@ -34,6 +35,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 VERSION = "2.1.327"
+#: Tools that need no permission.
+FREE = ("Agent", "Read")
 Act = dict[str, Any]
 
 
@@ -49,6 +52,8 @@ class Stub:
         self.session_id = self._session()
         self.path = self.folder / f"{self.session_id}.jsonl"
         self.asked = 0
+        #: The call that the sub-agent works for which speaks now.
+        self.parent: str | None = None
         self.hooks: list[str] = []
         self.write("journal", json.dumps({"arguments": sys.argv[2:], "environment": sorted(os.environ)}))
 
@@ -88,18 +93,29 @@ class Stub:
     def play(self, acts: list[Act]) -> None:
         self.say("system", subtype="init", cwd=os.getcwd(), tools=[], model="stub", claude_code_version=VERSION)
         for act in acts:
-            self.do(act.get("first") or {})
-            if "text" in act:
-                self.answer([{"type": "text", "text": act["text"]}], act)
-            elif "tool" in act or "tools" in act:
-                self.use_tools(act.get("tools") or [act], act)
-            else:
-                self.do(act)
+            self.perform(act)
             result = act if "result" in act else act.get("then") or {}
             if "result" in result:
                 self.end(result["result"], {name: value for name, value in result.items() if name != "result"})
                 return
         self.end("success", {})
+
+    def perform(self, act: Act) -> None:
+        self.do(act.get("first") or {})
+        if "text" in act:
+            self.answer([{"type": "text", "text": act["text"]}], act)
+        elif "tool" in act or "tools" in act:
+            self.use_tools(act.get("tools") or [act], act)
+        else:
+            self.do(act)
+
+    def delegate(self, call: Act, acts: list[Act]) -> None:
+        """Let a sub-agent do its acts. Its transcript is a file of its own."""
+        before, self.parent = self.parent, call["id"]
+        self.say("user", message={"role": "user", "content": [{"type": "text", "text": call["input"]["prompt"]}]})
+        for act in acts:
+            self.perform(act)
+        self.parent = before
 
     def do(self, act: Act) -> None:
         """An act that is no answer."""
@@ -127,7 +143,7 @@ class Stub:
         results = [self.use_tool(call, tool) for call, tool in zip(calls, tools, strict=True)]
         for result in reversed(results):
             content = {"role": "user", "content": [result]}
-            self.say("user", message=content, parent_tool_use_id=None)
+            self.say("user", message=content)
             self.note("user", content)
 
     def use_tool(self, call: Act, tool: Act) -> Act:
@@ -136,22 +152,28 @@ class Stub:
         if not denied:
             self.write("ledger", tool["tool"])
             self.do(tool.get("meanwhile") or {})
+            if "subagent" in tool:
+                self.delegate(call, tool["subagent"])
         output = verdict["message"] if denied else tool["output"].format(**verdict.get("updatedInput", call["input"]))
         return {"type": "tool_result", "tool_use_id": call["id"], "content": output, "is_error": denied}
 
     def permission(self, call: Act) -> Act:
         """Ask the hooks, and then who drives the program, where it was told to, unless the tool is allowed."""
+        given, must_ask = call["input"], False
         for hook in self.hooks:
-            facts = {"hook_event_name": "PreToolUse", "tool_name": call["name"], "tool_input": call["input"]}
+            facts = {"hook_event_name": "PreToolUse", "tool_name": call["name"], "tool_input": given}
             verdict = self.ask({"subtype": "hook_callback", "callback_id": hook, "input": facts}, call)
             decision = verdict.get("hookSpecificOutput") or {}
+            given = decision.get("updatedInput", given)
             if decision.get("permissionDecision") == "deny":
                 return {"behavior": "deny", "message": decision["permissionDecisionReason"]}
             if decision.get("permissionDecision") == "allow":
-                return {"behavior": "allow"}
-        if call["name"] in self.options.allowed or self.options.permission_prompt_tool != "stdio":
-            return {"behavior": "allow"}
-        return self.ask({"subtype": "can_use_tool", "tool_name": call["name"], "input": call["input"]}, call)
+                return {"behavior": "allow", "updatedInput": given}
+            must_ask = must_ask or decision.get("permissionDecision") == "ask"
+        is_free = call["name"] in [*self.options.allowed, *FREE] and not must_ask
+        if is_free or self.options.permission_prompt_tool != "stdio":
+            return {"behavior": "allow", "updatedInput": given}
+        return self.ask({"subtype": "can_use_tool", "tool_name": call["name"], "input": given}, call)
 
     def ask(self, request: Act, call: Act) -> Act:
         self.asked += 1
@@ -164,19 +186,17 @@ class Stub:
         sys.exit(1)
 
     def answer(self, content: list[Act], act: Act) -> None:
-        if self.options.include_partial_messages and not act.get("whole"):
+        if self.options.include_partial_messages and not act.get("whole") and self.parent is None:
             for text in (block["text"] for block in content if block["type"] == "text"):
                 delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
-                self.say("stream_event", event=delta, parent_tool_use_id=None)
+                self.say("stream_event", event=delta)
         usage = {"input_tokens": 3, "output_tokens": 5}
         message = {"id": f"msg_{uuid4().hex}", "type": "message", "role": "assistant", "model": "stub"}
         message |= {"content": content, "usage": usage, "stop_reason": None}
         self.note("assistant", message)
         # A line for each block, as the program writes them.
         for block in content:
-            self.say(
-                "assistant", message={**message, "content": [block]}, parent_tool_use_id=None, **act.get("more", {})
-            )
+            self.say("assistant", message={**message, "content": [block]}, **act.get("more", {}))
         self.do(act.get("then") or {})
 
     def end(self, subtype: str, more: Act) -> None:
@@ -187,7 +207,8 @@ class Stub:
         self.say("result", **facts)
 
     def say(self, kind: str, **fields: Any) -> None:
-        say({"type": kind, "session_id": self.session_id, "uuid": str(uuid4()), **fields})
+        parent = {"parent_tool_use_id": self.parent} if kind in ("user", "assistant", "stream_event") else {}
+        say({"type": kind, "session_id": self.session_id, "uuid": str(uuid4()), **parent, **fields})
 
     def write(self, name: str, line: str) -> None:
         with (self.beside / name).open("a") as file:
@@ -196,6 +217,8 @@ class Stub:
     def note(self, kind: str, message: Act) -> None:
         """Write a line of the transcript, and mirror it where that was asked for."""
         entry = {"type": kind, "uuid": str(uuid4()), "sessionId": self.session_id, "message": message}
+        if self.parent is not None:
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
         with self.path.open("a") as file:
             file.write(json.dumps(entry) + "\n")

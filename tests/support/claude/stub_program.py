@@ -40,3 +40,7 @@ class StubProgram:
     def script(self, acts: list[dict[str, Any]]) -> None:
         """Make the stub follow a plan."""
         scripted_program(self.folder, {"plan": acts})
+
+    def script_turns(self, *turns: list[dict[str, Any]]) -> None:
+        """Make the stub play a turn for each user message."""
+        scripted_program(self.folder, list(turns))

@@ -31,7 +31,7 @@ def test_a_worker_whose_run_was_killed_does_nothing_more(
     caplog: pytest.LogCaptureFixture,
     point: str,
 ) -> None:
-    """Fenced (epoch + 1), paused, resumed, in one transaction; at every point where a worker can be."""
+    """S-115: fenced (epoch + 1), paused, resumed, in one transaction; at every point where a worker can be."""
     run = scripted(calls=CALLS, **({"chunks": 6, "pause_s": 0.05} if point == "model.streaming" else {}))
     ledger = Path(run.agent_config["settings"]["ledger"])
     done: list[ResumeResult] = []

@@ -64,6 +64,7 @@ def test_its_message_is_recorded_as_a_command_of_the_new_run(scripted: MakeScrip
 
 
 def test_fifty_resumes_at_once_make_one_run(scripted: MakeScripted) -> None:
+    """S-110."""
     run = drive(scripted(endless([]), max_steps=1))
     answers: list[ResumeResult | Exception] = []
     gate = threading.Barrier(50)

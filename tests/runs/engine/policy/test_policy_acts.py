@@ -86,7 +86,7 @@ def told_as(trigger: str, act: str, form: str) -> Any:
 
 @pytest.mark.parametrize(("trigger", "act"), LEADS_TO)
 def test_every_form_is_read_as_the_same_rule(trigger: str, act: str) -> None:
-    """So each cell need act in one form only."""
+    """S-102: so each cell need act in one form only."""
     forms = ["rule", "list"] if act in GATES else ["word", "rule", "list"]
     read = [parse({trigger: told_as(trigger, act, form)}) for form in forms]
     rules = {rule_for(policies, Trigger(trigger), ErrorKind.UNAUTHORIZED) for policies in read}
@@ -104,6 +104,7 @@ def test_every_cell_of_the_table_is_met() -> None:
 
 @pytest.mark.parametrize(("trigger", "act"), LEADS_TO)
 def test_each_cell_acts(scripted: MakeScripted, die_at: DieAt, worker: Worker, trigger: str, act: str) -> None:
+    """S-102."""
     run = OCCASIONS[trigger](scripted, die_at, worker, told_as(trigger, act, "list"))
 
     assert (run.status, run.status_reason) == LEADS_TO[trigger, act]
@@ -233,7 +234,7 @@ def test_a_message_goes_before_a_nudge(scripted: MakeScripted, worker: Worker) -
 
 @pytest.mark.parametrize("alias", ["resume", "recover", "Recover"])
 def test_a_dead_run_is_resumed_as_another(scripted: MakeScripted, die_at: DieAt, worker: Worker, alias: str) -> None:
-    """The old word does too, also in an agent that a run has frozen; open calls are closed."""
+    """S-101: the old word does too, also in an agent that a run has frozen; open calls are closed."""
     run = dies(scripted, die_at, worker, {"action": alias, "message": "Look where you were.", "attempts": 2})
     assert due_resumes.end_waits() == 1
     new = drive(lineage(run)[1], worker)
@@ -345,7 +346,7 @@ def test_a_poisoned_step_is_what_its_policy_says(scripted: MakeScripted, die_at:
 
 
 def test_a_gate_gets_the_answer_and_what_it_says_is_kept(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
-    """Exit 0 completes; the run's answer is its standard input, and no secret of the site reaches it."""
+    """S-113: exit 0 completes; the run's answer is its standard input, and no secret of the site reaches it."""
     code = "import os, sys; print(sys.stdin.read().upper(), os.environ['AGENTOPS_TRIGGER'], 'SECRET_KEY' in os.environ)"
     run = falls_silent(scripted, die_at, worker, {"action": "gate", "run": f'{sys.executable} -c "{code}"'})
 
@@ -357,7 +358,7 @@ def test_a_gate_gets_the_answer_and_what_it_says_is_kept(scripted: MakeScripted,
 
 
 def test_a_gate_that_says_no_escalates(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
-    """Any other exit hands it to people."""
+    """S-113: any other exit hands it to people."""
     code = "import sys; print('two tests fail'); sys.exit(3)"
     run = falls_silent(scripted, die_at, worker, {"action": "gate", "run": f'{sys.executable} -c "{code}"'})
 

@@ -58,7 +58,7 @@ def limited(scripted: MakeScripted, worker: Worker) -> AgentRun:
 def test_a_rate_limit_waits_for_its_cooldown_and_is_resumed_once(
     limited: AgentRun, worker: Worker, settings: Settings
 ) -> None:
-    """No run before 60 s, then exactly one; after two attempts it is handed to people."""
+    """S-111: no run before 60 s, then exactly one; after two attempts it is handed to people."""
     run = limited
     assert (run.status, run.status_reason, run.lease_owner) == (RunStatus.WAITING, "on_error", None)
     assert (run.error_type, run.completed_at) == ("rate_limited", None)

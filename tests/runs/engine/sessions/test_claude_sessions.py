@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from runs.errors import InvalidAgent
-from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, CliSession
+from runs.lifecycle import inbox
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, CliSession, TurnUsage
 from tests.support.claude.stub_program import StubProgram
 from tests.support.factories import drive
+from tests.support.waiting import eventually, process_ends
 from timeline.models import Event
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -43,7 +49,7 @@ def test_a_session_becomes_a_run(session_run: MakeRun, program: StubProgram) -> 
 
 
 def test_text_that_was_streamed_is_not_repeated_and_other_text_is_shown(session_run: MakeRun) -> None:
-    """Decided for each block: with partial messages, a text arrives in deltas and again whole."""
+    """S-010: decided for each block: with partial messages, a text arrives in deltas and again whole."""
     run = drive(session_run({"text": "Streamed.", "then": {"sleep": 0.4}}, {"text": "Whole.", "whole": True}))
 
     shown = Event.objects.filter(log=run.pk, type__startswith="llm.text").order_by("seq")
@@ -54,6 +60,7 @@ def test_text_that_was_streamed_is_not_repeated_and_other_text_is_shown(session_
 
 
 def test_results_belong_to_their_calls_in_whatever_order_they_come(session_run: MakeRun, program: StubProgram) -> None:
+    """S-011."""
     run = drive(session_run({"tools": [BASH, READ]}, {"text": "Both done."}))
 
     calls = AgentRunToolCall.objects.filter(run=run).order_by("id")
@@ -93,7 +100,7 @@ MAX_TURNS = {"result": "error_max_turns", "is_error": True, "errors": ["9 turns"
     ],
 )
 def test_a_session_that_fails_says_how(session_run: MakeRun, acts: Any, error_type: str, said: str) -> None:
-    """A `success` that is an error, the end without a result and the end by a signal too."""
+    """S-013: a `success` that is an error, the end without a result and the end by a signal too."""
     run = drive(session_run(*acts, settings={"max_retries": 0}, policies=FAIL))
 
     assert (run.status, run.error_type) == ("failed", error_type)
@@ -101,8 +108,35 @@ def test_a_session_that_fails_says_how(session_run: MakeRun, acts: Any, error_ty
     assert Event.objects.filter(log=run.pk, type="error").count() == 1
 
 
+def test_a_call_without_a_result_is_shown_as_interrupted(session_run: MakeRun, program: StubProgram) -> None:
+    """S-012: its program has ended first. No output is made up, and nothing runs twice."""
+    run = drive(session_run({**BASH, "then": {"exit": 0}}, {"text": "I see."}))
+
+    call = AgentRunToolCall.objects.get(run=run)
+    assert (run.status, run.result, call.status) == ("completed", "I see.", "unknown")
+    assert (program.ledger, "ran ls" in str(call.output)) == ([], False)
+
+
+ODD_LINES = (
+    "a warning\n",
+    '{"type": "rate_limit_event", "rate_limit_info": {"status": "allowed_warning", "resetsAt": 1}}',
+    '{"type": "system", "subtype": "compact_boundary", "compact_metadata": {"trigger": "auto", "pre_tokens": 9}}',
+    '{"type": "system", "subtype": "task_started", "task_id": "t", "description": "x"}',
+    '{"type": "system", "subtype": "task_notification", "task_id": "t", "tool_use_id": "none", "status": "completed"}',
+    '{"type": "system", "subtype": "session_state_changed", "state": "idle"}',
+    '{"type": "system", "subtype": "hook_response", "hook_name": "x", "output": ""}',
+    '{"type": "control_cancel_request", "request_id": "none"}',
+    '{"type": "control_request", "request_id": "q", "request": {"subtype": "mcp_message"}}',
+    '{"type": "stream_event", "event": {"type": "ping"}, "parent_tool_use_id": null}',
+    '{"type": "assistant", "parent_tool_use_id": "toolu_nobody", "message": {"content": [{"type": "tool_use"}]}}',
+    '{"type": "of_tomorrow", "anything": [1]}',
+    '{"no_type": 1}',
+)
+
+
 def test_lines_that_are_not_messages_are_ignored(session_run: MakeRun) -> None:
-    run = drive(session_run({"line": "a warning\n\n"}, {"line": '{"type": "rate_limit_event"}\n'}, {"text": "Fine."}))
+    odd = [{"line": f"{line}\n"} for line in ODD_LINES]
+    run = drive(session_run(*odd, {"text": "Fine.", "first": odd[2]}))
 
     assert (run.status, run.result) == ("completed", "Fine.")
 
@@ -118,6 +152,26 @@ def test_an_error_while_the_program_lives_is_answered_in_the_same_session(
 
     assert len(program.starts) == 1
     assert program.heard == ["Begin.", "continue"]
+
+
+def test_a_message_of_the_middle_of_a_turn_is_answered_too(session_run: MakeRun, program: StubProgram) -> None:
+    """The program has a turn of its own for it, after the result of the one that runs."""
+    run = session_run()
+    program.script_turns([{**BASH, "meanwhile": {"sleep": 1}}, {"text": "Looked."}], [{"text": "Hurried."}])
+    threading.Thread(target=send_in_tool, args=(run, program), daemon=True).start()
+
+    run = drive(run)
+
+    assert (run.status, run.result) == ("completed", "Hurried.")
+    assert (program.heard, len(program.starts)) == (["Begin.", "And hurry."], 1)
+    roles = AgentRunMessage.objects.filter(run=run).order_by("position").values_list("role", flat=True)
+    assert list(roles) == ["user", "assistant", "tool_result", "user", "assistant", "assistant"]
+
+
+def send_in_tool(run: AgentRun, program: StubProgram) -> None:
+    eventually(lambda: program.ledger, why="the tool runs")
+    inbox.send(run.pk, "And hurry.", by="ann")
+    connection.close()
 
 
 @pytest.mark.parametrize(
@@ -150,3 +204,42 @@ def test_the_program_gets_no_secret_of_the_site(
     got = set(program.journal[0]["environment"])
     assert {"ANTHROPIC_API_KEY", "CLAUDE_CONFIG_DIR", "HOME", "AGENTOPS_RUN_ID"} <= got
     assert not got & {"SECRET_KEY", "DATABASE_URL", "REDIS_URL", "AGENT_RUNNER_SECRET", "AWS_SECRET_ACCESS_KEY"}
+
+
+def test_what_holds_the_output_of_a_dead_program_does_not_hold_the_run(
+    session_run: MakeRun, program: StubProgram, tmp_path: Path
+) -> None:
+    left = tmp_path / "left"
+    apart = ["setsid", "sh", "-c", f"echo $$ > {left}; sleep 60"]
+    acts = ({"text": "I look.", "then": {"spawn": apart}}, {"exit": 1})
+    run = drive(session_run(*acts, settings={"max_retries": 0}, policies=FAIL))
+
+    assert (run.status, run.error_type) == ("failed", "session_ended")
+    process_ends(int(left.read_text()))
+
+
+def test_the_cost_that_the_program_reports_is_counted_once(session_run: MakeRun, program: StubProgram) -> None:
+    """It reports the total of its process with each turn, also for models that it calls by itself."""
+    run = session_run()
+    half, whole = ({"result": "success", "is_error": False, "total_cost_usd": total} for total in (0.25, 0.4))
+    program.script_turns(
+        [{**BASH, "meanwhile": {"sleep": 1}}, {"text": "Half.", "then": half}], [{"text": "Whole.", "then": whole}]
+    )
+    threading.Thread(target=send_in_tool, args=(run, program), daemon=True).start()
+
+    run = drive(run)
+
+    assert (run.status, run.result, run.cost_source) == ("completed", "Whole.", "reported")
+    assert float(run.cost_usd or 0) == 0.4
+    costs = TurnUsage.objects.filter(run=run).order_by("step_number").values_list("cost_usd", flat=True)
+    assert [float(cost or 0) for cost in costs] == [0, 0.25, 0.15]
+
+
+def test_an_output_for_a_schema_is_the_run_s(session_run: MakeRun, program: StubProgram) -> None:
+    schema = {"type": "object", "properties": {"tests": {"type": "integer"}}, "required": ["tests"]}
+    made = {"result": "success", "is_error": False, "structured_output": {"tests": 2}}
+    run = drive(session_run({"text": "Two tests.", "then": made}, settings={"output_schema": schema}))
+
+    assert (run.status, run.result, run.structured_output) == ("completed", "Two tests.", {"tests": 2})
+    [given] = [argument for argument in program.starts[0] if argument.startswith("--json-schema=")]
+    assert json.loads(given.partition("=")[2]) == schema

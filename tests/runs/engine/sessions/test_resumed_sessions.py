@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from runs.actions.fork import fork
 from runs.actions.resume import resume
 from runs.errors import RunNotFound
 from runs.lifecycle import inbox
@@ -51,6 +52,7 @@ def sessions(run: AgentRun) -> list[CliSession]:
 def test_a_session_goes_on_after_its_worker(
     session_run: MakeRun, program: StubProgram, die_at: DieAt, point: str, heard: list[str]
 ) -> None:
+    """S-009."""
     run = session_run(*PLAN)
     assert die_at(run, point)
 
@@ -68,7 +70,7 @@ def test_a_session_goes_on_after_its_worker(
 
 
 def test_a_call_that_was_cut_off_is_told_as_unknown(session_run: MakeRun, worker: Worker, die_at: DieAt) -> None:
-    """The program knows more of it than the record: nobody is asked, and nothing is made up."""
+    """S-012: the program knows more of it than the record: nobody is asked, and nothing is made up."""
     run = session_run(*PLAN)
     assert die_at(run, "tool.returned")
 
@@ -80,7 +82,7 @@ def test_a_call_that_was_cut_off_is_told_as_unknown(session_run: MakeRun, worker
 def test_the_newest_session_with_a_transcript_goes_on(
     session_run: MakeRun, program: StubProgram, worker: Worker, die_at: DieAt, settings: Any
 ) -> None:
-    """Of three attempts, the newest has none."""
+    """S-105: of three attempts, the newest has none."""
     run = session_run({"text": "One."}, BASH, BASH, BASH, {"text": "All done."})
     for _ in range(3):
         assert die_at(run, "tool.marked_running")
@@ -95,6 +97,7 @@ def test_the_newest_session_with_a_transcript_goes_on(
 def test_without_a_transcript_it_begins_anew_and_says_so(
     session_run: MakeRun, program: StubProgram, worker: Worker, die_at: DieAt, settings: Any
 ) -> None:
+    """S-105."""
     run = session_run(*PLAN)
     assert die_at(run, "turn.committed", hit=2)
     transcript(settings, sessions(run)[0]).unlink()
@@ -106,7 +109,8 @@ def test_without_a_transcript_it_begins_anew_and_says_so(
     assert not any(argument.startswith("--resume=") for argument in program.starts[-1])
     begun = [event for event in events(run) if event.type == "run.session"]
     assert [event.payload.get("lost") for event in begun] == [None, True]
-    assert "begins anew, because no earlier transcript is on this machine" in describe(begun[1].type, begun[1].payload)
+    said = describe(begun[1].type, begun[1].payload)
+    assert "begins anew, because no transcript of the earlier steps can be continued" in said
 
 
 def transcript(settings: Any, session: CliSession) -> Path:
@@ -116,7 +120,7 @@ def transcript(settings: Any, session: CliSession) -> Path:
 
 
 def test_a_resumed_run_goes_on_in_its_session(session_run: MakeRun, program: StubProgram) -> None:
-    """The message reaches the program over its input, whatever it contains; without one it is told to continue."""
+    """S-104: a message reaches the program over its input, whatever it contains. Without one it hears "continue"."""
     run = drive(session_run(*PLAN, {"text": "More."}, {"text": "Most."}, max_steps=1))
     assert (run.status, run.status_reason) == ("paused", "max_steps")
 
@@ -153,7 +157,7 @@ def test_a_message_reaches_the_running_program_once(session_run: MakeRun, progra
 
 
 def test_a_run_is_found_by_the_id_of_its_session(session_run: MakeRun) -> None:
-    """S-106: By the whole ID of any attempt's, and by no part of it."""
+    """S-106: by the whole ID of any attempt's, and by no part of it."""
     run = drive(session_run(*PLAN, max_steps=1))
     [session] = sessions(run)
 
@@ -165,9 +169,9 @@ def test_a_run_is_found_by_the_id_of_its_session(session_run: MakeRun) -> None:
 def test_a_stop_ends_the_program_and_what_it_has_started(
     session_run: MakeRun, program: StubProgram, worker: Worker, tmp_path: Path
 ) -> None:
-    """At once, in the middle of a tool."""
-    left = tmp_path / "left"
-    forever = f"echo $$ > {left}; while true; do sleep 0.1; done"
+    """At once, in the middle of a tool; also what has left its process group."""
+    left, apart = tmp_path / "left", tmp_path / "apart"
+    forever = f"setsid sh -c 'echo $$ > {apart}; sleep 60' & echo $$ > {left}; while true; do sleep 0.1; done"
     slow = {"tool": "Bash", "input": {}, "output": "", "meanwhile": {"sleep": 60}}
     run = session_run({"text": "Slow.", "then": {"spawn": ["sh", "-c", forever]}}, slow)
     threading.Thread(target=stop_in_tool, args=(run, program), daemon=True).start()
@@ -175,7 +179,8 @@ def test_a_stop_ends_the_program_and_what_it_has_started(
     run = drive(run, worker)
 
     assert run.status == "stopped"
-    process_ends(int(left.read_text()))
+    for path in (left, apart):
+        process_ends(int(path.read_text()))
     assert AgentRunToolCall.objects.get(run=run).status == "unknown"
 
 
@@ -183,3 +188,14 @@ def stop_in_tool(run: AgentRun, program: StubProgram) -> None:
     eventually(lambda: program.ledger, why="the tool runs")
     inbox.stop(run.pk, by="ann")
     connection.close()
+
+
+def test_a_fork_begins_a_session_of_its_own_and_says_so(session_run: MakeRun, program: StubProgram) -> None:
+    """The transcript of the run that it was forked from goes on after the fork."""
+    run = drive(session_run(*PLAN))
+
+    forked = drive(fork(run.pk, step=1, message="Another way.", by="ann"))
+
+    assert not any(argument.startswith("--resume=") for argument in program.starts[-1])
+    assert program.heard[-1] == "Begin.\n\nAnother way."
+    assert [event.payload.get("lost") for event in events(forked) if event.type == "run.session"] == [True]

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from runs.actions import approvals
+from runs.lifecycle import inbox
 from runs.lifecycle.approval_decisions import Decision
 from runs.models import AgentRun, AgentRunToolCall
 from tests.support.claude.stub_program import StubProgram
 from tests.support.factories import drive
 from tests.support.run_checks import check
+from timeline.models import Event
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MakeRun = Callable[..., AgentRun]
@@ -80,3 +82,35 @@ def test_a_rule_allows_what_the_program_would_ask_for(session_run: MakeRun, prog
     assert (run.status, program.ledger) == ("completed", ["Write"])
     assert [status for status, _ in calls_of(run)] == ["completed", "denied"]
     assert len(program.starts) == 1
+
+
+OPTIONS = [{"label": "Postgres", "description": "For many writers."}, {"label": "SQLite"}]
+ASKED = {"question": "Which database?", "header": "Database", "options": OPTIONS, "multiSelect": False}
+ASK = {"tool": "AskUserQuestion", "input": {"questions": [ASKED]}, "output": "unanswered"}
+
+
+def test_a_question_of_the_program_waits_for_a_person_and_no_worker(session_run: MakeRun, program: StubProgram) -> None:
+    run = drive(session_run(ASK, {"text": "Postgres it is."}))
+    assert (run.status, run.status_reason, run.lease_owner) == ("waiting", "input", None)
+    [asked] = Event.objects.filter(log=run.pk, type="run.waiting")
+    assert asked.payload["question"] == "Which database?\n- Postgres: For many writers."
+    assert asked.payload["choices"] == ["Postgres", "SQLite"]
+
+    inbox.reply(run.pk, "Postgres", by="ann")
+    run = drive(run)
+
+    assert (run.status, run.result) == ("completed", "Postgres it is.")
+    assert program.heard[1] == "AskUserQuestion: Postgres\n\ncontinue"
+    assert calls_of(run) == [("completed", "Postgres")]
+    check(run)
+
+
+def test_a_question_does_not_keep_the_other_calls_waiting(session_run: MakeRun, program: StubProgram) -> None:
+    read = {"tool": "Read", "input": {"path": "a"}, "output": "read {path}"}
+    both = {**ASKED, "options": [], "question": "And why?"}
+    run = drive(session_run({"tools": [read, {**ASK, "input": {"questions": [ASKED, both]}}]}, {"text": "Done."}))
+
+    assert (run.status_reason, program.ledger) == ("input", ["Read"])
+    [asked] = Event.objects.filter(log=run.pk, type="run.waiting")
+    assert asked.payload["question"] == "Which database?\n- Postgres: For many writers.\n- SQLite\n\nAnd why?"
+    assert not asked.payload.get("choices")

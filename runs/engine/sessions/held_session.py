@@ -6,10 +6,11 @@ other run, and lets each call begin only when it is stored as running.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -17,14 +18,7 @@ from uuid import UUID, uuid4
 from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    SystemPromptPart,
-    ToolReturnPart,
-    UserPromptPart,
-)
+from pydantic_ai.messages import ModelMessage, ModelResponse, UserPromptPart
 from pydantic_ai.models import StreamedResponse
 from pydantic_ai.tools import ToolDefinition
 
@@ -35,17 +29,22 @@ from runs.conversation.transcript import Conversation
 from runs.engine.event_loop import LoopThread
 from runs.engine.leases import Lease
 from runs.engine.safe_commit import commit_safely, do_nothing
-from runs.lifecycle.approval_rows import REQUEST_AGAIN
-from runs.models import AgentRun, CliSession
+from runs.engine.sessions import program_questions, session_messages, subagent_records
+from runs.engine.sessions.reported_costs import ReportedCosts
+from runs.models import AgentRun, CliSession, TurnUsage
 from runs.providers.base import FollowUp, ModelCall
 from runs.providers.claude_cli import blocks, program_command, transcripts
+from runs.providers.claude_cli.call_requests import CallVerdict, SubagentRequest
 from runs.providers.claude_cli.failures import SessionFailed, SessionMissing
 from runs.providers.claude_cli.process import kill_leftovers
 from runs.providers.claude_cli.program_session import ProgramCommand, ProgramSession
 from runs.providers.claude_cli.session_answer import TURN_ENDED, CliAnswer
+from runs.providers.messages import canonical
+from runs.statuses import RunStatus, ToolStatus
 from runs.tools import roots
 from runs.tools.base import Arguments, Effect, OutcomeUnknown, Tool, ToolContext, ToolResult
 from timeline import log
+from timeline.errors import LeaseLost
 from timeline.events.run import RunSession as SessionEvent
 from timeline.log import Entry
 from timeline.models import Source
@@ -57,6 +56,8 @@ IDLE_S = 900.0
 #: Seconds for the end of a program: twice what runs.providers.claude_cli.process waits, and some more.
 END_S = 15.0
 WATCH_S = 0.25
+#: What becomes of a sub-agent, by the status of the call that it has worked for.
+SUBAGENT_ENDS = {ToolStatus.COMPLETED: RunStatus.COMPLETED, ToolStatus.ERROR: RunStatus.FAILED}
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,11 @@ class HeldSession:
         self._session: ProgramSession | None = None
         #: The user messages of the conversation that the program knows.
         self._heard = 0
-        #: Calls whose arguments a hook or a person has changed.
-        self._changed: set[str] = set()
+        self._decisions: dict[str, CallVerdict] = {}
+        self._subagents = subagent_records.records_of(run.pk, lease.epoch)
+        self._costs = ReportedCosts(run)
+        #: What was decided of the calls of sub-agents.
+        self.subagent_decisions: dict[str, CallVerdict] = {}
         #: Sessions that the program could not resume.
         self._missing: set[UUID] = set()
 
@@ -103,9 +107,8 @@ class HeldSession:
         session = self._session
         if session is None:
             raise OutcomeUnknown
-        changed = dict(arguments) if ctx.call_id in self._changed and isinstance(arguments, Mapping) else None
-        future = self._loop.submit(session.result_of(ctx.call_id, changed))
-        result = _wait(future, ctx)
+        decision = self._decisions.get(ctx.call_id, CallVerdict())
+        result = _wait(self._loop.submit(session.result_of(ctx.call_id, decision)), ctx)
         if result is None:
             raise OutcomeUnknown
         return ToolResult(blocks.output_of(result.content), is_error=result.is_error, retryable=False)
@@ -118,26 +121,69 @@ class HeldSession:
         """Whether the program waits for the permission to run a call."""
         return self._session is not None and call_id in self._session.asking
 
-    def prepare(self, call_id: str, *, is_allowed: bool, is_changed: bool) -> None:
+    def prepare(self, call_id: str, decision: CallVerdict) -> None:
         """Say what was decided of a call that runs next."""
-        if is_allowed and self._session is not None:
-            self._session.allow(call_id)
-        if is_changed:
-            self._changed.add(call_id)
+        self._decisions[call_id] = decision
 
-    def permit(self, call_id: str) -> None:
-        """Let the program run a call that is stored as running."""
+    def tell(self, call_id: str, decision: CallVerdict) -> None:
+        """Answer what the program asks about a call: one that is stored as running, or as denied."""
+        self._decisions[call_id] = decision
         if self._session is not None:
-            self._loop.submit(self._session.permit(call_id)).result(END_S)
+            self._loop.submit(self._session.decide(call_id, decision)).result(END_S)
+
+    # --- What the program reports with the end of a turn ---
+
+    def settle_cost(self, usage: TurnUsage, answer: ModelResponse) -> None:
+        """Complete the cost of an answer by what the program reports."""
+        self.store_subagent_lines()
+        self._costs.settle(usage, answer, process=self._session)
+
+    def structured_output(self) -> str | None:
+        """Return the value that the program has made for the agent's schema, as JSON; None without one."""
+        last = self._conversation.history[-1] if self._conversation.history else None
+        value = (last.provider_details or {}).get("structured_output") if isinstance(last, ModelResponse) else None
+        return None if value is None else canonical(value)
+
+    # --- Sub-agents ---------------------------------------------------------------------------------------------
+
+    def store_subagent_lines(self) -> None:
+        """Store what the program's sub-agents have said since the last time."""
+        lines = self._session.take_subagent_lines() if self._session is not None else []
+        if lines:
+            self._write_records(partial(self._subagents.add, lines))
+            chaos.point("subagent.stored")
+
+    def end_subagent(self, call_id: str, status: ToolStatus) -> None:
+        """End the record of the sub-agent that has worked for a call, if there is one."""
+        self.store_subagent_lines()
+        self._write_records(partial(self._subagents.end, call_id, SUBAGENT_ENDS.get(status, RunStatus.STOPPED)))
+
+    def _write_records(self, write: Callable[[], None]) -> None:
+        # Each line has an ID, by which it is stored once.
+        commit_safely(write, is_committed=lambda: False, read_result=do_nothing, lease=self._lease)
+
+    def take_subagent_requests(self) -> list[SubagentRequest]:
+        """Return the requests about calls of sub-agents since the last time. Each needs an answer."""
+        return self._session.take_subagent_requests() if self._session is not None else []
+
+    def answer_subagent(self, request: SubagentRequest, decision: CallVerdict) -> None:
+        """Answer whether a sub-agent's call may run."""
+        if self._session is not None:
+            self._loop.submit(self._session.answer_subagent(request, decision)).result(END_S)
 
     # --- The end ------------------------------------------------------------------------------------------------
 
     def end(self, *, gently: bool = True) -> None:
         """End the program: in its own way, so that its transcript is whole, or at once if the run is not ours."""
-        session, self._session = self._session, None
-        if session is not None:
-            gently = gently and not self._lease.lost.is_set()
-            self._loop.submit(session.close() if gently else session.kill()).result(END_S)
+        session = self._session
+        if session is None:
+            return
+        gently = gently and not self._lease.lost.is_set()
+        self._loop.submit(session.close() if gently else session.kill()).result(END_S)
+        with suppress(LeaseLost):
+            self.store_subagent_lines()
+            self._write_records(self._subagents.end_all)
+        self._session = None
 
     # --- The beginning ------------------------------------------------------------------------------------------
 
@@ -145,6 +191,7 @@ class HeldSession:
         """Choose the session to continue, and store the ID of the new one, before its program is started."""
         for run_id in filter(None, (self._run.pk, self._run.resumed_from_id)):
             kill_leftovers(str(run_id))
+        self._write_records(self._subagents.end_all)
         # The transcript of a run that this one was forked from goes on after the fork.
         segments = [segment.run_id for segment in ancestry.segments_of(self._run) if segment.upto is None]
         config = self._config()
@@ -156,11 +203,12 @@ class HeldSession:
         row = CliSession(
             id=uuid4(), run=self._run, resumed_id=resumed, epoch=self._lease.epoch, created_at=timezone.now()
         )
-        self._store(row, lost=resumed is None and bool(earlier))
+        has_answers = any(isinstance(message, ModelResponse) for message in call.history)
+        self._store(row, lost=resumed is None and has_answers)
         chaos.point("session.stored")
         start = program_command.Start(str(row.pk), str(resumed) if resumed else None)
-        words = program_command.command(call.model, call.settings, _instructions(call.history), start)
-        environment = program_command.environment(str(self._run.pk), config)
+        words = program_command.command(call.model, call.settings, session_messages.instructions(call.history), start)
+        environment = program_command.environment(str(self._run.pk), str(row.pk), config)
         return _Launch(ProgramCommand(words, environment, self._folder(call.settings)), row)
 
     def _store(self, row: CliSession, *, lost: bool) -> None:
@@ -191,7 +239,7 @@ class HeldSession:
 
     @asynccontextmanager
     async def _answer(self, call: ModelCall, launch: _Launch | None) -> AsyncIterator[StreamedResponse]:
-        said = _user_parts(call.history)
+        said = session_messages.user_parts(call.history)
         try:
             if launch is not None:
                 self._session = await ProgramSession.start(launch.command)
@@ -215,17 +263,20 @@ class HeldSession:
         new = said[self._heard :]
         if launch is not None and launch.row.resumed_id is not None:
             path = transcripts.path_of(self._config(), launch.row.resumed_id)
-            new = _not_written(_after_last_answer(history), path)
-            if told := _told(history):
-                new = [*told, *(new or [UserPromptPart(CONTINUE)])]
-        reasons = {part.tool_call_id: _text(part) for part in _last_results(history)}
+            told, unheard = session_messages.told(history), session_messages.after_last_answer(history)
+            new = session_messages.not_written([*told, *unheard], path)
+            if new and not unheard:
+                new.append(UserPromptPart(CONTINUE))
+        reasons = {part.tool_call_id: session_messages.text_of(part) for part in session_messages.last_results(history)}
         for call_id in session.asking:
-            await session.refuse(call_id, reasons.get(call_id, "not run: the run went on without this call"))
+            reason = reasons.get(call_id, "not run: the run went on without this call")
+            await session.decide(call_id, CallVerdict(denied=reason))
         self._heard = len(said)
         if new:
-            await session.say(_joined(new))
+            await session.say(session_messages.joined(new))
         elif session.is_idle:
             await session.say(CONTINUE)
+        chaos.point("session.said")
 
 
 class SessionTools:
@@ -236,6 +287,8 @@ class SessionTools:
         self._settings = agent_settings
 
     def get(self, name: str) -> Tool:
+        if name == program_questions.ASK:
+            return program_questions.ASK_TOOL
         return Tool(
             name=name, description="", parameters_schema={}, execute=self._session.run_call,
             effect=Effect.AT_MOST_ONCE, timeout_s=None, needs_approval=program_command.asks_for(name, self._settings),
@@ -265,55 +318,3 @@ def _wait(future: Future[Any], ctx: ToolContext) -> Any:
             if ctx.cancelled():
                 future.cancel()
                 raise OutcomeUnknown from None
-
-
-def _instructions(history: list[ModelMessage]) -> str:
-    parts = [part for message in history[:1] for part in message.parts if isinstance(part, SystemPromptPart)]
-    return "\n\n".join(part.content for part in parts)
-
-
-def _user_parts(history: list[ModelMessage]) -> list[UserPromptPart]:
-    return [part for message in history for part in message.parts if isinstance(part, UserPromptPart)]
-
-
-def _after_last_answer(history: list[ModelMessage]) -> list[UserPromptPart]:
-    last = max((index for index, message in enumerate(history) if isinstance(message, ModelResponse)), default=-1)
-    return _user_parts(history[last + 1 :])
-
-
-def _last_results(history: list[ModelMessage]) -> list[ToolReturnPart]:
-    last = history[-1] if history else None
-    parts = last.parts if isinstance(last, ModelRequest) else ()
-    return [part for part in parts if isinstance(part, ToolReturnPart)]
-
-
-def _text(part: ToolReturnPart) -> str:
-    return part.content if isinstance(part.content, str) else part.model_response_str()
-
-
-def _told(history: list[ModelMessage]) -> list[UserPromptPart]:
-    """Return what people decided of the last calls while no program ran: its transcript does not have it."""
-    texts = [(part, _text(part)) for part in _last_results(history)]
-    return [
-        UserPromptPart(f"{part.tool_name}: {text}")
-        for part, text in texts
-        if part.outcome == "denied" or text.startswith(REQUEST_AGAIN)
-    ]
-
-
-def _not_written(parts: list[UserPromptPart], path: Path | None) -> list[UserPromptPart]:
-    """Return the messages that the transcript does not have yet: the program has heard the others."""
-    heard = set(transcripts.unanswered(path)) if path is not None else set()
-    return [part for part in parts if part.content not in heard]
-
-
-def _joined(parts: list[UserPromptPart]) -> str | list[dict[str, Any]]:
-    """Return several messages as one, because the program takes each as a turn of its own."""
-    if all(isinstance(part.content, str) for part in parts):
-        return "\n\n".join(str(part.content) for part in parts)
-    contents = [blocks.content_of(part.content) for part in parts]
-    return [
-        block
-        for content in contents
-        for block in ([{"type": "text", "text": content}] if isinstance(content, str) else content)
-    ]

@@ -1,0 +1,1 @@
+"""Runs that are sessions of a program: the program is held, heard, and told what was decided."""

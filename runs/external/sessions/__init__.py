@@ -1,0 +1,1 @@
+"""Sessions that workers hold, as their programs report them."""

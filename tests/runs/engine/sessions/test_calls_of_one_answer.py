@@ -1,0 +1,97 @@
+"""Several calls in one answer of a session: the program may ask about each before it tells the result of another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from runs.hooks.base import HookContext, HookEvent, Verdict
+from runs.models import AgentRun, AgentRunToolCall
+from tests.support.claude.stub_program import StubProgram
+from tests.support.engine.hook_samples import use
+from tests.support.factories import drive
+from tests.support.run_checks import check
+from timeline.models import Event
+
+pytestmark = pytest.mark.django_db(transaction=True)
+MakeRun = Callable[..., AgentRun]
+Told = Callable[..., None]
+PRE = HookEvent.PRE_TOOL_USE
+BASH = {"tool": "Bash", "input": {"command": "ls"}, "output": "ran {command}"}
+READ = {"tool": "Read", "input": {"path": "a.txt"}, "output": "read {path}"}
+WRITE = {"tool": "Write", "input": {"path": "a.txt"}, "output": "wrote {path}"}
+DENY_BASH = {"approvals": [{"tools": "Bash", "action": "deny", "reason": "No shell."}]}
+
+
+def calls_of(run: AgentRun) -> list[tuple[str, str]]:
+    calls = AgentRunToolCall.objects.filter(run=run).order_by("id")
+    return [(call.status, str(call.output)) for call in calls]
+
+
+@pytest.mark.parametrize("tools", [[BASH, READ], [READ, BASH]])
+def test_a_denied_call_does_not_keep_the_other_one_waiting(
+    session_run: MakeRun, program: StubProgram, tools: list[dict[str, Any]]
+) -> None:
+    """The program is told at once, and only after the denial is stored."""
+    run = drive(session_run({"tools": tools}, {"text": "Done."}, policies=DENY_BASH))
+
+    assert (run.status, run.result, program.ledger) == ("completed", "Done.", ["Read"])
+    denied = ("denied", "Denied by an approval rule: No shell.")
+    assert sorted(calls_of(run)) == [("completed", "read a.txt"), denied]
+    assert Event.objects.filter(log=run.pk, type="safety.block").count() == 1
+    check(run)
+
+
+def test_a_call_that_a_person_has_to_approve_does_not_keep_the_other_one_waiting(
+    session_run: MakeRun, program: StubProgram
+) -> None:
+    """Or its worker would be held until somebody decides."""
+    run = drive(session_run({"tools": [READ, WRITE]}, {"text": "Done."}))
+
+    assert (run.status, run.status_reason, run.lease_owner) == ("waiting", "approval", None)
+    assert program.ledger == ["Read"]
+    assert [status for status, _ in calls_of(run)] == ["completed", "planned"]
+
+
+@pytest.mark.parametrize("listed", [["Bash"], []])
+def test_arguments_that_a_hook_changes_run_where_the_tool_is_free(
+    session_run: MakeRun, program: StubProgram, told: Told, listed: list[str]
+) -> None:
+    """The program asks about changed arguments even where its rules name the tool."""
+    told(changes=lambda _: Verdict.modify_args({"command": "ls"}))
+    policies = {"hooks": [use("changes", PRE)]}
+    shouted = {**BASH, "input": {"command": "LS"}}
+    run = drive(session_run(shouted, {"text": "Done."}, policies=policies, settings={"allowed_tools": listed}))
+
+    if listed:
+        assert calls_of(run) == [("completed", "ran ls")]
+    else:
+        assert (run.status_reason, program.ledger) == ("approval", [])
+
+
+def _raise(_: HookContext) -> Verdict:
+    raise RuntimeError("broken")
+
+
+@pytest.mark.parametrize("fails", [_raise, lambda _: time.sleep(1), lambda _: "junk"])
+def test_a_guard_that_fails_denies(
+    session_run: MakeRun, program: StubProgram, told: Told, settings: Any, fails: Callable[[HookContext], Any]
+) -> None:
+    """P14: the denial is stored before the program is told of it."""
+    settings.AGENTOPS_HOOK_TIMEOUT_S = 0.2
+    told(guards=fails)
+    run = drive(session_run(BASH, {"text": "I could not."}, policies={"hooks": [use("guards", PRE)]}))
+
+    assert (run.status, run.result, program.ledger) == ("completed", "I could not.", [])
+    [(status, output)] = calls_of(run)
+    assert (status, output.startswith("Denied by")) == ("denied", True)
+
+
+def test_an_observer_that_fails_changes_nothing(session_run: MakeRun, program: StubProgram, told: Told) -> None:
+    told(watches=_raise)
+    run = drive(session_run(BASH, {"text": "Done."}, policies={"hooks": [use("watches", PRE, guard=False)]}))
+
+    assert (run.status, program.ledger) == ("completed", ["Bash"])
