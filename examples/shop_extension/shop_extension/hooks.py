@@ -1,7 +1,5 @@
 """A hook of a shop."""
 
-from __future__ import annotations
-
 from agentops.hooks import Hook, HookContext, HookEvent, Verdict
 
 
