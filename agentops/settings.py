@@ -310,9 +310,8 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
-LOGIN_URL = "login"
+LOGIN_URL = LOGOUT_REDIRECT_URL = "login"
 LOGIN_REDIRECT_URL = "home"
-LOGOUT_REDIRECT_URL = "login"
 # At most; without a request they end after twelve hours (agentops/projects/login/sessions.py).
 SESSION_COOKIE_AGE = 7 * 24 * 3600
 # What the throttles count. Without Redis there is one web process, and its memory will do; evicted are the oldest,
@@ -353,8 +352,7 @@ if AGENTOPS_EMAIL:
     EMAIL_HOST, EMAIL_PORT = _mail["host"], _mail["port"]
     EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = _mail["user"], _mail["password"]
     EMAIL_USE_TLS, EMAIL_USE_SSL = _mail["starttls"], _mail["tls"]
-# Of one exchange with the server, in seconds.
-EMAIL_TIMEOUT = 10
+EMAIL_TIMEOUT = 10  # seconds, of one exchange with the server
 
 # --- Transport security: on by default, off for plain HTTP on loopback ------------------------------------
 AGENTOPS_HTTPS = env.boolean("AGENTOPS_HTTPS", default=False)

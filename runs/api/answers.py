@@ -18,7 +18,7 @@ from runs.api.requests.pagination import LINK
 from runs.conversation.turn_usage import buckets_of
 from runs.models import Agent, AgentRun, Checkpoint, RunCommand, RunError, SearchEntry, TurnUsage
 from runs.queries.run_columns import RUN
-from runs.queries.search_results import Result
+from runs.queries.searching.search_results import Result
 from runs.statuses import RunStatus
 
 #: Prefix of the keys of commands from the API. Pages and recordings use other keys.

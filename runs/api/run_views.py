@@ -30,7 +30,7 @@ from runs.queries.run_columns import (
     with_label,
     with_status,
 )
-from runs.queries.search import search_runs
+from runs.queries.searching.search import search_runs
 from runs.statuses import RunStatus
 
 

@@ -1,7 +1,7 @@
 """Two indexes of searches: names with `_` are one word on PostgreSQL, and entries are found by their time.
 
 PostgreSQL makes trigrams of letters and digits only, so that `read_file` was two words. The index has a letter of a script
-that is hardly ever used instead of `_` (runs/queries/text_index.py has the same expression).
+that is hardly ever used instead of `_` (runs/queries/searching/text_index.py has the same expression).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from runs.conversation.message_text import text_of
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, SearchEntry
-from runs.queries.search_terms import fold, one_line
+from runs.queries.searching.search_terms import fold, one_line
 from timeline import events as event_types
 from timeline.display import LOOKAHEAD, clean, format_json
 from timeline.event_rows import CHUNKS, family_of, payload_of

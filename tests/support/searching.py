@@ -13,8 +13,8 @@ from django.db import transaction
 from agentops.projects.models import Project
 from runs.models import AgentRun
 from runs.queries.json_lists import RowSpan
-from runs.queries.search_results import Result, Search, SearchFilters, SearchOrder, search
-from runs.queries.search_terms import parse
+from runs.queries.searching.search_results import Result, Search, SearchFilters, SearchOrder, search
+from runs.queries.searching.search_terms import parse
 from runs.upkeep import search_index
 from timeline import log
 from timeline.log import Entry

@@ -15,8 +15,8 @@ from runs.api.base_views import ApiView
 from runs.api.requests.bodies import Choice, IdField, StringField
 from runs.api.requests.queries import Choices, Cursor, Limit, QuerySerializer, Text, Time
 from runs.models import SearchEntry
-from runs.queries.search_results import RANKED, Search, SearchFilters, SearchOrder, search
-from runs.queries.search_terms import MAX_TERMS, MAX_TEXT, InvalidSearch, parse
+from runs.queries.searching.search_results import RANKED, Search, SearchFilters, SearchOrder, search
+from runs.queries.searching.search_terms import MAX_TERMS, MAX_TEXT, InvalidSearch, parse
 from runs.statuses import RunStatus
 from runs.upkeep import search_index
 from timeline.redaction.redact import BARE

@@ -12,8 +12,8 @@ from django.http import QueryDict
 
 from runs.models import SearchEntry
 from runs.queries.json_lists import Position
-from runs.queries.search_results import SearchFilters, SearchOrder
-from runs.queries.search_terms import InvalidSearch
+from runs.queries.searching.search_results import SearchFilters, SearchOrder
+from runs.queries.searching.search_terms import InvalidSearch
 from runs.statuses import RunStatus
 from timeline.redaction.redact import BARE
 

@@ -19,8 +19,8 @@ from runs.models import Agent, SearchEntry
 from runs.pages.runs.run_row import UNTITLED
 from runs.pages.search.search_form import SearchForm
 from runs.queries.json_lists import RowSpan
-from runs.queries.search_results import RANKED, Result, Search, SearchOrder, search
-from runs.queries.search_terms import InvalidSearch, parse
+from runs.queries.searching.search_results import RANKED, Result, Search, SearchOrder, search
+from runs.queries.searching.search_terms import InvalidSearch, parse
 from runs.statuses import RunStatus
 from runs.upkeep import search_index
 from timeline.display import clean

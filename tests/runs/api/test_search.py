@@ -10,7 +10,7 @@ from django.test import Client
 
 from agentops.projects.models import Project
 from runs.models import AgentRun
-from runs.queries import search
+from runs.queries.searching import search
 from tests.support.api.many_rows import add_messages, ids_of, make_logless_run, make_runs, pages_of, said
 from tests.support.factories import make_project
 

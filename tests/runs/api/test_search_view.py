@@ -14,7 +14,7 @@ from django.utils import timezone
 from agentops.projects.models import Project, Role
 from runs.lifecycle import inbox
 from runs.models import AgentRun, SearchEntry, SearchPosition
-from runs.queries import search_results, text_index
+from runs.queries.searching import search_results, text_index
 from tests.support.accounts import make_person, with_key
 from tests.support.api.many_rows import pages_of
 from tests.support.factories import make_agent, make_project, make_run

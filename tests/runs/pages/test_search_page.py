@@ -12,7 +12,7 @@ from django.utils import timezone
 from agentops.projects.models import Project, Role
 from runs.models import AgentRun
 from runs.pages.search import search_page
-from runs.queries import search_results, text_index
+from runs.queries.searching import search_results, text_index
 from tests.support.accounts import make_person
 from tests.support.factories import make_agent, make_project, make_run
 from tests.support.pages.parsed_page import Element, parse

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runs.queries.search_terms import EXCERPT, MAX_TERMS, InvalidSearch, excerpt, fold, matches, one_line, parse, rank
+from runs.queries.searching.search_terms import (
+    EXCERPT,
+    MAX_TERMS,
+    InvalidSearch,
+    excerpt,
+    fold,
+    matches,
+    one_line,
+    parse,
+    rank,
+)
 from runs.queries.veiled_ids import unveil, veil
 
 

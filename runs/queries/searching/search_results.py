@@ -9,11 +9,11 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from runs.queries import text_index
 from runs.queries.json_lists import Key, Rows, RowSpan, Where, id_param, time_param
 from runs.queries.run_columns import with_agent, with_status
-from runs.queries.search_terms import Excerpt, InvalidSearch, excerpt, matches, rank
-from runs.queries.text_index import SearchScope, find, of_project, project_tag
+from runs.queries.searching import text_index
+from runs.queries.searching.search_terms import Excerpt, InvalidSearch, excerpt, matches, rank
+from runs.queries.searching.text_index import SearchScope, find, of_project, project_tag
 from runs.queries.veiled_ids import unveil, veil
 from timeline.display import clean, make_legible
 from timeline.outgoing import indexes_with_secrets
