@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -77,7 +78,7 @@ def tools_can_be_loaded(app_configs: Any, **_: Any) -> list[CheckMessage]:
 @register()
 def hooks_can_be_loaded(app_configs: Any, **_: Any) -> list[CheckMessage]:
     """Warn about hooks of other packages that cannot be used. Agents that name them cannot start."""
-    catalogue = import_string("runs.hooks.hook_catalogue")
+    catalogue = import_module("runs.hooks.hook_catalogue")
     messages: list[CheckMessage] = [
         Doubt(f"Hooks are missing. {fault}", hint="Correct or uninstall it.", id="agentops.W006")
         for fault in catalogue.faults()

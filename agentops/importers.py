@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runs.external.event_input import IncomingEvent
-from runs.external.importers.base import Importer, ImportFile, ImportRefused, ImportedRun, Item
+from runs.external.importers.base import ImportedRun, Importer, ImportFile, ImportRefused, Item
 from runs.statuses import RunStatus
 from timeline.events.llm import LlmTurnEnd, ToolRequest
 from timeline.events.message import MessageAdded

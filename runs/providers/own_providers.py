@@ -67,12 +67,14 @@ def _factories_of(extension: Extension) -> Iterator[tuple[str, object]]:
     if not isinstance(value, ModuleType):
         yield extension.name, value
         return
-    classes = [(member.name, member) for member in extensions.public(value) if _is_provider(member)]
+    classes = [(name, member) for member in extensions.public(value) if (name := _name_of(member))]
     if not classes:
         raise ExtensionFailed(extension.source, "contains no class of a provider with a name")
     yield from classes
 
 
-def _is_provider(member: object) -> bool:
-    has_members = inspect.isclass(member) and all(hasattr(member, each) for each in MEMBERS)
-    return has_members and isinstance(getattr(member, "name", None), str) and bool(getattr(member, "name", ""))
+def _name_of(member: object) -> str:
+    """Return the name of a class of a provider; empty for everything else."""
+    name = getattr(member, "name", "")
+    is_provider = inspect.isclass(member) and all(hasattr(member, each) for each in MEMBERS)
+    return name if is_provider and isinstance(name, str) else ""

@@ -67,7 +67,9 @@ class _PieceStream(StreamedResponse):
             if isinstance(piece, RequestUsage):
                 self._tokens = piece
                 continue
-            kind = "text" if isinstance(piece, str | TextPart) else "thinking" if isinstance(piece, ThinkingPart) else ""
+            kind = (
+                "text" if isinstance(piece, str | TextPart) else "thinking" if isinstance(piece, ThinkingPart) else ""
+            )
             part += not kind or kind != previous
             previous = kind
             for event in self._events(part, piece):
