@@ -74,7 +74,7 @@ def _factories_of(extension: Extension) -> Iterator[tuple[str, object]]:
 
 
 def _name_of(member: object) -> str:
-    """Return the name of a class of a provider; an empty text for anything else."""
-    name = getattr(member, "name", None)
+    """Return the name of a class of a provider; empty for everything else."""
+    name = getattr(member, "name", "")
     is_provider = inspect.isclass(member) and all(hasattr(member, each) for each in MEMBERS)
     return name if is_provider and isinstance(name, str) else ""

@@ -67,7 +67,7 @@ def look_again() -> None:
 
 def listed(*arguments: str) -> dict[str, Any]:
     out = io.StringIO()
-    with suppress(CommandError):  # raised after the list, for what is missing
+    with suppress(CommandError):  # what is faulty is in the answer too
         call_command("extensions", "--json", *arguments, stdout=out)
     answer: dict[str, Any] = json.loads(out.getvalue())
     return answer
@@ -124,6 +124,9 @@ def test_faulty_ones_are_listed_and_left_out(install: Install, settings: Any, ca
     look_again()
 
     assert tuple(formats.importers()) == formats.BUILTIN
+    with pytest.raises(CommandError, match="extensions that cannot be used") as ended:
+        call_command("extensions", stdout=io.StringIO())
+    assert ended.value.returncode == 1
     faults = [f"{fault['source']}: {fault['reason']}" for fault in listed()["faults"]]
     assert faults == [
         "module 'own_parts' of AGENTOPS_PROVIDER_MODULES: contains no class of a provider with a name",

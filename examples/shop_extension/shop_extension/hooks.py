@@ -1,5 +1,7 @@
 """A hook of a shop."""
 
+from __future__ import annotations
+
 from agentops.hooks import Hook, HookContext, HookEvent, Verdict
 
 
@@ -10,8 +12,8 @@ class RefundLimit(Hook):
     guard = True
     events = frozenset({HookEvent.PRE_TOOL_USE})
 
-    def __init__(self, options):
-        self.limit = int(options.get("cents", 1000))
+    def __init__(self, options: dict[str, int]) -> None:
+        self.limit = options.get("cents", 1000)
 
     def decide(self, context: HookContext) -> Verdict | None:
         cents = context.arguments["cents"]

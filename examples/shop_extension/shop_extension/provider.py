@@ -1,5 +1,7 @@
 """A provider that needs no model: it answers by rules, one piece at a time."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import AsyncIterator
 

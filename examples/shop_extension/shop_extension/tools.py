@@ -1,9 +1,12 @@
 """Tools of a shop. Each public tool of this module can be named in the definition of an agent."""
 
+from __future__ import annotations
+
 from typing import Annotated
 
-from agentops.tools import ToolContext, ToolFailed, tool
 from pydantic import Field
+
+from agentops.tools import ToolContext, ToolFailed, tool
 
 ORDERS = {"A-17": {"status": "shipped", "cents": 2500}, "A-18": {"status": "packed", "cents": 900}}
 #: Refunds by idempotency key, where a real shop would have a table.

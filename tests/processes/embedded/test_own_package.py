@@ -1,4 +1,4 @@
-"""docs/guides/extensions.md, word by word: a package with tools, a provider and a hook beside agentops."""
+"""docs/guides/extensions.md, word by word: a package with tools, a provider and a hook, and its runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Reader:
         env = self.site.env(UV_NO_BUILD_ISOLATION="1", UV_OFFLINE="1", HOME=str(self.directory))
         words = ["bash", "-e", "-c", f'export PATH="$PWD/.venv/bin:$PATH"\n{commands}']
         done = subprocess.run(
-            words, check=False, cwd=self.directory, env=env, capture_output=True, text=True, timeout=120
+            words, cwd=self.directory, env=env, capture_output=True, text=True, timeout=120, check=False
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from runs.tools.mcp.mcp_toolset import McpToolset, for_agent
 from runs.tools.mcp.servers import McpRefused
 from runs.tools.timed_call import run_with_deadline
 from tests.support.free_port import free_port
+from tests.support.node_packages import install
 from tests.support.paths import ROOT
 from tests.support.waiting import eventually
 
@@ -146,6 +148,54 @@ def test_a_server_of_another_author(configure: Configure, ctx) -> None:
         assert {"time__get_current_time", "time__convert_time"} <= {each.name for each in tools.definitions()}
         arguments = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
         assert "21:00" in call(tools, ctx, "time__convert_time", **arguments).output
+
+
+@pytest.fixture(scope="module")
+def everything() -> list[str]:
+    """The command of the protocol's reference server, as it comes from npm."""
+    program = "node_modules/@modelcontextprotocol/server-everything/dist/index.js"
+    return ["node", str(install(ROOT / "tests" / "support" / "mcp" / "npm_servers") / program)]
+
+
+@contextmanager
+def over_http(command: list[str]) -> Iterator[dict[str, Any]]:
+    port = free_port()
+    env = {"PATH": os.environ["PATH"], "PORT": str(port)}
+    process = subprocess.Popen(
+        [*command, "streamableHttp"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        eventually(lambda: answers(f"http://127.0.0.1:{port}/mcp"), within_s=30, why="the server answers")
+        yield {"url": f"http://127.0.0.1:{port}/mcp", "allow_private": True}
+    finally:
+        process.kill()
+        process.wait()
+
+
+def over_stdio(command: list[str]) -> AbstractContextManager[dict[str, Any]]:
+    return nullcontext({"command": command[0], "args": [*command[1:], "stdio"]})
+
+
+@pytest.mark.parametrize("transport", [over_stdio, over_http])
+def test_the_reference_server(
+    transport: Callable[[list[str]], AbstractContextManager[dict[str, Any]]], everything: list[str],
+    configure: Configure, ctx: Any,
+) -> None:  # fmt: skip
+    """Texts, images, structured content, arguments that do not fit, and a call that outlasts its time limit."""
+    with transport(everything) as server:
+        configure(everything={**server, "timeout_s": 5})
+        with closing(TOOLS.resolve(["mcp:everything"], {})) as tools:
+            assert {"everything__echo", "everything__get-sum"} <= {each.name for each in tools.definitions()}
+            assert call(tools, ctx, "everything__echo", message="über 🙂").output == "Echo: über 🙂"
+            assert "42" in call(tools, ctx, "everything__get-sum", a=40, b=2).output
+            image = call(tools, ctx, "everything__get-tiny-image").output
+            assert [part["media_type"] for part in image if isinstance(part, dict)] == ["image/png"]
+            weather = call(tools, ctx, "everything__get-structured-content", location="Chicago").output
+            assert json.loads(weather)["temperature"] == 36
+            assert call(tools, ctx, "everything__get-sum", a="many").is_error
+            with pytest.raises((ToolFailed, OutcomeUnknown)):
+                call(tools, ctx, "everything__trigger-long-running-operation", duration=60, steps=2)
+            assert call(tools, ctx, "everything__echo", message="still there").output == "Echo: still there"
 
 
 AGENTS = {

@@ -41,6 +41,8 @@ def root(place: Path, settings) -> Path:
     root.mkdir()
     (root / "kept.txt").write_text("kept\n")
     (place / "secret.txt").write_text("outside the root")
+    (place / "db.sqlite3").write_text("rows")
+    (place / "db.sqlite3").chmod(0o666)
     # The permissions of the files would allow everything: what refuses is the sandbox.
     (place / "secret.txt").chmod(0o666)
     place.chmod(0o777)
@@ -107,6 +109,10 @@ ESCAPES = {
     "the environment of the worker": "cat /proc/$PPID/environ /proc/1/environ /proc/self/environ",
     "another temporary directory": "ls /tmp",
     "devices": "cat /dev/mem; echo x > /dev/kmsg",
+    "the terminal": "echo x > /dev/tty || cat < /dev/tty",
+    "the metadata service": "curl -s -m 2 http://169.254.169.254/ || "
+    "python3 -I -c \"import socket; socket.create_connection(('169.254.169.254', 80), 2)\"",
+    "the database of the site": "printf x | dd of={place}/db.sqlite3 conv=notrunc",
 }
 
 
@@ -117,7 +123,8 @@ def test_nothing_outside_is_reached(case: str, sh: Sh, place: Path) -> None:
     assert result.is_error, result.output
     assert "outside the root" not in result.output
     assert (place / "secret.txt").read_text() == "outside the root"
-    assert sorted(each.name for each in place.iterdir()) == ["root", "secret.txt"]
+    assert (place / "db.sqlite3").read_text() == "rows"
+    assert sorted(each.name for each in place.iterdir()) == ["db.sqlite3", "root", "secret.txt"]
     assert (place / "root" / "kept.txt").exists()
 
 
@@ -224,8 +231,9 @@ def test_what_it_uses_is_limited(case: str, sh: Sh, root: Path, monkeypatch: pyt
         assert result.is_error
 
 
-def test_endless_output_is_cut_and_ended(sh: Sh) -> None:
-    result = sh("echo begin; yes", timeout_s=30)
+@pytest.mark.parametrize("command", ["yes", "yes | head -c 10G"])
+def test_endless_output_is_cut_and_ended(command: str, sh: Sh) -> None:
+    result = sh(f"echo begin; {command}", timeout_s=30)
 
     assert isinstance(result.output, str)
     assert result.output.startswith("begin\ny\n")

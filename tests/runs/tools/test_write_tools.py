@@ -73,7 +73,7 @@ def test_it_edits_what_occurs_once(call: Call, root: Path) -> None:
 ESCAPES = [
     "../outside/kept.txt", "/etc/passwd", "~/x", "C:\\x", "docs/../../outside/kept.txt", "a\0b", ".git/hooks/update",
     "docs/.GIT/config", "link/kept.txt", "link/new.txt", "file-link", "hard", "docs", ".", "docs/a.txt/b", "pipe",
-    "binary", "x" * 4097, "x" * 300,
+    "binary", "x" * 4097, "x" * 300, "/proc/self/environ", "a/../../b", ".git/hooks", "/dev/null",
 ]  # fmt: skip
 
 
