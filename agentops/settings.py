@@ -142,6 +142,7 @@ AGENTOPS_RETRY_BASE_DELAY_MS = env.integer("AGENTOPS_RETRY_BASE_DELAY_MS", 500, 
 AGENTOPS_OUTAGE_S = env.seconds("AGENTOPS_OUTAGE_S", 900, low=0, high=30 * 86_400)
 AGENTOPS_ALIVE_FILE = env.text("AGENTOPS_ALIVE_FILE")
 AGENTOPS_FIXTURES = env.names("AGENTOPS_FIXTURES", [])
+# What agents may read with read_file and list_dir: nothing unless a directory is named here (runs/tools/roots.py).
 AGENTOPS_TOOL_ROOTS = env.directories("AGENTOPS_TOOL_ROOTS", [])
 if any(Path(os.path.realpath(root)).is_relative_to(os.path.realpath(AGENTOPS_HOME)) for root in AGENTOPS_TOOL_ROOTS):
     raise BadSetting("AGENTOPS_TOOL_ROOTS must not name AGENTOPS_HOME, or a directory in it")
@@ -154,6 +155,7 @@ AGENTOPS_IMPORTER_MODULES = env.names("AGENTOPS_IMPORTER_MODULES", [])
 AGENTOPS_MCP_SERVERS = env.text("AGENTOPS_MCP_SERVERS")
 AGENTOPS_ALLOW_PRIVATE_SINKS = env.boolean("AGENTOPS_ALLOW_PRIVATE_SINKS", default=False)
 AGENTOPS_MODEL_KEYS = env.model_keys("AGENTOPS_MODEL_KEYS")
+# Programs that the gates of policies may start: names that are found on PATH, or whole paths. None: tools alone.
 AGENTOPS_GATE_COMMANDS = env.names("AGENTOPS_GATE_COMMANDS", [])
 AGENTOPS_GATE_TIMEOUT_S = env.seconds("AGENTOPS_GATE_TIMEOUT_S", 300, low=0.1, high=86_400)
 AGENTOPS_HOOK_MODULES = env.names("AGENTOPS_HOOK_MODULES", [])
