@@ -146,7 +146,9 @@ class ScheduleEnvironment:
             lineage.runs = lineage_summary.lineage(lineage.runs[0])
         else:
             lineage.runs = list(AgentRun.objects.filter(title=lineage.title, resumed_from=None))[:1]
-        for run in lineage.runs:
+        # Nobody listens to child runs: one key may have only so many streams.
+        followed = lineage.runs if lineage.parent is None else []
+        for run in followed:
             if self.listeners is not None and self.web is not None and run.pk not in self.followers:
                 url = f"{self.web.url}/api/projects/{self.project.slug}/agent-runs/{run.pk}/events/stream"
                 self.followers[run.pk] = [
