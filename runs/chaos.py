@@ -76,7 +76,7 @@ INGEST_POINTS = {
 SESSION_POINTS = {
     "session.stored": "ID of a session stored, before its program is started",
     "session.started": "program of a session started, before anything is said to it",
-    "subagent.stored": "what a sub-agent has said is stored",
+    "session.subagent_stored": "what a sub-agent has said is stored",
     "session.said": "a message was said to the program, before it says anything",
 }
 

@@ -151,7 +151,7 @@ class HeldSession:
         lines = self._session.take_subagent_lines() if self._session is not None else []
         if lines:
             self._write_records(partial(self._subagents.add, lines))
-            chaos.point("subagent.stored")
+            chaos.point("session.subagent_stored")
 
     def end_subagent(self, call_id: str, status: ToolStatus) -> None:
         """End the record of the sub-agent that has worked for a call, if there is one."""

@@ -83,7 +83,7 @@ def test_a_sub_agent_ends_with_its_program(stage: Stage, program: StubProgram) -
     acts = [{"text": "I look."}, BASH]
     agent = {"tool": "Agent", "input": {"prompt": "Look."}, "output": "x", "subagent": acts, "meanwhile": {"sleep": 1}}
     run = session_run(stage, program, agent, {"text": "All done."})
-    worker(stage, program, chaos="subagent.stored:1")
+    worker(stage, program, chaos="session.subagent_stored:1")
     stage.workers[0].killed()
     child = AgentRun.objects.get(parent_run=run)
     assert child.status == RunStatus.RUNNING

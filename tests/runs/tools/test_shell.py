@@ -257,10 +257,12 @@ def test_it_is_off_by_default(sh: Sh, settings, root: Path) -> None:
         switches.check([SHELL])
 
 
-def test_a_root_with_files_of_the_site_is_refused(sh: Sh, settings, root: Path) -> None:
-    # Another mapping: the connection of the tests reads its own from the one that stands here.
+def test_a_root_with_files_of_the_site_is_refused(
+    sh: Sh, settings, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A mapping of its own: the connection of the tests keeps the one that stands here.
     file = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(root / "data" / "db.sqlite3")}
-    settings.DATABASES = {"default": settings.DATABASES["default"] | file}
+    monkeypatch.setitem(settings.DATABASES, "default", settings.DATABASES["default"] | file)
     with pytest.raises(ToolDenied, match="contains files of this site"):
         sh("echo hello")
 
