@@ -86,6 +86,8 @@ def test_the_values_of_a_run(golden: AgentRun, client: Client) -> None:
         "cache_read_tokens": 0, "cache_write_tokens": 0, "reasoning_tokens": 0, "cost_source": "unknown",
         "waited": 0, "queued_at": "2026-11-20T12:00:00.000120Z", "requeued_at": None, "not_before": None,
         "message_count": 1, "tool_call_count": 1, "error_count": 1, "child_count": 0, "attempt_count": 0,
+        "total_runs": 1, "total_input_tokens": 0, "total_output_tokens": 0, "total_cost_usd": "0.10000000",
+        "total_unpriced_runs": 0,
     }  # fmt: skip
     assert body(client, RUN) == {"next": None, "previous": None, "results": [row]}
     assert body(client, f"{RUN}/{FIRST}") == detail
