@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.template.loader import get_template
+from django.template.loader import get_template, render_to_string
 
 from timeline.event_rows import TEXT_BYTES, family_of, row_of
 from timeline.events import EVENT_TYPES
@@ -67,6 +67,9 @@ def test_it_says_when_what_it_announces_comes() -> None:
     assert retry.until == datetime(2026, 11, 20, 12, 0, 1, 500_000, tzinfo=UTC)
     assert wait.until == datetime(2026, 11, 20, 12, 5, tzinfo=UTC)
     assert row_of(event("run.waiting", {"until": "2026-99-99T12:05:00Z"}), BASE).until is None
+    tomorrow = row_of(event("run.waiting", {"until": "2026-11-21T12:05:00Z"}), BASE)
+    assert ">12:05:00<" in render_to_string(wait.detail, {"item": wait})
+    assert ">2026-11-21 12:05:00<" in render_to_string(tomorrow.detail, {"item": tomorrow})
 
 
 def test_it_leads_to_another_log_only_by_a_log_s_id() -> None:

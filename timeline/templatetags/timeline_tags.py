@@ -29,6 +29,12 @@ def day(at: datetime | None) -> str | SafeString:
     return _time(at, "%Y-%m-%d %H:%M:%S")
 
 
+@register.simple_tag
+def moment_after(at: datetime, start: datetime) -> str | SafeString:
+    """Render a time of day, in UTC, with its date if that is not the date of `start`."""
+    return clock(at) if at.astimezone(UTC).date() == start.astimezone(UTC).date() else day(at)
+
+
 def _time(at: datetime | None, shape: str) -> str | SafeString:
     if at is None:
         return "–"
