@@ -98,13 +98,13 @@ def test_nothing_is_missing_and_nothing_comes_twice(
 ) -> None:
     pages = [follow_in_browser(tabs, streamed, port) for port in proxy.ports]
 
-    grow_until(streamed, proxy, CUTS // 3)
+    grow_while(streamed, proxy, CUTS // 3)
     streamed.web.restart()
-    grow_until(streamed, proxy, CUTS * 2 // 3)
+    grow_while(streamed, proxy, CUTS // 3)
     shared_redis.kill()
     grow(streamed.run, 20)
     shared_redis.start()
-    grow_until(streamed, proxy, CUTS)
+    grow_while(streamed, proxy, CUTS // 3)
     streamed.web.kill()
     grow(streamed.run, 5)
     streamed.web.start()
@@ -141,11 +141,12 @@ def follow_in_browser(tabs: Tabs, streamed: StreamedRun, port: int) -> Page:
     return page
 
 
-def grow_until(streamed: StreamedRun, proxy: CuttingProxy, cuts: int) -> None:
-    """Append events until so many connections were cut off."""
+def grow_while(streamed: StreamedRun, proxy: CuttingProxy, cuts: int) -> None:
+    """Append events while so many connections are cut off."""
     until = time.monotonic() + 90
-    while proxy.cuts < cuts:
-        assert time.monotonic() < until, f"{proxy.cuts} connections cut off"
+    goal = proxy.cuts + cuts
+    while proxy.cuts < goal:
+        assert time.monotonic() < until, f"{proxy.cuts} of {goal} connections cut off"
         grow(streamed.run, 3)
         time.sleep(0.1)
     assert last_seq(streamed.run) > cuts // 10

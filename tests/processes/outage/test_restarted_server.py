@@ -40,7 +40,8 @@ def test_a_pool_of_dead_connections_gives_a_new_one(idle_connections: None) -> N
     assert connection.pool.get_stats()["pool_available"] >= DEAD
     with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as server:
         name = connection.settings_dict["NAME"]
-        server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+        # Waits for their ends, as a restart does.
+        server.execute("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s", [name])
 
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1")

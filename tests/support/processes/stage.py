@@ -96,8 +96,9 @@ class Stage:
             settings=settings, max_steps=max_steps, policies=policies or {},
         )  # fmt: skip
 
-    def worker(self, chaos: str = "", **env: str) -> ChildProcess:
-        argv = ["-A", "agentops", "worker", "--pool", "threads", "-c", "4", "--without-mingle", "--without-gossip"]
+    def worker(self, chaos: str = "", *, slots: int = 4, **env: str) -> ChildProcess:
+        argv = ["-A", "agentops", "worker", "--pool", "threads", "-c", str(slots)]
+        argv += ["--without-mingle", "--without-gossip"]
         return self.spawn([*argv, "-n", f"w{len(self.workers)}@%h"], AGENTOPS_CHAOS=chaos, **env)
 
     def beat(self) -> ChildProcess:
