@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.postgres]
 EACH = 50
 #: A browser opens six connections to a port: fifty of them need some ports.
 PORTS, IN_TAB = 10, 5
-CUTS = 1000
+CUTS = 1002
 #: Follows in the page as any script would.
 FOLLOW = """([path, count]) => {
   window.streams = Array.from({ length: count }, () => {
