@@ -228,7 +228,7 @@ class Client:
     def deny(
         self, run_id: RunId, call_id: RunId, message: str | None = None, *, idempotency_key: str | None = None
     ) -> Approval:
-        """Deny the tool call for which a run waits; the run goes on, and its model is told so, with the message."""
+        """Deny the tool call for which a run waits. The model gets the message as the call's result."""
         return self._do(calls.decide(run_id, call_id, "deny", {"message": message}, idempotency_key))
 
     def resolve_call(

@@ -29,7 +29,7 @@ class DecisionArguments(OneRun):
         default=None, description="To approve: replaces all arguments of the call. Default: those that were requested."
     )
     always: bool = Field(default=False, description="To approve: also all later calls of this tool in this run.")
-    message: str | None = Field(default=None, max_length=10_000, description="To deny: what the model is told.")
+    message: str | None = Field(default=None, max_length=10_000, description="Denials: the result for the model.")
 
 
 class OutcomeArguments(OneRun):

@@ -60,7 +60,7 @@ def _part(part: Row) -> dict[str, Any]:
 
 
 def _text(content: Any) -> Any:
-    """Return a content as it is, or that of several parts with its media named."""
+    """Return a text unchanged, and a list of parts with each medium replaced by its type."""
     if not isinstance(content, list):
         return content
     return [part if isinstance(part, str) else f"[{_kind(part)}]" for part in content]

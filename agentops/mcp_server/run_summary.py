@@ -49,7 +49,7 @@ async def _last(api: Api, path: str, filters: Query | None = None) -> Any:
 
 
 async def _calls(api: Api, path: str, filters: Query) -> list[dict[str, Any]]:
-    """Return the last calls, with what they were given and what came of it."""
+    """Return the last calls with their arguments and outputs."""
     page = await _last(api, f"{path}/tool-calls", filters)
     whole = [await ask(api, f"{path}/tool-calls/{row['id']}") for row in page["results"]]
     return [readable.call(row, MAX_TEXT) for row in whole]
