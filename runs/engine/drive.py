@@ -146,7 +146,11 @@ class Drive:
 
     @property
     def node(self) -> str:
-        return str(self.config.get("agent_id", "agent"))
+        return str(self.config.get("node_id") or self.config.get("agent_id", "agent"))
+
+    def call_number(self, step: int) -> int:
+        """Return the number of the model call of a step. Calls of earlier runs of a flow's node come before it."""
+        return step + int(self.config.get("calls_before") or 0)
 
     @property
     def has_rollback_policy(self) -> bool:

@@ -20,7 +20,9 @@ def load_view(drive: Drive, pending: Set[str]) -> View:
 
 def view_after_calls(drive: Drive) -> View:
     """Return the facts as they will be once the last open call has its result and the inbox is empty."""
-    follow_up = drive.provider.follow_up(drive.config["model"], drive.node, drive.run.step_count)
+    follow_up = drive.provider.follow_up(
+        drive.config["model"], drive.node, drive.call_number(drive.run.step_count)
+    )
     return _view(drive, frozenset(), is_answered=follow_up.end, has_calls=False)
 
 
@@ -56,5 +58,5 @@ def _is_answered(drive: Drive) -> bool:
     step = drive.run.step_count
     if step == drive.run.step_base:
         return is_answer_last
-    follow_up = drive.provider.follow_up(drive.config["model"], drive.node, step)
+    follow_up = drive.provider.follow_up(drive.config["model"], drive.node, drive.call_number(step))
     return not follow_up.more if is_answer_last else follow_up.end
