@@ -20,9 +20,7 @@ def load_view(drive: Drive, pending: Set[str]) -> View:
 
 def view_after_calls(drive: Drive) -> View:
     """Return the facts as they will be once the last open call has its result and the inbox is empty."""
-    follow_up = drive.provider.follow_up(
-        drive.config["model"], drive.node, drive.call_number(drive.run.step_count)
-    )
+    follow_up = drive.provider.follow_up(drive.config["model"], drive.node, drive.call_number(drive.run.step_count))
     return _view(drive, frozenset(), is_answered=follow_up.end, has_calls=False)
 
 

@@ -61,9 +61,7 @@ class AgentRun(models.Model):
     resumed_from = models.OneToOneField("self", models.PROTECT, null=True, related_name="resumed_as")
     forked_from = models.ForeignKey("self", models.PROTECT, null=True, related_name="forks")
     #: The flow run that this run executes a node of.
-    flow_run = models.ForeignKey(
-        "runs.FlowRun", models.PROTECT, null=True, related_name="agent_runs", db_index=False
-    )
+    flow_run = models.ForeignKey("runs.FlowRun", models.PROTECT, null=True, related_name="agent_runs", db_index=False)
     #: True for a resume whose message starts a new conversation, without the earlier runs of the lineage.
     starts_fresh = models.BooleanField(default=False)
     forked_at_step = models.PositiveIntegerField(null=True)

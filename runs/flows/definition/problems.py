@@ -52,7 +52,9 @@ def examine(definition: Any) -> tuple[dict[str, Any] | None, list[Problem]]:
     except ValidationError as error:
         return None, list(_shape_problems(error))
     fields = checked.model_dump(by_alias=True, exclude_defaults=True) | {"flow_id": checked.flow_id}
-    fields["nodes"] = [node | {"type": source.type} for node, source in zip(fields["nodes"], checked.nodes, strict=True)]
+    fields["nodes"] = [
+        node | {"type": source.type} for node, source in zip(fields["nodes"], checked.nodes, strict=True)
+    ]
     problems = [*_graph_problems(fields), *_input_problems(fields)]
     return fields, problems
 
@@ -112,7 +114,9 @@ def _edge_problems(fields: Mapping[str, Any]) -> Iterator[Problem]:
                 yield Problem("unknown_node", f"there is no node {edge[end]!r}", pointer_of("edges", index, end))
         pair = (edge["from"], edge["to"])
         if pair in seen:
-            yield Problem("duplicate_edge", f"another edge leads from {pair[0]} to {pair[1]}", pointer_of("edges", index))
+            yield Problem(
+                "duplicate_edge", f"another edge leads from {pair[0]} to {pair[1]}", pointer_of("edges", index)
+            )
         seen.add(pair)
         if pair[0] == pair[1] and "maxIterations" not in edge:
             text = "an edge from a node to itself needs maxIterations"

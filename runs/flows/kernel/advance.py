@@ -125,9 +125,7 @@ def _iterate(work: Work, loop: Edge, limit: int) -> None:
     work.tell(EdgeFired(edge=loop.key, source=loop.source, target=loop.target))
     body = work.graph.bodies[loop.key]
     again = [name for name in work.graph.order if name in body]
-    iterated = LoopIterated(
-        edge=loop.key, node=loop.target, iteration=counter + 1, max_iterations=limit, nodes=again
-    )
+    iterated = LoopIterated(edge=loop.key, node=loop.target, iteration=counter + 1, max_iterations=limit, nodes=again)
     work.tell(iterated)
     enter_again(snapshot, again)
 

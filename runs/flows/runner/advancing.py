@@ -12,9 +12,9 @@ from runs import chaos
 from runs.actions import resume as resuming
 from runs.errors import MoveRefused, RunRefusal
 from runs.flows.kernel import advance as kernel
-from runs.flows.kernel.decisions import Decisions, Failure, Happened, Report, Start
+from runs.flows.kernel.decisions import Decisions, Failure, Happened, Report
 from runs.flows.kernel.graph import Graph
-from runs.flows.kernel.snapshot import Visit
+from runs.flows.kernel.snapshot import Snapshot
 from runs.flows.runner.outcomes import report_of
 from runs.lifecycle.flows import flow_transitions, node_runs
 from runs.models import AgentRun, FlowRun, FlowVisit
@@ -71,7 +71,7 @@ class _Advance:
         flow_run = self.flow_run
         decisions = self._decide(flow_transitions.snapshot_of(flow_run, self.graph), self._reports())
         chaos.point("flow.decided")
-        while failures := self._open(decisions.starts):
+        while failures := self._open(decisions):
             # A run that cannot be opened is the failure of its node.
             decisions = _joined(decisions, self._decide(decisions.snapshot, failures))
         decisions.events = [self._with_run(event) for event in decisions.events]
@@ -84,7 +84,7 @@ class _Advance:
             node_runs.stop_all(flow_run)
         chaos.point("flow.in_transaction")
 
-    def _decide(self, snapshot: kernel.Snapshot, reports: list[Report]) -> Decisions:
+    def _decide(self, snapshot: Snapshot, reports: list[Report]) -> Decisions:
         return kernel.advance(
             self.graph,
             snapshot,
@@ -119,10 +119,12 @@ class _Advance:
             # It stays paused, where its page says why; a person decides.
             log.warning("a node cannot be entered again: %s", error, extra={"run_id": str(run.pk)})
 
-    def _open(self, starts: list[Start]) -> list[Report]:
+    def _open(self, decisions: Decisions) -> list[Report]:
         """Open the runs of the starts that have none. Returns the failures."""
         failures = []
-        for start in starts:
+        if flow_transitions.has_ended(decisions):
+            return []
+        for start in decisions.starts:
             if start.visit.key in self.sessions:
                 continue
             try:
@@ -133,12 +135,12 @@ class _Advance:
                 failures.append(Report(start.visit, failure=Failure(error.error_type, str(error))))
                 continue
             chaos.point("flow.node_opened")
-        starts.clear()
+        decisions.starts.clear()
         return failures
 
     def _with_run(self, event: Happened) -> Happened:
         payload, visit = event.payload, event.visit
-        run = self.sessions.get(visit.key) if isinstance(visit, Visit) else None
+        run = self.sessions.get(visit.key) if visit is not None else None
         if run is None or not isinstance(payload, NodeStarted):
             return event
         return replace(event, payload=payload.model_copy(update={"run_id": str(run.pk)}))
@@ -151,6 +153,6 @@ def _joined(first: Decisions, second: Decisions) -> Decisions:
         [*first.events, *second.events],
         second.starts,
         [*first.records, *second.records],
-        second.failure,
+        second.failure or first.failure,
         second.has_more,
     )

@@ -83,6 +83,8 @@ def keep(
         if not rows.update(**columns):
             raise MoveRefused(f"flow run {flow_run.pk} has changed", run_status=flow_run.status)
         visits = _store_visits(flow_run, decisions.records)
+        if status.terminal:
+            FlowVisit.objects.open().filter(flow_run=flow_run).update(ended_at=timezone.now())
         entries = [_entry(event, visits) for event in decisions.events]
         entries += _status_events(flow_run, status, decisions, by)
         entries = [replace(entry, phase=PHASES[status]) for entry in (*before, *entries)]

@@ -50,7 +50,9 @@ class FlowRun(models.Model):
     #: The definition, and its version, at the creation of the run.
     definition = models.JSONField()
     flow_version = models.PositiveIntegerField()
-    status = models.CharField(max_length=9, choices=[(s.value, s.value) for s in STATUSES], default=RunStatus.QUEUED.value)
+    status = models.CharField(
+        max_length=9, choices=[(s.value, s.value) for s in STATUSES], default=RunStatus.QUEUED.value
+    )
     #: The machine-readable reason for waiting, pausing, failing or stopping.
     status_reason = models.CharField(max_length=64, blank=True, default="")
     #: runs.flows.kernel.snapshot.Snapshot.
