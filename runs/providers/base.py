@@ -47,7 +47,8 @@ class ModelCall:
     model: str
     #: The agent or the node of a flow, for error messages.
     node: str
-    #: The number of the call in the lineage, from 1: that of the step. In a flow, calls of the node's earlier runs count.
+    #: The number of the call in the lineage, from 1: that of the step. In a flow, the calls of the node's earlier runs
+    #: count too.
     number: int
     history: list[ModelMessage]
     tools: Sequence[ToolDefinition] = ()

@@ -64,7 +64,10 @@ class _Node(Payload):
 
 @register(EventType.NODE_STARTED)
 class NodeStarted(_Node):
-    """A node of a flow started or was resumed. `value` is the item of a forEach, unless it is too large (`truncated`)."""
+    """A node of a flow started or was resumed. `value` is the item of a forEach.
+
+    If `truncated` is set, the value is too large for an event: the visit's record has it.
+    """
 
     run_id: str | None = None
     session_id: str | None = None

@@ -89,7 +89,7 @@ def _graph_problems(fields: Mapping[str, Any]) -> Iterator[Problem]:
         return  # the graph cannot be read
     graph = graph_of(fields)
     yield from _start_problems(graph)
-    yield from _cycle_problems(graph, fields["edges"] if "edges" in fields else [])
+    yield from _cycle_problems(graph, fields.get("edges") or [])
     if not graph.cyclic:
         yield from _loop_problems(graph, fields.get("edges") or [])
         for code, text, path in bindings_check.problems(fields, graph):
