@@ -15,6 +15,7 @@ from runs.errors import FlowRunNotPaused, NotARunOfTheFlow, RunIdRequired, RunTe
 from runs.fixtures import library
 from runs.lifecycle import inbox
 from runs.models import AgentRun, FlowRun, FlowVisit
+from runs.queries.flows.flow_graphs import graph_of_definition, graph_of_run
 from runs.queries.flows.flow_states import snapshot_at
 from runs.worker.worker import Worker
 from tests.support.factories import make_project
@@ -97,7 +98,7 @@ def test_s_024_a_recording_that_is_used_up_names_node_and_call(project: Project,
     stuck = play(make_flow_run(definition, project), worker)
 
     paused = run_of(stuck, "judge#4")
-    assert (paused.status, paused.error_message) == ("paused", "No fixture for judge call 4")
+    assert (paused.status, paused.error_message) == ("paused", "No fixture for judge call 5")
     # It can be resumed by whoever mends it: the flow waits.
     assert stuck.status == "running"
 
@@ -255,3 +256,23 @@ def test_large_values_are_in_the_records_and_not_in_the_events(project: Project,
     seq = events_of(ended, "node.completed")[0].seq
     assert snapshot_at(ended, seq)["nodeStatus"] == {"list": "done", "each": "pending"}
     assert snapshot_at(ended, seq)["outputs"] == {"list": [big, big]}
+
+
+def test_the_graph_of_a_flow_run_shows_statuses_counters_and_runs(project: Project, worker: Worker) -> None:
+    waiting = play(make_flow_run(LOOP, project), worker)
+
+    graph = graph_of_run(waiting)
+
+    nodes = {node.id: node for node in graph.nodes}
+    assert {name: (node.status.value, node.depth, node.visit_count) for name, node in nodes.items()} == {
+        "topics": ("done", 0, 1),
+        "draft": ("done", 0, 3),
+        "review": ("done", 1, 3),
+        "gate": ("running", 2, 1),
+        "publish": ("pending", 3, 0),
+    }
+    assert [(visit.iteration, visit.status) for visit in nodes["draft"].visits] == [(n, "completed") for n in (2, 1, 0)]
+    assert nodes["gate"].visits[0].run_id == run_of(waiting, "gate").pk
+    loop = next(edge for edge in graph.edges if edge.iterations is not None)
+    assert (loop.key, loop.iterations, loop.max_iterations, loop.status) == ("review->draft", 2, 5, "skipped")
+    assert len(graph_of_definition(waiting.definition).edges) == len(graph.edges)

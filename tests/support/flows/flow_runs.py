@@ -19,7 +19,10 @@ from timeline import log
 
 def record_answers(folder: Path, name: str, answers: Sequence[str]) -> None:
     """Write a recording of a model that gives these answers, one a call."""
-    calls = [{"input": {"prompt": "any"}, "output": {"text": text, "usage": {}, "durationMs": 1}, "events": []} for text in answers]
+    calls = [
+        {"input": {"prompt": "any"}, "output": {"text": text, "usage": {}, "durationMs": 1}, "events": []}
+        for text in answers
+    ]
     (folder / f"{name}.json").write_text(json.dumps({"calls": calls}))
 
 
