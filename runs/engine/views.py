@@ -49,7 +49,7 @@ def _view(drive: Drive, pending: Set[str], *, is_answered: bool, has_calls: bool
 
 
 def _is_answered(drive: Drive) -> bool:
-    """Whether the last answer has no tool calls and no recording continues it, or the recording ends here."""
+    """Whether the last answer has no tool calls and no recording continues the run, or the recording ends here."""
     if drive.open_calls:
         return False
     is_answer_last = drive.conversation.last_role == AgentRunMessage.Role.ASSISTANT
@@ -57,4 +57,7 @@ def _is_answered(drive: Drive) -> bool:
     if step == drive.run.step_base:
         return is_answer_last
     follow_up = drive.provider.follow_up(drive.config["model"], drive.node, drive.call_number(step))
-    return not follow_up.more if is_answer_last else follow_up.end
+    if not is_answer_last:
+        return follow_up.end
+    # The further answers of a node's recording are for the next iterations of its flow.
+    return not follow_up.more or drive.run.flow_run_id is not None

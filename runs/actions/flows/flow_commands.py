@@ -105,12 +105,12 @@ def _post(flow_run: FlowRun, message: _Message, *, by: str) -> None:
     """Record a message, and hand it to its run, or keep it until the resume if the flow run is paused."""
     graph = flow_transitions.graph_of_run(flow_run)
     snapshot = flow_transitions.snapshot_of(flow_run, graph)
-    payload = {"runId": message.run_id, "message": message.text}
+    payload: JsonValue = {"runId": message.run_id, "message": message.text}
     received = Entry(CommandReceived(type=message.type, by=by or None, payload=payload), ref_id=message.run.pk)
     if flow_run.state is RunStatus.PAUSED:
         waiting = {"type": message.type, "message": message.text, "by": by}
         queued = [*snapshot["inbox"].get(message.run_id, []), waiting]
-        snapshot = {**snapshot, "inbox": {**snapshot["inbox"], message.run_id: queued}}  # type: ignore[assignment]
+        snapshot = {**snapshot, "inbox": {**snapshot["inbox"], message.run_id: queued}}
     else:
         act = inbox.reply if message.type == "reply" else inbox.send
         act(message.run.pk, message.text, by=by)
@@ -123,7 +123,7 @@ def _record_refused(flow_run: FlowRun, body: Mapping[str, Any], *, by: str, code
     """Record an invalid command on the flow run's log. A payload that is too large is not repeated."""
     payload: JsonValue = dict(body)
     if is_larger(payload, PREVIEW_BYTES):
-        payload = {"truncated": True, "fields": sorted(str(name)[:64] for name in body)[:20]}
+        payload = {"truncated": True, "fields": [name[:64] for name in sorted(body)[:20]]}
     kind = body.get("type")
     refused = CommandReceived(
         type=kind[:64] if isinstance(kind, str) and kind else "unknown", by=by or None, payload=payload, refused=code

@@ -59,7 +59,7 @@ def pause(actor: Actor, flow_run: FlowRun) -> FlowRun:
             return fresh
         refuse_ended(fresh)
         snapshot = flow_transitions.snapshot_of(fresh, flow_transitions.graph_of_run(fresh))
-        snapshot = {**snapshot, "status": FlowStatus.PAUSED.value}  # type: ignore[assignment]
+        snapshot = {**snapshot, "status": FlowStatus.PAUSED.value}
         flow_transitions.keep(fresh, Decisions(snapshot), source=Source.WEB, by=name_of(actor))
         node_runs.pause_all(fresh)
         chaos.point("command.in_transaction")
@@ -166,7 +166,7 @@ def _deliver(messages: Mapping[str, list[dict[str, Any]]], runs: Mapping[str, Ag
     """Deliver the messages that waited for the resume, each to the conversation that it is for and to no other."""
     by_lineage = {run.root_run_id: run for run in runs.values()}
     for run_id, waiting in messages.items():
-        addressed = AgentRun.objects.filter(pk=run_id).first()
+        addressed = AgentRun.objects.filter(pk=UUID(run_id)).first()
         run = by_lineage.get(addressed.root_run_id) if addressed is not None else None
         for each in waiting if run is not None else ():
             act = inbox.reply if each["type"] == "reply" else inbox.send

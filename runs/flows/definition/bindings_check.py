@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from runs.flows.kernel.bindings import expressions_in, texts_in
@@ -12,14 +12,16 @@ from runs.flows.kernel.work import REQUESTS
 
 #: What every binding may read.
 ROOTS = ("inputs", "outputs", "state")
-Found = tuple[str, str, Sequence[str | int]]
+Path = list[str | int]
+Found = tuple[str, str, Path]
 
 
 def problems(fields: Mapping[str, Any], graph: Graph) -> Iterator[Found]:
     """Yield code, text and path of each expression that cannot be used, or reads what is never there."""
     names = _item_names(fields)
     for index, node in enumerate(fields["nodes"]):
-        at, own = ["nodes", index], names.get(node["id"], set())
+        at: Path = ["nodes", index]
+        own = names.get(node["id"], set())
         reachable = graph.ancestors(node["id"])
         if "when" in node:
             yield from _expression(node["when"], [*at, "when"], graph, reachable, own)
@@ -49,15 +51,13 @@ def _item_names(fields: Mapping[str, Any]) -> dict[str, set[str]]:
     return names
 
 
-def _texts(value: Any, path: list[str | int], graph: Graph, seen: set[str], names: set[str]) -> Iterator[Found]:
+def _texts(value: Any, path: Path, graph: Graph, seen: set[str], names: set[str]) -> Iterator[Found]:
     for below, text in texts_in(value):
         for expression in expressions_in(text):
             yield from _expression(expression, [*path, *below], graph, seen, names)
 
 
-def _expression(
-    expression: str, path: list[str | int], graph: Graph, seen: set[str], names: set[str]
-) -> Iterator[Found]:
+def _expression(expression: str, path: Path, graph: Graph, seen: set[str], names: set[str]) -> Iterator[Found]:
     try:
         read = paths(expression)
     except InvalidExpression as error:

@@ -49,7 +49,7 @@ class _LimitedFunctions(functions.Functions):
         return super()._func_to_string(value)
 
     @functions.signature({"types": ["string"]}, {"types": ["array-string"]})
-    def _func_join(self, separator: str, texts: list[str]) -> Any:
+    def _func_join(self, separator: str, texts: list[JsonValue]) -> Any:
         if len(separator) * len(texts) > MAX_TEXT or is_larger(texts, MAX_TEXT):
             raise ExpressionFailed(f"join: the text is larger than {MAX_TEXT} bytes")
         return super()._func_join(separator, texts)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from pydantic import JsonValue
 
@@ -120,9 +120,9 @@ def load(graph: Graph, value: Mapping[str, Any]) -> Snapshot:
         raise SnapshotInvalid(f"a snapshot has the keys {', '.join(sorted(KEYS))}")
     known = initial(graph, "")
     for part in ("nodeStatus", "edgeStatus", "loopCounters"):
-        if value[part].keys() != known[part].keys():  # type: ignore[literal-required]
+        if value[part].keys() != known[part].keys():
             raise SnapshotInvalid(f"{part} of the snapshot does not fit the definition")
-    return Snapshot(**value)  # type: ignore[typeddict-item]
+    return cast("Snapshot", dict(value))
 
 
 def iteration_of(graph: Graph, snapshot: Snapshot, node: str) -> int:

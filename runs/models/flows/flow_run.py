@@ -5,6 +5,8 @@ Only runs.lifecycle.flow_transitions writes snapshot and status.
 
 from __future__ import annotations
 
+from typing import cast
+
 from django.db import models
 from django.db.models import Exists, F, OuterRef, Q
 from uuid_utils.compat import uuid7
@@ -34,11 +36,14 @@ class FlowRunQuerySet(models.QuerySet["FlowRun"]):
         return self.order_by("-created_at", "-pk")
 
 
-class FlowRunManager(models.Manager.from_queryset(FlowRunQuerySet)):  # type: ignore[misc]
+_AllFlowRuns = models.Manager.from_queryset(FlowRunQuerySet)
+
+
+class FlowRunManager(_AllFlowRuns["FlowRun"]):
     """The default manager of flow runs. It hides those that are being removed."""
 
     def get_queryset(self) -> FlowRunQuerySet:
-        return FlowRunQuerySet(self.model, using=self._db).filter(removed_at=None)
+        return cast("FlowRunQuerySet", super().get_queryset().filter(removed_at=None))
 
 
 class FlowRun(models.Model):
