@@ -11,8 +11,8 @@ from django.db.models import QuerySet
 from agentops.projects.access import ANONYMOUS, Action, Principal, may, project_for, visible_rows
 from agentops.projects.errors import AuthRequired
 from agentops.projects.models import Project
-from runs.errors import ImportNotFound, RunExpired, RunNotFound
-from runs.models import AgentRun, FileImport
+from runs.errors import FlowRunNotFound, ImportNotFound, RunExpired, RunNotFound
+from runs.models import AgentRun, FileImport, FlowRun
 from timeline.models import Tombstone
 from timeline.redaction import project_scope
 
@@ -48,6 +48,20 @@ def run_in(project: Project, run_id: UUID, *, among: QuerySet[AgentRun] | None =
     if run is None:
         raise _missing(Tombstone.objects.filter(project=project), run_id)
     return run
+
+
+def flow_run_for(principal: Principal, flow_run_id: UUID, action: Action = Action.READ) -> FlowRun:
+    """Return the flow run if the principal may do `action` in its project. Raises the errors of `run_for`."""
+    if principal == ANONYMOUS:
+        raise AuthRequired
+    flow_runs = visible_rows(FlowRun.objects.select_related("project", "flow", "log"), principal)
+    flow_run = flow_runs.filter(pk=flow_run_id).first()
+    if flow_run is None:
+        raise FlowRunNotFound("no such flow run")
+    project_scope.add(flow_run.project_id)
+    if action is not Action.READ:
+        project_for(principal, flow_run.project_id, action)
+    return flow_run
 
 
 def imports_in(project: Project, principal: Principal) -> QuerySet[FileImport]:

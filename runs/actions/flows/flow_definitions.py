@@ -39,8 +39,13 @@ class FlowChanged(RunRefusal):
 
 def problems_of(project: Project, definition: Any) -> list[Problem]:
     """Return everything that is wrong with a definition, each with the JSON pointer of the invalid value."""
+    return checked(project, definition)[1]
+
+
+def checked(project: Project, definition: Any) -> tuple[dict[str, Any] | None, list[Problem]]:
+    """Return a definition with its defaults, None if its shape is wrong, and everything that is wrong with it."""
     fields, problems = examine(definition)
-    return problems if fields is None else [*problems, *_unknown_parts(project, fields)]
+    return fields, problems if fields is None else [*problems, *_unknown_parts(project, fields)]
 
 
 def apply(project: Project, definition: Any, *, by: audit.Actor, changes: int | None = None) -> tuple[Flow, Outcome]:
@@ -49,9 +54,7 @@ def apply(project: Project, definition: Any, *, by: audit.Actor, changes: int | 
     `changes` is the version that the caller has seen, 0 if the flow is new; None: any. Runs keep the copy of the
     definition that they were created with. Raises `InvalidFlow` with all problems, or `FlowChanged`.
     """
-    fields, problems = examine(definition)
-    if fields is not None:
-        problems = [*problems, *_unknown_parts(project, fields)]
+    fields, problems = checked(project, definition)
     if fields is None or problems:
         first, more = problems[0], len(problems) - 1
         text = first.text + (f" (and {more} more)" if more else "")

@@ -141,7 +141,9 @@ def _examine(project: Project, draft: FlowDraft) -> None:
 
 
 #: Problems with which the graph cannot be laid out.
-_UNDRAWABLE = frozenset({"duplicate_id", "unknown_node", "duplicate_edge", "uncounted_cycle", "invalid_loop", "no_start"})
+_UNDRAWABLE = frozenset(
+    {"duplicate_id", "unknown_node", "duplicate_edge", "uncounted_cycle", "invalid_loop", "no_start"}
+)
 
 
 def _save(request: HttpRequest, principal: Principal, entry: EnteredProject, draft: FlowDraft) -> HttpResponse:
@@ -149,13 +151,13 @@ def _save(request: HttpRequest, principal: Principal, entry: EnteredProject, dra
     if outcome == "unchanged":
         messages.info(request, f"Nothing to save: version {flow.version} is the same.")
     else:
-        messages.success(request, f"Version {flow.version} saved. Flow runs that exist keep the version that they have.")
+        messages.success(
+            request, f"Version {flow.version} saved. Flow runs that exist keep the version that they have."
+        )
     return HttpResponse(status=303, headers={"Location": resolve_url("runs:flow", entry.project.slug, flow.slug)})
 
 
-def _show_conflict(
-    request: HttpRequest, entry: EnteredProject, draft: FlowDraft, refusal: FlowChanged
-) -> HttpResponse:
+def _show_conflict(request: HttpRequest, entry: EnteredProject, draft: FlowDraft, refusal: FlowChanged) -> HttpResponse:
     """Show what was saved meanwhile beside what the user has entered; the next save replaces it."""
     if draft.flow is None:
         text = "The project already has a flow of this name. Choose another name, or change that flow."

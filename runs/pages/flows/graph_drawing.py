@@ -37,9 +37,13 @@ class Box:
     progress: str = ""
 
     @property
+    def kind_label(self) -> str:
+        return KINDS[self.kind]
+
+    @property
     def says(self) -> str:
         """The box in one sentence, for people who do not see it."""
-        parts = [f"{KINDS[self.kind]} {self.title}", self.by, self.status, self.progress]
+        parts = [f"{self.kind_label} {self.title}", self.by, self.status, self.progress]
         return ", ".join(part for part in parts if part)
 
 
@@ -80,7 +84,9 @@ def drawing_of(
         return Drawing(is_too_large=True)
     placed = layout(graph)
     links = hrefs or {}
-    boxes = [_box(graph, node, placed.boxes[node.id], snapshot, links.get(node.id, "")) for node in graph.nodes.values()]
+    boxes = [
+        _box(graph, node, placed.boxes[node.id], snapshot, links.get(node.id, "")) for node in graph.nodes.values()
+    ]
     arrows = [_arrow(edge, placed.lines[edge.key], snapshot) for edge in graph.edges]
     return Drawing(placed.width, placed.height, boxes, arrows)
 
