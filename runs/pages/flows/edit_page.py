@@ -151,9 +151,7 @@ def _save(request: HttpRequest, principal: Principal, entry: EnteredProject, dra
     if outcome == "unchanged":
         messages.info(request, f"Nothing to save: version {flow.version} is the same.")
     else:
-        messages.success(
-            request, f"Version {flow.version} saved. Flow runs that exist keep the version that they have."
-        )
+        messages.success(request, f"Version {flow.version} saved. Flow runs that exist keep their version.")
     return HttpResponse(status=303, headers={"Location": resolve_url("runs:flow", entry.project.slug, flow.slug)})
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean
 
 from runs.flows.kernel.graph import Edge, Graph
@@ -106,7 +107,7 @@ def _order(layers: list[list[_Place]], chains: Mapping[str, Sequence[str]]) -> N
     above: dict[str, list[str]] = {}
     below: dict[str, list[str]] = {}
     for chain in chains.values():
-        for upper, lower in zip(chain, chain[1:], strict=False):
+        for upper, lower in pairwise(chain):
             above.setdefault(lower, []).append(upper)
             below.setdefault(upper, []).append(lower)
     for sweep in range(SWEEPS):
