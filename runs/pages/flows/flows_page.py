@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import OuterRef, QuerySet, Subquery
+from django.db.models import OuterRef, QuerySet, Subquery, UUIDField
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -111,7 +111,7 @@ def _with_last_run(flows: QuerySet[Flow]) -> QuerySet[Flow]:
     """Add the newest run of each flow. Uses the index `flow_run_of_flow`."""
     newest = FlowRun.objects.filter(flow=OuterRef("pk")).newest_first()
     return flows.annotate(
-        last_run=Subquery(newest.values("pk")[:1]),
+        last_run=Subquery(newest.values("log")[:1], output_field=UUIDField()),
         last_status=Subquery(newest.values("status")[:1]),
         last_run_at=Subquery(newest.values("created_at")[:1]),
     )

@@ -13,7 +13,9 @@ from runs.pages.flows.graph_layout import BOX_HEIGHT, BOX_WIDTH, MAX_DRAWN, Line
 from timeline.display import clean
 
 #: Characters of a line in a box, and of a label at an edge.
-MAX_LINE, MAX_LABEL = 26, 22
+MAX_LINE, MAX_LABEL = 24, 30
+#: Characters of the name of an agent or a tool.
+MAX_BY = 14
 #: How far a corner of a loop is rounded.
 ROUND = 8
 KINDS = {"agent": "Agent", "tool": "Tool", "human": "Person", "constant": "Constant"}
@@ -121,7 +123,7 @@ def _box(graph: Graph, node: Node, at: Point, snapshot: Snapshot | None, href: s
         x=round(at.x, 1),
         y=round(at.y, 1),
         title=_clip(title_of(node), MAX_LINE),
-        by=_clip(executor_of(node), MAX_LINE),
+        by=_clip(executor_of(node), MAX_BY),
         status=snapshot["nodeStatus"][node.id] if snapshot else "",
         href=href,
         progress=progress_of(graph, snapshot, node.id) if snapshot else "",
@@ -152,15 +154,25 @@ def _label(edge: Edge, snapshot: Snapshot | None) -> str:
 
 
 def _path(line: Line) -> str:
-    first, *rest = line.points
-    begin = f"M{first.x:g} {first.y:g}"
-    if line.is_loop:
-        out, up, end = rest
-        return (
-            f"{begin}H{out.x - ROUND:g}Q{out.x:g} {out.y:g} {out.x:g} {out.y - ROUND:g}"
-            f"V{up.y + ROUND:g}Q{up.x:g} {up.y:g} {up.x - ROUND:g} {up.y:g}H{end.x:g}"
-        )
-    return begin + "".join(_curve(a, b) for a, b in pairwise(line.points))
+    begin = f"M{line.points[0].x:g} {line.points[0].y:g}"
+    if not line.is_loop:
+        return begin + "".join(_curve(a, b) for a, b in pairwise(line.points))
+    last = line.points[-1]
+    corners = zip(line.points, line.points[1:], line.points[2:], strict=False)
+    return begin + "".join(_corner(a, b, c) for a, b, c in corners) + f"L{last.x:g} {last.y:g}"
+
+
+def _corner(a: Point, corner: Point, b: Point) -> str:
+    """Return a line from `a` to a rounded corner on the way to `b`. Both ways are horizontal or vertical."""
+    before, after = _beside(corner, a), _beside(corner, b)
+    return f"L{before.x:g} {before.y:g}Q{corner.x:g} {corner.y:g} {after.x:g} {after.y:g}"
+
+
+def _beside(corner: Point, towards: Point) -> Point:
+    """Return the point of a line where the rounding of its corner begins."""
+    dx, dy = towards.x - corner.x, towards.y - corner.y
+    reach = min(ROUND, (abs(dx) + abs(dy)) / 2)
+    return Point(corner.x + (dx > 0) * reach - (dx < 0) * reach, corner.y + (dy > 0) * reach - (dy < 0) * reach)
 
 
 def _curve(a: Point, b: Point) -> str:

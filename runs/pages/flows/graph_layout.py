@@ -11,15 +11,19 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
-from runs.flows.kernel.graph import Edge, Graph
+from runs.flows.kernel.graph import Graph
 
 BOX_WIDTH, BOX_HEIGHT = 208, 52
 #: The width that a passing line gets.
 LANE = 24
 GAP, LAYER_GAP = 28, 58
-#: Between the boxes and the edges of loops, and between two of these.
-LOOP_GAP, LOOP_STEP = 30, 18
-MARGIN = 16
+#: Between the boxes and the edge of a loop.
+LOOP_GAP = 36
+MARGIN = 24
+#: Between a box and the edge of a loop above or below it.
+CHANNEL = 16
+#: Half of the label at the edge of a loop.
+LABEL_ROOM = 56
 #: How often the order of the layers is improved, down and up.
 SWEEPS = 4
 #: Larger graphs are not drawn: nobody could read them.
@@ -67,12 +71,17 @@ def layout(graph: Graph) -> Layout:
     centres = _centres(layers)
     boxes = {name: Point(centres[name].x - BOX_WIDTH / 2, centres[name].y - BOX_HEIGHT / 2) for name in graph.nodes}
     lines = {key: _forward(centres, chain) for key, chain in chains.items()}
-    right = max(point.x for point in boxes.values()) + BOX_WIDTH
-    width = right + MARGIN
-    for number, loop in enumerate(sorted(graph.loops, key=lambda loop: len(graph.bodies[loop.key]))):
-        outside = right + LOOP_GAP + number * LOOP_STEP
-        lines[loop.key] = _backward(boxes, loop, outside)
-        width = outside + MARGIN + LOOP_STEP
+    # The right end of what stands in each layer: the edges of loops pass there, those of inner loops first.
+    ends = [max(centres[place.name].x + place.width / 2 for place in layer) for layer in layers]
+    width = max(ends) + MARGIN
+    for loop in sorted(graph.loops, key=lambda loop: len(graph.bodies[loop.key])):
+        passed = range(layer_of[loop.target], layer_of[loop.source] + 1)
+        outside = max(ends[layer] for layer in passed) + LOOP_GAP
+        is_free = [layers[layer_of[node]][-1].name == node for node in (loop.source, loop.target)]
+        lines[loop.key] = _backward(boxes[loop.source], boxes[loop.target], outside, is_free)
+        for layer in passed:
+            ends[layer] = outside + LABEL_ROOM * 0.75
+        width = max(width, outside + LABEL_ROOM)
     height = max(point.y for point in boxes.values()) + BOX_HEIGHT + MARGIN
     return Layout(width, height, boxes, lines)
 
@@ -146,11 +155,23 @@ def _forward(centres: Mapping[str, Point], chain: Sequence[str]) -> Line:
     return Line(points, Point((begin.x + end.x) / 2, (begin.y + end.y) / 2))
 
 
-def _backward(boxes: Mapping[str, Point], loop: Edge, outside: float) -> Line:
-    """Return the way of a loop: out of the right side of its last box, up beside all boxes, into its first one."""
-    source, target = boxes[loop.source], boxes[loop.target]
-    shift = BOX_HEIGHT / 4
-    begin = Point(source.x + BOX_WIDTH, source.y + BOX_HEIGHT / 2 + shift)
-    end = Point(target.x + BOX_WIDTH, target.y + BOX_HEIGHT / 2 - shift)
-    corners = [Point(outside, begin.y), Point(outside, end.y)]
-    return Line([begin, *corners, end], Point(outside, (begin.y + end.y) / 2), is_loop=True)
+def _backward(source: Point, target: Point, outside: float, is_free: Sequence[bool]) -> Line:
+    """Return the way of a loop from its last box to its first one, up at `outside`.
+
+    It leaves and enters a box at the right side if nothing stands there, otherwise below the one and above the other.
+    """
+    at_side, at_edge = BOX_WIDTH, BOX_WIDTH * 0.75
+    leaves_at_side, enters_at_side = is_free
+    if leaves_at_side:
+        y = source.y + BOX_HEIGHT * 0.75
+        begin = [Point(source.x + at_side, y), Point(outside, y)]
+    else:
+        x, bottom = source.x + at_edge, source.y + BOX_HEIGHT
+        begin = [Point(x, bottom), Point(x, bottom + CHANNEL), Point(outside, bottom + CHANNEL)]
+    if enters_at_side:
+        y = target.y + BOX_HEIGHT * 0.25
+        end = [Point(outside, y), Point(target.x + at_side, y)]
+    else:
+        x = target.x + at_edge
+        end = [Point(outside, target.y - CHANNEL), Point(x, target.y - CHANNEL), Point(x, target.y)]
+    return Line([*begin, *end], Point(outside, (begin[-1].y + end[0].y) / 2), is_loop=True)
