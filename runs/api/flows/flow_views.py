@@ -91,7 +91,6 @@ class ValidateFlow(ActionView):
 
     serializer_class = FlowDefinitionBody
     required_action = Action.READ
-    takes_idempotency_key = False
 
     def act(self, project: Project, data: dict[str, Any]) -> Response:
         problems = flow_definitions.problems_of(project, data["definition"])
