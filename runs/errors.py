@@ -155,6 +155,12 @@ class InvalidFlowInputs(InvalidInput):
     code = "invalid_inputs"
 
 
+class UnknownField(InvalidInput):
+    """An object has a field that is not known."""
+
+    code = "unknown_field"
+
+
 class RunIdRequired(InvalidInput):
     """A command to a flow run does not say which of its runs it is for."""
 

@@ -21,6 +21,7 @@ from runs.api import (
 )
 from runs.api.ag_ui import ag_ui_view
 from runs.api.approvals import approval_views
+from runs.api.flows import urls as flow_urls
 from runs.api.ingest import event_posts, hook_posts, import_views, otlp_views, session_aliases, session_posts
 from runs.api.schema import docs
 from runs.api.search import search_views
@@ -69,6 +70,7 @@ of_project = [
     path("approvals", approval_views.Approvals.as_view(), name="approvals"),
     path("imports", import_views.Imports.as_view(), name="imports"),
     path("imports/<uuid:import_id>", import_views.ImportDetail.as_view(), name="import"),
+    path("", include(flow_urls)),
     path("search", search_views.SearchView.as_view(), name="search"),
     path("notifications", notification_views.Notifications.as_view(), name="notifications"),
     path("notifications/read", notification_views.ReadNotifications.as_view(), name="notifications-read"),
@@ -78,6 +80,7 @@ app_name = "api"
 urlpatterns = [
     path("schema", docs.Schema.as_view(), name="schema"),
     path("schema/events", docs.EventSchema.as_view(), name="schema-events"),
+    path("schema/flows", docs.FlowSchema.as_view(), name="schema-flows"),
     path("docs", docs.docs, name="docs"),
     path("projects", project_views.Projects.as_view(), name="projects"),
     path("projects/<str:project>/", include(of_project)),

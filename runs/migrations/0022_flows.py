@@ -213,16 +213,13 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="flowrun",
             index=models.Index(
-                models.F("project"),
-                models.OrderBy(models.F("created_at"), descending=True),
-                models.OrderBy(models.F("log"), descending=True),
-                name="flow_run_list",
+                models.F("project"), models.OrderBy(models.F("log"), descending=True), name="flow_run_list"
             ),
         ),
         migrations.AddIndex(
             model_name="flowrun",
             index=models.Index(
-                models.F("flow"), models.OrderBy(models.F("created_at"), descending=True), name="flow_run_of_flow"
+                models.F("flow"), models.OrderBy(models.F("log"), descending=True), name="flow_run_of_flow"
             ),
         ),
         migrations.AddIndex(

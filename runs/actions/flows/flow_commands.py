@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -15,7 +16,8 @@ from agentops.projects.audit import Actor
 from agentops.projects.names import UUID_PATTERN
 from runs.actions.flows import flow_run_actions
 from runs.actions.flows.flow_run_actions import locked, name_of, refuse_ended
-from runs.errors import InvalidInput, MessageEmpty, NotARunOfTheFlow, RunIdRequired
+from runs.errors import InvalidInput, MessageEmpty, NotARunOfTheFlow, RunIdRequired, UnknownField
+from runs.flows.definition.problems import pointer_of
 from runs.flows.kernel.decisions import Decisions
 from runs.flows.kernel.sizes import is_larger
 from runs.lifecycle import inbox
@@ -30,6 +32,7 @@ from timeline.redaction.redact import MODEL_INPUT
 
 MESSAGES = ("send", "reply")
 TYPES = (*MESSAGES, "resume")
+FIELDS = ("type", "runId", "message")
 
 
 @dataclass(frozen=True)
@@ -43,25 +46,36 @@ class _Message:
 
 
 def command(actor: Actor, flow_run: FlowRun, body: Mapping[str, Any]) -> FlowRun:
-    """Carry out a command, `{"type", "runId", "message"}`. `resume` needs no runId.
+    """Carry out a command, `{"type", "runId", "message"}`, and record it if it is invalid. Not in a transaction."""
+    with recording_refusals(actor, flow_run, body):
+        return carry_out(actor, flow_run, body)
 
-    An invalid command is recorded too, as `command.received` of the flow run with its payload, and is added to no
-    inbox; then the error is raised. A message to a paused flow run waits in the snapshot until the resume.
-    Raises `RunTerminal`, without an event, if the flow run has ended.
+
+@contextmanager
+def recording_refusals(actor: Actor, flow_run: FlowRun, body: Mapping[str, Any]) -> Iterator[None]:
+    """Record an invalid command as `command.received` of the flow run, with its payload; then raise its error.
+
+    Around the transaction of the command, which has been rolled back by then.
     """
-    by = name_of(actor)
     try:
-        with transaction.atomic():
-            fresh = locked(flow_run.pk)
-            refuse_ended(fresh)
-            message = _checked(fresh, body)
-            if message is not None:
-                _post(fresh, message, by=by)
+        yield
     except InvalidInput as error:
-        _record_refused(flow_run, body, by=by, code=error.code)
+        _record_refused(flow_run, body, by=name_of(actor), code=error.code)
         raise
-    if message is None:
-        return flow_run_actions.resume(actor, flow_run, message=body.get("message"))
+
+
+def carry_out(actor: Actor, flow_run: FlowRun, body: Mapping[str, Any]) -> FlowRun:
+    """Carry out a command. `resume` needs no runId. A message to a paused flow run waits in the snapshot.
+
+    Raises `InvalidInput`, and `RunTerminal` if the flow run has ended; nothing is written then.
+    """
+    with transaction.atomic():
+        fresh = locked(flow_run.pk)
+        refuse_ended(fresh)
+        message = _checked(fresh, body)
+        if message is None:
+            return flow_run_actions.resume(actor, flow_run, message=body.get("message"))
+        _post(fresh, message, by=name_of(actor))
     return fresh
 
 
@@ -70,9 +84,10 @@ def _checked(flow_run: FlowRun, body: Mapping[str, Any]) -> _Message | None:
     kind, text = body.get("type"), body.get("message")
     if kind not in TYPES:
         raise InvalidInput(f"type must be one of: {', '.join(TYPES)}", pointer="/type")
-    unknown = sorted(body.keys() - {"type", "runId", "message"})
+    unknown = sorted(body.keys() - set(FIELDS))
     if unknown:
-        raise InvalidInput(f"unknown field {unknown[0][:64]!r}", pointer=f"/{unknown[0][:64]}")
+        text = f"there is no field {unknown[0][:64]!r} here; known are {', '.join(FIELDS)}"
+        raise UnknownField(text, pointer=pointer_of(unknown[0][:64]))
     if text is not None and not isinstance(text, str):
         raise InvalidInput("message must be a text", pointer="/message")
     if kind == "resume":

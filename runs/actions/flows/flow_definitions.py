@@ -29,6 +29,7 @@ Outcome = Literal["created", "changed", "unchanged"]
 class FlowAuditAction(enum.StrEnum):
     FLOW_CREATED = "flow.created"
     FLOW_CHANGED = "flow.changed"
+    FLOW_DELETED = "flow.deleted"
 
 
 class FlowChanged(RunRefusal):
@@ -77,6 +78,14 @@ def apply(project: Project, definition: Any, *, by: audit.Actor, changes: int | 
         _store_version(flow, by, [] if created else changed)
         _audit(by, flow, before=before, changed=changed, is_new=created)
     return flow, "created" if created else "changed"
+
+
+def delete(flow: Flow, *, by: audit.Actor) -> None:
+    """Delete a flow and its versions. Its runs stay, with their own copies of the definition."""
+    with transaction.atomic():
+        before = {"flow_id": flow.slug, "version": flow.version}
+        audit.record(by, FlowAuditAction.FLOW_DELETED, project=flow.project, obj=flow, before=before)
+        flow.delete()
 
 
 def _unknown_parts(project: Project, fields: Mapping[str, Any]) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""A flow or a flow run as a graph, for pages and the API: nodes and edges with what is known of them, without layout."""
+"""A flow or a flow run as a graph, for pages and the API: nodes and edges with what is known of them, no layout."""
 
 from __future__ import annotations
 

@@ -37,6 +37,17 @@ def make_flow_run(
     return flow_run_actions.create("test", make_flow(definition, project), inputs or {})
 
 
+#: A flow that needs neither agent nor worker.
+CONSTANT = {"flow_id": "sample", "nodes": [{"id": "a", "type": "constant", "value": 1}]}
+
+
+def make_ended_flow_run(project: Project) -> FlowRun:
+    """A flow run that has ended, because it has nothing but a constant."""
+    flow_run = make_flow_run(CONSTANT, project)
+    advancing.advance(flow_run.pk)
+    return FlowRun.objects.get(pk=flow_run.pk)
+
+
 def make_writer(project: Project, slug: str = "writer", **fields: Any) -> Any:
     return make_agent(project, slug=slug, fixture=fields.pop("fixture", slug), tools=[], **fields)
 
