@@ -36,7 +36,7 @@ def is_inside(point: Point, box: Point) -> bool:
 
 
 def on_the_way(a: Point, b: Point) -> list[Point]:
-    """Points of the line or curve between two points. A curve is vertical at both ends, so it stays between their rows."""
+    """Points of the line or curve between two points."""
     steps = [number / 24 for number in range(25)]
     if a.x == b.x or a.y == b.y:
         return [Point(a.x + (b.x - a.x) * t, a.y + (b.y - a.y) * t) for t in steps]
