@@ -195,14 +195,17 @@ def _version(request: HttpRequest) -> int:
 
 
 def _example(project: Project) -> dict[str, Any]:
-    """Return a small flow to begin with, of an agent that the project has."""
+    """Return a small flow to begin with, of an agent that the project has, if any."""
     agent = Agent.objects.filter(project=project).order_by("slug").values_list("slug", flat=True).first()
+    work: dict[str, Any] = {"id": "work", "type": "constant", "value": "{{ inputs.task }}"}
+    if agent:
+        work = {"id": "work", "type": "agent", "agent": agent, "prompt": "{{ inputs.task }}"}
     return {
         "flow_id": "my-flow",
         "title": "My flow",
         "inputs": {"type": "object", "properties": {"task": {"type": "string"}}, "required": ["task"]},
         "nodes": [
-            {"id": "work", "type": "agent", "agent": agent or "my-agent", "prompt": "{{ inputs.task }}"},
+            work,
             {"id": "check", "type": "human", "question": "Is this right? {{ outputs.work }}", "choices": ["yes", "no"]},
         ],
         "edges": [
