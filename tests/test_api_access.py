@@ -200,7 +200,9 @@ def ask(client: Client, method: str, address: str, parts: Parts) -> Any:
     url = "/" + re.sub(r"<\w+:(\w+)>", lambda found: str(parts[found[1]]), address) + QUERIES.get(address, "")
     body = json.dumps(BODIES.get(address, {})).replace("AGENT", str(parts["agent"]))
     body = body.replace("FLOW", str(parts["flow"]))
-    return client.generic(method, url, body if method in ("POST", "PATCH", "PUT") else "", content_type="application/json")
+    return client.generic(
+        method, url, body if method in ("POST", "PATCH", "PUT") else "", content_type="application/json"
+    )
 
 
 def expected(address: str, method: str, who: str) -> set[int]:
