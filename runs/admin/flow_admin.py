@@ -96,7 +96,7 @@ class FlowVisitAdmin(RecordAdmin):
         cells.moment("started_at", "started"),
         cells.moment("ended_at", "ended"),
     )
-    list_filter = (ProjectFilter, id_filter("flow_run"))
+    list_filter = (ProjectFilter, id_filter("flow_run", "flow run", field="flow_run_id"))
     facts: ClassVar[Any] = (
         (None, (*list_display, cells.plain("id", "ID"))),
         ("Values", (cells.payload("value"), cells.payload("output"), cells.payload("state"))),

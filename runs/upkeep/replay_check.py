@@ -48,7 +48,7 @@ def differences(run_id: UUID) -> list[Mismatch]:
 
 
 def flow_differences(flow_run_id: UUID) -> list[Mismatch]:
-    """Return the differences between the log of a flow run and its row: status, phase, and each part of the snapshot."""
+    """Return the differences between the log of a flow run and its row: its status and each part of the snapshot."""
     with snapshot():
         flow_run = FlowRun.objects.get(pk=flow_run_id)
         frame, folded = frame_of(flow_run_id), flow_states.snapshot_at(flow_run)

@@ -244,20 +244,19 @@ def _hide(group: RunGroup, report: RemovalReport, before: datetime, *, by: Actor
         # Resume, fork, hold and spawn lock the row too. A change that was committed before is detected below.
         flow_runs = list(FlowRun.objects.select_for_update().filter(pk__in=group.run_ids).order_by("pk"))
         runs = AgentRun.objects.select_for_update().filter(pk__in=group.run_ids).order_by("pk")
-        locked = list(runs.annotate(agent_name=KT("agent_config__agent_id")).only(*TOMBSTONE_FIELDS))
+        hidden: list[AgentRun | FlowRun] = [*flow_runs]
+        hidden += list(runs.annotate(agent_name=KT("agent_config__agent_id")).only(*TOMBSTONE_FIELDS))
         current = run_groups_of(group.run_ids)
         if [each.run_ids for each in current] != [group.run_ids] or current[0].reason_to_keep(
             report.project, before
         ) is not None:
             return False
         notification_counts = notifications.forget_runs(group.run_ids)
-        Tombstone.objects.bulk_create(
-            _tombstone(run, group, report, by, notification_counts[run.pk]) for run in (*flow_runs, *locked)
-        )
+        Tombstone.objects.bulk_create(_tombstone(run, group, report, by, notification_counts[run.pk]) for run in hidden)
         FlowRun.objects.filter(pk__in=group.run_ids).update(removed_at=Now())
         # The external ID can be reused.
         AgentRun.objects.filter(pk__in=group.run_ids).update(removed_at=Now(), external_id=None)
-        for run in (*flow_runs, *locked):
+        for run in hidden:
             log.announce_run(run.project_id, run.pk)
     report.rows += Counter({NOTIFICATIONS: notification_counts.total()})
     return True

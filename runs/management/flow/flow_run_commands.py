@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from django.core.management.base import CommandError
 
@@ -124,4 +124,4 @@ def _write(command: AgentopsCommand, flow_run: FlowRun, options: dict[str, Any])
     if options["json"]:
         command.write_json(facts)
     else:
-        command.stdout.write(f"{flow_run.pk} {cast('str', with_reason(facts))}")
+        command.stdout.write(f"{flow_run.pk} {with_reason(facts)}")
