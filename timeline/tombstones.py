@@ -75,14 +75,14 @@ def finish(family: UUID, parts: Sequence[OwnedTable], heads: Sequence[OwnedTable
     """Delete the last rows of a run group, including the runs and logs. Return False if more than a batch is left.
 
     `heads` are the tables of which one has a row for each log, with the same ID. Their rows refer to each other, so
-    those of a group are deleted in one transaction. Locked in the given order.
+    those of a group are deleted in one transaction. Locked in reverse order.
     """
     removed: Counter[str] = Counter()
     with allow_changes("retention"):
         stones = list(unfinished_tombstones().select_for_update().filter(family=family).order_by("pk"))
         ids = [stone.pk for stone in stones]
         # Lock order: heads, logs. Rows of a concurrent writer are deleted below; later writers find no log.
-        for head in heads:
+        for head in reversed(heads):
             list(head.model._base_manager.select_for_update().filter(pk__in=ids).order_by("pk").values_list("pk"))
         list(Log.objects.select_for_update().filter(pk__in=ids).order_by("pk").values_list("pk"))
         for stone in stones:

@@ -77,8 +77,8 @@ PARTS = (
     OwnedTable(FlowVisit, "flow_run"),
 )
 RUNS, FLOW_RUNS = OwnedTable(AgentRun, "log"), OwnedTable(FlowRun, "log")
-#: A flow run is locked before its runs, as by runs.flows.runner.
-HEADS = (FLOW_RUNS, RUNS)
+#: In the order of deletion. Locked in reverse: a flow run before its runs, as by runs.flows.runner.
+HEADS = (RUNS, FLOW_RUNS)
 #: Notifications about runs are deleted when the runs are hidden, because they link to them and quote them.
 NOTIFICATIONS = str(Notification._meta.db_table)
 #: The columns of a run that are copied to its tombstone.
