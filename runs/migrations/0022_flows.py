@@ -142,7 +142,6 @@ class Migration(migrations.Migration):
                 ("created_at", models.DateTimeField()),
                 ("started_at", models.DateTimeField(null=True)),
                 ("completed_at", models.DateTimeField(null=True)),
-                ("held_at", models.DateTimeField(null=True)),
                 ("removed_at", models.DateTimeField(null=True)),
                 (
                     "flow",

@@ -25,7 +25,7 @@ from runs.statuses import PauseReason, RunStatus, WaitReason
 from timeline import log
 from timeline.events import Payload
 from timeline.events.flow import FlowCompleted, FlowStarted, NodeCompleted, NodeSkipped, NodeStarted
-from timeline.events.run import RunCompleted, RunFailed, RunPaused, RunPhase, RunStopped, RunWaiting
+from timeline.events.run import RunCompleted, RunFailed, RunPaused, RunPhase, RunStarted, RunStopped, RunWaiting
 from timeline.log import Entry
 from timeline.models import RunKind, Source
 from timeline.preview import PREVIEW_BYTES
@@ -87,6 +87,8 @@ def keep(
             FlowVisit.objects.open().filter(flow_run=flow_run).update(ended_at=timezone.now())
         entries = [_entry(event, visits) for event in decisions.events]
         entries += _status_events(flow_run, status, decisions, by)
+        if _begins(decisions):
+            entries.insert(0, Entry(RunStarted(message="Flow run started")))
         entries = [replace(entry, phase=PHASES[status]) for entry in (*before, *entries)]
         log.append(flow_run.pk, entries, source=source, run_kind=RunKind.JOB)
         if status is not flow_run.state:

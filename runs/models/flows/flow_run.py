@@ -73,8 +73,6 @@ class FlowRun(models.Model):
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
     completed_at = models.DateTimeField(null=True)
-    #: If set, the flow run is on hold, with its agent runs, and exempt from retention.
-    held_at = models.DateTimeField(null=True)
     #: If set, the flow run is hidden and its rows are being deleted.
     removed_at = models.DateTimeField(null=True)
 

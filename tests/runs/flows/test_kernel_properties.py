@@ -16,42 +16,43 @@ CONDITIONS = [None, None, "outputs.{source}.n > `1`", "outputs.{source}.n == `0`
 
 
 @st.composite
+def nodes(draw: st.DrawFn, name: str) -> dict[str, Any]:
+    node: dict[str, Any] = {"id": name, "type": "agent", "agent": "writer", "prompt": "go"}
+    if draw(st.booleans()):
+        node = {"id": name, "type": "constant", "value": {"n": draw(st.integers(0, 3)), "list": [1, 2]}}
+    if draw(st.integers(0, 4)) == 0:
+        node["when"] = "state.never"
+    return {**node, "policy": {"continueOnError": True}, "state": {"set": {f"by.{name}": "{{ output.n }}"}}}
+
+
+@st.composite
+def edges_into(draw: st.DrawFn, target: str, earlier: list[str]) -> list[dict[str, Any]]:
+    gate, edges = draw(st.sampled_from(["any", "all"])), []
+    for source in earlier:
+        if draw(st.integers(0, 2)):
+            continue
+        edge: dict[str, Any] = {"from": source, "to": target, "gate": gate}
+        if condition := draw(st.sampled_from(CONDITIONS)):
+            edge["when"] = condition.format(source=source)
+        if draw(st.integers(0, 5)) == 0:
+            edge["forEach"] = {"in": f"outputs.{source}.list"}
+        edges.append(edge)
+    if draw(st.integers(0, 3)) == 0:
+        back = {"from": target, "to": draw(st.sampled_from([*earlier, target]))}
+        edges.append({**back, "maxIterations": draw(st.integers(1, 3))})
+    return edges
+
+
+@st.composite
 def flows(draw: st.DrawFn) -> dict[str, Any]:
     """A definition that the check accepts, of agents and constants; edges lead forward, loops back."""
     names = [f"n{index}" for index in range(draw(st.integers(1, 6)))]
-    nodes = []
-    for name in names:
-        is_agent = draw(st.booleans())
-        node: dict[str, Any] = {"id": name, "type": "agent", "agent": "writer", "prompt": "go"}
-        if not is_agent:
-            node = {"id": name, "type": "constant", "value": {"n": draw(st.integers(0, 3)), "list": [1, 2]}}
-        if draw(st.integers(0, 4)) == 0:
-            node["when"] = "state.never"
-        node["policy"] = {"continueOnError": True}
-        node["state"] = {"set": {f"by.{name}": "{{ output.n }}"}}
-        nodes.append(node)
-    edges = []
-    for later, target in enumerate(names):
-        gate = draw(st.sampled_from(["any", "all"]))
-        for source in names[:later]:
-            if draw(st.integers(0, 2)):
-                continue
-            condition = draw(st.sampled_from(CONDITIONS))
-            edge: dict[str, Any] = {"from": source, "to": target, "gate": gate}
-            if condition:
-                edge["when"] = condition.format(source=source)
-            if draw(st.integers(0, 5)) == 0:
-                edge["forEach"] = {"in": f"outputs.{source}.list"}
-            edges.append(edge)
-        if draw(st.integers(0, 3)) == 0:
-            back = {"from": target, "to": draw(st.sampled_from(names[: later + 1]))}
-            edges.append({**back, "maxIterations": draw(st.integers(1, 3))})
-    definition = {"flow_id": "random", "nodes": nodes, "edges": edges}
+    edges = [edge for later, name in enumerate(names) for edge in draw(edges_into(name, names[:later]))]
+    definition = {"flow_id": "random", "nodes": [draw(nodes(name)) for name in names], "edges": edges}
     while (checked := _without_problems(definition)) is None:
         # Edges that are refused, such as loops that overlap, are left out.
         _, problems = examine(definition)
-        worst = max(int(problem.pointer.split("/")[2]) for problem in problems)
-        del definition["edges"][worst]
+        del edges[max(int(problem.pointer.split("/")[2]) for problem in problems)]
     return checked
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ def counted_tool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     def count_calls(by: int) -> str:
         """Count."""
         calls.append(by)
-        return '{"total": %d}' % sum(calls)
+        return json.dumps({"total": sum(calls)})
 
     monkeypatch.setattr(TOOLS, "_tools", {**TOOLS._all(), **_registered(count_calls)})
     return request.param
