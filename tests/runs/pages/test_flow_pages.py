@@ -155,6 +155,7 @@ def test_a_flow_run_shows_its_nodes_and_who_it_waits_for(waiting: FlowRun, admin
     assert "Person Ask <i>you</i>, running" in text
     assert "Constant begin, done" in text
     assert "Node gate started" in text
+    assert f'href="/flow-runs/{waiting.pk}"' in seen(admin.get(f"/runs/{run.pk}"))
 
 
 def test_the_state_page_shows_the_snapshot_after_each_event(waiting: FlowRun, admin: Client) -> None:
