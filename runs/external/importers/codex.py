@@ -2,6 +2,9 @@
 
 A rollout has the items of answers one by one, and counts of tokens after them. What follows the result of a call is
 another answer; a count belongs to the answer before it. Encrypted reasoning is not kept.
+
+A compaction asks the model for a summary, whose answer is not in the rollout. Its tokens are a count without an answer
+or, since version 0.154, only a `token_usage_record` that the `compacted` line names. They are an answer without parts.
 """
 
 from __future__ import annotations
@@ -114,6 +117,10 @@ class _Rollout:
         self._calls: dict[str, tuple[str, datetime | None]] = {}
         self._requested: RequestedCalls = Counter()
         self._total: object = None
+        #: The usage of the last model call, as its record has it, by the ID of the response.
+        self._record: tuple[object, Mapping[str, Any]] = None, {}
+        #: The usage of a compaction that was counted by its record: a version may count it in the total, too.
+        self._compaction_usage: Mapping[str, Any] = {}
 
     def events(self, lines: Iterable[RolloutLine]) -> Iterator[IncomingEvent]:
         for line in lines:
@@ -126,11 +133,16 @@ class _Rollout:
                     self._after.append(self._result(line, *whole_output(line)))
             elif line.kind == "token_count":
                 yield from self._count(line)
+            elif line.type == "token_usage_record":
+                usage = line.payload.get("usage")
+                self._record = line.payload.get("response_id"), usage if isinstance(usage, Mapping) else {}
             elif line.type == "response_item" and line.kind in RESULTS:
                 self._after.append(
                     self._result(line, *output_of(line.payload.get("output", line.payload.get("tools"))))
                 )
             else:
+                if line.type == "compacted":
+                    yield from self._compaction(line)
                 event = self._other(line)
                 if event is not None:
                     yield from self._end_answer()
@@ -150,12 +162,35 @@ class _Rollout:
             return
         self._total = info.get("total_token_usage")
         usage = info.get("last_token_usage")
-        if isinstance(usage, Mapping) and (name := bad_count(usage)) is not None:
-            raise line.refuse(f"last_token_usage.{name} is not a number of tokens")
-        if self._pieces and isinstance(usage, Mapping):
-            # Without parts of its own, so that a file that ends before it gets the usage later.
-            self._pieces.append(AnswerPiece(parts=[], usage=_usage(usage), at=self._pieces[-1].at))
+        if isinstance(usage, Mapping):
+            self._check(line, usage, "last_token_usage")
+            if self._pieces:
+                # Without parts of its own, so that a file that ends before it gets the usage later.
+                self._pieces.append(AnswerPiece(parts=[], usage=_usage(usage), at=self._pieces[-1].at))
+            elif usage != self._compaction_usage:
+                yield from self._lost_answer(line, usage)
+        self._record, self._compaction_usage = (None, {}), {}
         yield from self._end_answer()
+
+    def _compaction(self, line: RolloutLine) -> Iterator[IncomingEvent]:
+        """Count the call that has made the summary, if no count has."""
+        response_id, usage = self._record
+        if response_id is not None and response_id == line.payload.get("compaction_response_id"):
+            self._check(line, usage, "usage")
+            self._record, self._compaction_usage = (None, {}), usage
+            yield from self._lost_answer(line, usage)
+
+    def _lost_answer(self, line: RolloutLine, usage: Mapping[str, Any]) -> Iterator[IncomingEvent]:
+        """Yield what has used tokens without leaving an answer."""
+        yield from self._end_answer()
+        if (tokens := _usage(usage)).has_values():
+            self._pieces, self._answer_id = [AnswerPiece(parts=[], usage=tokens, at=line.at)], line.line_id
+            self._asked_at = self._before
+            yield from self._end_answer()
+
+    def _check(self, line: RolloutLine, usage: Mapping[str, Any], name: str) -> None:
+        if (count := bad_count(usage)) is not None:
+            raise line.refuse(f"{name}.{count} is not a number of tokens")
 
     def _end_answer(self) -> Iterator[IncomingEvent]:
         if self._pieces:
