@@ -130,10 +130,29 @@ def _open(
             run = reported_runs.open_run(project, _reported(head, parent, by))
             report.new_runs += 1
             report.opened.add(run.pk)
+            _adopt(_early_children(head, project), run)
+        elif parent is not None and run.parent_run_id is None and run.pk != parent.pk:
+            _adopt([run], parent)
         if parent is not None and head.parent_call_id:
             calls = AgentRunToolCall.objects.filter(run=parent, call_id=head.parent_call_id, child_run=None)
             calls.update(child_run=run)
         imports[head.run_ref] = _RunImport(head, run)
+
+
+def _early_children(head: ImportedRun, project: Project) -> Iterable[AgentRun]:
+    """Return the runs of files that were imported before the one of their parent, which has just been opened."""
+    if not head.session_id or head.parent_ref:
+        return ()
+    runs = AgentRun.objects.select_for_update(no_key=True, of=("self",)).order_by("pk")
+    runs = runs.filter(project=project, source=AgentRun.Source.IMPORT, session_id=head.session_id, parent_run=None)
+    return runs.filter(external_id__startswith=f"{head.run_ref}:")
+
+
+def _adopt(children: Iterable[AgentRun], parent: AgentRun) -> None:
+    for child in children:
+        child.parent_run = parent
+        child.save(update_fields=["parent_run"])
+        log.announce_run(child.project_id, child.pk)
 
 
 def _reported(head: ImportedRun, parent: AgentRun | None, by: str) -> ReportedRun:
