@@ -2,8 +2,8 @@
 
 Older versions write the list of contents, newer ones have it under `history`. There are no IDs of sessions or
 messages, no times and no tokens. A chat that goes on and is saved again begins with the same contents. So the run is
-known by its first prompt and answer, and each event by all contents so far: what two saved chats have in common is imported
-once, and what differs is kept.
+known by its first prompt and answer, and each event by all contents so far: what two saved chats have in common is
+imported once, and what differs is kept.
 """
 
 from __future__ import annotations
