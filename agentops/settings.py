@@ -222,6 +222,7 @@ EVENTSTREAM_CHANNELMANAGER_CLASS = "timeline.live.bus.ChannelManager"
 # --- Web server: what a client may cost it (agentops/http/protocol.py, agentops/http/body_limit.py) --------------
 AGENTOPS_WEB_THREADS = env.integer("AGENTOPS_WEB_THREADS", 8, low=1, high=256)
 AGENTOPS_WEB_THREADS_PER_KEY = env.integer("AGENTOPS_WEB_THREADS_PER_KEY", 2, low=1, high=256)
+AGENTOPS_WEB_THREADS_PER_PROJECT = env.integer("AGENTOPS_WEB_THREADS_PER_PROJECT", 4, low=1, high=256)
 AGENTOPS_HEADER_TIMEOUT_S = env.seconds("AGENTOPS_HEADER_TIMEOUT_S", 10, low=0.1, high=600)
 AGENTOPS_BODY_TIMEOUT_S = env.seconds("AGENTOPS_BODY_TIMEOUT_S", 30, low=0.1, high=3600)
 AGENTOPS_CONNECTIONS = env.integer("AGENTOPS_CONNECTIONS", 3000, low=1, high=1_000_000)
