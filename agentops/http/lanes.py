@@ -1,4 +1,4 @@
-"""A share of the threads for each credential and each project, so that nobody who sends a lot keeps the others waiting."""
+"""A share of the threads for each credential and each project, so that nobody who sends a lot holds up the others."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Lanes:
 
     @asynccontextmanager
     async def enter(self, scope: Message) -> AsyncIterator[bytes | None]:
-        """Wait until the request may pass. Yields the digest of its credential; None without one, which does not wait."""
+        """Wait until the request may pass. Yields the digest of its credential; None, at once, without one."""
         credential = _credential(scope)
         if credential is None:
             yield None
