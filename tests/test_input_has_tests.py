@@ -105,7 +105,7 @@ SCENARIOS = {
     "S-210": ("more than a page", f"{TAIL}it_delivers_more_than_one_page_without_loss"),
     "S-211": ("lines of output", "runs/api/test_session_aliases.py::test_lines_become_events_and_are_read_back"),
     "S-212": ("events after the end", f"{INGEST}events_after_the_end_are_late_and_change_no_status"),
-    "S-213": ("what blocks a call", "runs/engine/approvals/test_hooks_of_runs.py::test_"),
+    "S-213": ("what blocks a call", "runs/engine/approvals/test_hooks_of_runs.py::test_the_reason_of_a_block"),
     "S-214": ("limits of a run", f"{INGEST}too_many_events_of_a_run_are_refused_and_others_are_not"),
     "S-215": ("batches in another order", f"{HOSTILE}batches_in_another_order_are_numbered_as_they_arrive"),
 }
