@@ -130,7 +130,7 @@ RECORD = _record("r2", SUMMARY)
 COMPACTED = {"type": "compacted", "payload": {"message": "Summary", "compaction_response_id": "r2"}}
 #: What several versions write about a compaction. An estimate of what is left repeats the total.
 COMPACTIONS = {
-    "a count": [_count(WITH_SUMMARY, SUMMARY), {"type": "compacted", "payload": {}}, _count(WITH_SUMMARY, ESTIMATE)],
+    "a count": [_count(WITH_SUMMARY, SUMMARY), _count(WITH_SUMMARY, ESTIMATE), COMPACTED],
     "a record": [RECORD, COMPACTED, _count(TOTAL, ESTIMATE)],
     "a record and a count": [RECORD, _count(WITH_SUMMARY, SUMMARY), COMPACTED],
     "a record and a late count": [RECORD, COMPACTED, _count(WITH_SUMMARY, SUMMARY)],
@@ -141,7 +141,7 @@ COMPACTIONS = {
 def test_the_tokens_of_a_compaction_count_once(
     project: Project, sample: Path, tmp_path: Path, lines: list[dict[str, Any]]
 ) -> None:
-    """The summary of the model is not in the rollout. https://github.com/openai/codex/issues/47003"""
+    """Its answer is not among the items. https://github.com/openai/codex/issues/47003"""
     path = tmp_path / "rollout.jsonl"
     path.write_text(sample.read_text())
     [run] = import_path(project, path).runs
@@ -155,3 +155,9 @@ def test_the_tokens_of_a_compaction_count_once(
     assert [after - old for after, old in zip(tokens_of(run), before, strict=True)] == [30_000, 7, 0, 0]
     assert "context.trimmed" in run.log.events.values_list("type", flat=True)
     assert run.messages.order_by("-position").values_list("role", flat=True)[0] == "user"
+    # At once, so that the tokens and the summary are one answer.
+    [whole] = import_path(Project.objects.create(slug="whole", name="Whole"), path).runs
+    assert tokens_of(whole) == tokens_of(run)
+    answer = whole.messages.filter(role="assistant").order_by("-position")[0]
+    assert [part["content"] for part in answer.content["parts"]] == ["Summary"]
+    assert answer.content["usage"]["input_tokens"] == SUMMARY["input_tokens"]
