@@ -112,10 +112,12 @@ def _moves(project_ids: Sequence[UUID], after: int | None) -> tuple[int, dict[UU
     if after is None or newest <= after:
         return newest, {}
     # On PostgreSQL, one that commits after an event with a higher ID is missed. A page looks for itself every 5 s.
-    moved = Event.objects.filter(pk__gt=after, pk__lte=newest, type__startswith="run.", log__project__in=project_ids)
-    rows = list(moved.order_by("pk").values_list("pk", "log", "log__project")[:MAX_RECENT])
-    reached = rows[-1][0] if len(rows) == MAX_RECENT else newest
-    return reached, {log_id: project_id for _, log_id, project_id in rows}
+    moved = Event.objects.filter(pk__gt=after, pk__lte=newest, type__startswith="run.").order_by("pk")
+    rows = list(moved.values_list("pk", "log")[:MAX_RECENT])
+    # Not joined: SQLite would begin with all logs of the projects.
+    logs = Log.objects.filter(pk__in={log_id for _, log_id in rows}, project__in=project_ids)
+    projects = dict(logs.values_list("pk", "project_id")) if rows else {}
+    return rows[-1][0] if len(rows) == MAX_RECENT else newest, projects
 
 
 def _heads(log_ids: Sequence[UUID]) -> dict[UUID, int]:
