@@ -42,6 +42,8 @@ _LOW_LINE = "\ua000"
 _INDEXED = f"replace({_FOLDED['postgresql']}, '_', '{_LOW_LINE}')"
 _TAGS = """(ARRAY['a' || (e.id >> 12)::text, 'b' || (e.id >> 15)::text, 'c' || (e.id >> 18)::text,
     'd' || (e.id >> 21)::text, 'p' || e.project_id::text, 'k' || e.kind, 'n' || e.name, 'e' || e.is_error::text])"""
+#: PostgreSQL's index of them.
+_INDEX = "search_entry_texts"
 _COLUMNS = """e.id, e.run_id, e.kind, e.key, e.seq, e.step, e.name, e.status, e.is_error, e.at, e.text, r.title,
     r.status, {agent}"""
 _AGENT = {"postgresql": "r.agent_config->>'agent_id'", "sqlite": "JSON_EXTRACT(r.agent_config, '$.agent_id')"}
@@ -50,9 +52,6 @@ _ENTRIES = "agent_run_search_entries e JOIN agent_runs r ON r.id = e.run_id"
 # CROSS JOIN keeps the order of the tables: SQLite then reads the candidates in the order of their IDs, and stops.
 _CANDIDATES = """agent_run_search_grams g CROSS JOIN agent_run_search_entries e ON e.id = g.rowid
     CROSS JOIN agent_runs r ON r.id = e.run_id"""
-
-
-_INDEX = "search_entry_texts"
 
 
 def has_trigrams() -> bool | None:
