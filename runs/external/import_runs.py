@@ -130,7 +130,7 @@ def _open(
             run = reported_runs.open_run(project, _reported(head, parent, by))
             report.new_runs += 1
             report.opened.add(run.pk)
-            _adopt(_early_children(head, project), run)
+            adopt_early_children(run)
         elif parent is not None and run.parent_run_id is None and run.pk != parent.pk:
             _adopt([run], parent)
         if parent is not None and head.parent_call_id:
@@ -139,13 +139,13 @@ def _open(
         imports[head.run_ref] = _RunImport(head, run)
 
 
-def _early_children(head: ImportedRun, project: Project) -> Iterable[AgentRun]:
-    """Return the runs of files that were imported before the one of their parent, which has just been opened."""
-    if not head.session_id or head.parent_ref:
-        return ()
+def adopt_early_children(run: AgentRun) -> None:
+    """Make a run that was just opened the parent of those of its session whose files were imported before."""
+    if not run.session_id or run.parent_run_id is not None:
+        return
     runs = AgentRun.objects.select_for_update(no_key=True, of=("self",)).order_by("pk")
-    runs = runs.filter(project=project, source=AgentRun.Source.IMPORT, session_id=head.session_id, parent_run=None)
-    return runs.filter(external_id__startswith=f"{head.run_ref}:")
+    runs = runs.filter(project=run.project_id, source=AgentRun.Source.IMPORT, session_id=run.session_id)
+    _adopt(runs.filter(parent_run=None, external_id__startswith=f"{run.external_id}:"), run)
 
 
 def _adopt(children: Iterable[AgentRun], parent: AgentRun) -> None:
