@@ -89,7 +89,7 @@ class Provider(Protocol):
 #: The modules that register providers. They are imported on first use.
 MODULES = {
     "claude_cli": "runs.providers.claude_cli.claude_provider",
-    "fixture": "runs.fixtures.provider",
+    "fixture": "runs.fixtures.playing.provider",
     "llm": "runs.providers.llm",
 }
 #: The providers whose program works in the agent's root.

@@ -11,8 +11,8 @@ from django.core.management.base import CommandError
 
 from agentops.projects.management.base import EXIT_REFUSED, EXIT_UNREADABLE, AddSubcommand, AgentopsCommand, printable
 from runs.fixtures import format as fixtures
-from runs.fixtures.conversion_summary import ConversionSummary
-from runs.fixtures.convert import Conversion, convert_file
+from runs.fixtures.converting.conversion_summary import ConversionSummary
+from runs.fixtures.converting.convert import Conversion, convert_file
 from runs.fixtures.format import Fixture, FixtureError
 from runs.management.agent.input_files import unusable
 
