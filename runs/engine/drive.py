@@ -264,7 +264,8 @@ def open_drive(
     """
     config = run.agent_config
     provider = providers.get(config["provider"])
-    tool_settings = {**(config.get("settings") or {}), "model": config["model"]}
+    agent = {"model": config["model"], "agent_id": config.get("agent_id", "")}
+    tool_settings = {**(config.get("settings") or {}), **agent}
     # These raise on invalid settings before anything is written.
     retry_limits(tool_settings)
     parallel_limit(tool_settings)

@@ -30,7 +30,7 @@ class AnswerTooLong(Exception):
 
 
 class FixtureExhausted(Exception):
-    """A run made more model calls than its fixture contains."""
+    """A run made more model calls than its fixture contains. `call` is the index of the missing one, from 0."""
 
     code = "fixture_exhausted"
 

@@ -10,7 +10,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from agentops.projects.management.base import EXIT_REFUSED, EXIT_UNREADABLE, AddSubcommand, AgentopsCommand, printable
-from runs.fixtures import format as fixtures
+from runs.fixtures import fixture_files as fixtures
 from runs.fixtures.converting.conversion_summary import ConversionSummary
 from runs.fixtures.converting.convert import Conversion, convert_file
 from runs.fixtures.format import Fixture, FixtureError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runs.fixtures import format as fixtures
+from runs.fixtures import fixture_files as fixtures
 from runs.fixtures.library import SHIPPED
 
 Command = Callable[..., str]
