@@ -87,9 +87,8 @@ class _Draft:
         if self.last_role == Role.USER or not _is_next(call.call_id, answer):
             self.changes["tool result", "moved: results are played in the order of their calls"] += 1
         output = content["parts"][0]["content"]
-        if call.status == ToolStatus.UNKNOWN:
-            if output == UNKNOWN_OUTCOME:
-                return
+        if call.status == ToolStatus.UNKNOWN and output == UNKNOWN_OUTCOME:
+            return
         if call.status == ToolStatus.DENIED:
             self.changes["denied tool call", "played as failed"] += 1
         failed = call.status in (ToolStatus.ERROR, ToolStatus.DENIED)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
-from agentops.projects.models import Project
 from runs.fixtures import library
 from runs.fixtures.fixture_files import dumps, parse
 from runs.models import AgentRun
@@ -61,26 +60,33 @@ def play(tmp_path: Path, settings: Settings) -> Iterator[Play]:
     yield played
     library.load.cache_clear()
 
+
 @pytest.mark.parametrize("name", IMPORTED)
 def test_x(name, play, shared):
     report = import_path(make_project(), shared / "data" / name)
-    from collections import Counter
     for run in report.runs[:3]:
         run.refresh_from_db()
         from runs.queries.recording.run_fixture import NothingRecorded
+
         try:
             r = record(run)
         except NothingRecorded as e:
-            print(name, run.status, "NOTHING", e); continue
+            print(name, run.status, "NOTHING", e)
+            continue
         p = play(r)
-        a = transcript(run); b = transcript(p)
+        a = transcript(run)
+        b = transcript(p)
         print(name, run.status, p.status, p.error_message, len(a), len(b), a == b, r.notes)
         if a != b:
             for x, y in zip(a, b):
                 if x != y:
-                    print("   ", str(x)[:300]); print("   ", str(y)[:300]); break
+                    print("   ", str(x)[:300])
+                    print("   ", str(y)[:300])
+                    break
+
 
 def transcript(run):
     from runs.conversation.transcript import rows_of
     from runs.fixtures.fixture_messages import canonical
+
     return [(r.role, canonical(r.content)) for r in rows_of(run)]

@@ -1,0 +1,53 @@
+"""Writes fixtures into a folder."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import CommandError
+
+from agentops.projects.management.base import EXIT_REFUSED, EXIT_UNREADABLE
+from runs.fixtures import fixture_files
+from runs.fixtures.format import Fixture
+
+_UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+def fixture_name(text: str) -> str:
+    """Return a text as the name of a fixture."""
+    return _UNFIT.sub("-", text).lstrip("._-")[:128] or "fixture"
+
+
+def write_fixtures(fixtures: Mapping[str, Fixture], folder: Path, *, force: bool) -> list[Path]:
+    """Write the fixtures by their names, and return their files. Raises `CommandError`.
+
+    Nothing is written if a file exists, unless `force`. A reader finds the old file or the new one, never half of it.
+    """
+    paths = [folder / f"{name}.json" for name in fixtures]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        existing = [path for path in paths if path.exists()]
+        if existing and not force:
+            raise CommandError(f"{existing[0]} already exists; pass --force to overwrite it", returncode=EXIT_REFUSED)
+        for path, fixture in zip(paths, fixtures.values(), strict=True):
+            fresh = path.with_name(f".{path.name}.{os.getpid()}")
+            try:
+                fresh.write_text(fixture_files.dumps(fixture), encoding="utf-8")
+                fresh.replace(path)
+            finally:
+                fresh.unlink(missing_ok=True)
+    except OSError as error:
+        problem = f"{error.filename or folder}: {error.strerror or 'cannot be written'}"
+        raise CommandError(problem, returncode=EXIT_UNREADABLE) from error
+    return paths
+
+
+def facts_of(path: Path, fixture: Fixture) -> dict[str, Any]:
+    """Return the facts of a file: its calls, and whether it marks the end of the recording."""
+    calls = len(fixture.answers)
+    tools = sum(len(call.tool_calls) for call in fixture.answers)
+    return {"file": str(path), "calls": calls, "tool_calls": tools, "ends": fixture.ends_after(calls)}
