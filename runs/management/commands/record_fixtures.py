@@ -50,4 +50,4 @@ class Command(AgentopsCommand):
         if options["run"] and (options["prompt"] is not None or options["prompt_file"] is not None):
             raise CommandError("--prompt is for a new run: use it with --agent", returncode=EXIT_USAGE)
         # By name: the parser loads without the engine.
-        import_string("runs.management.recordings.recording.record_fixtures")(self, options)
+        import_string("runs.management.recordings.recorded_runs.record_fixtures")(self, options)

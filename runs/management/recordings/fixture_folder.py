@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,8 @@ def write_fixtures(fixtures: Mapping[str, Fixture], folder: Path, *, force: bool
 
     Nothing is written if a file exists, unless `force`. A reader finds the old file or the new one, never half of it.
     """
-    paths = [folder / f"{name}.json" for name in fixtures]
+    paths = free_paths(list(fixtures), folder, force=force)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        existing = [path for path in paths if path.exists()]
-        if existing and not force:
-            raise CommandError(f"{existing[0]} already exists; pass --force to overwrite it", returncode=EXIT_REFUSED)
         for path, fixture in zip(paths, fixtures.values(), strict=True):
             fresh = path.with_name(f".{path.name}.{os.getpid()}")
             try:
@@ -41,9 +37,26 @@ def write_fixtures(fixtures: Mapping[str, Fixture], folder: Path, *, force: bool
             finally:
                 fresh.unlink(missing_ok=True)
     except OSError as error:
-        problem = f"{error.filename or folder}: {error.strerror or 'cannot be written'}"
-        raise CommandError(problem, returncode=EXIT_UNREADABLE) from error
+        raise _unwritable(error, folder) from error
     return paths
+
+
+def free_paths(names: Sequence[str], folder: Path, *, force: bool) -> list[Path]:
+    """Create the folder, and return the files of these fixtures in it. Raises `CommandError` if one exists."""
+    paths = [folder / f"{name}.json" for name in names]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        existing = [path for path in paths if path.exists()]
+    except OSError as error:
+        raise _unwritable(error, folder) from error
+    if existing and not force:
+        raise CommandError(f"{existing[0]} already exists; pass --force to overwrite it", returncode=EXIT_REFUSED)
+    return paths
+
+
+def _unwritable(error: OSError, folder: Path) -> CommandError:
+    problem = f"{error.filename or folder}: {error.strerror or 'cannot be written'}"
+    return CommandError(problem, returncode=EXIT_UNREADABLE)
 
 
 def facts_of(path: Path, fixture: Fixture) -> dict[str, Any]:

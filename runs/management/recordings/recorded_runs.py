@@ -15,7 +15,7 @@ from runs.actions import agent_definitions, run_actions
 from runs.management.agent.references import find_run, operator
 from runs.management.agent.run_state import require_completed
 from runs.management.agent.start_commands import prompt_of
-from runs.management.recordings.fixture_folder import facts_of, fixture_name, write_fixtures
+from runs.management.recordings.fixture_folder import facts_of, fixture_name, free_paths, write_fixtures
 from runs.models import AgentRun
 from runs.queries.recording.run_fixture import RunRecording, record
 from runs.statuses import LIVE
@@ -56,6 +56,8 @@ def _new_run(options: dict[str, Any]) -> NodeRun:
     """
     project = project_for(SYSTEM, options["project"], Action.OPERATE)
     agent = agent_definitions.find(project, options["agent"])
+    # Before the run, which may cost money.
+    free_paths([fixture_name(agent.slug)], options["output"], force=options["force"])
     run = run_actions.create(
         operator(), project, agent, prompt_of(agent, options), max_steps=options["max_steps"], labels=["recording"]
     )
