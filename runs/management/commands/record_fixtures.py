@@ -26,6 +26,7 @@ class Command(AgentopsCommand):
         source.add_argument("--agent", metavar="AGENT_ID", help="ID of the agent to run (with --project)")
         source.add_argument("--run", metavar="RUN", nargs="+", help=RUN_HELP)
         parser.add_argument("--output", metavar="DIR", type=Path, required=True, help="created if missing")
+        parser.add_argument("--name", metavar="NAME", help="name of the file, for one run (default: the agent's)")
         parser.add_argument("--force", action="store_true", help="overwrite existing fixtures")
         parser.add_argument("--project", metavar="SLUG", help="slug or ID")
         prompt = parser.add_mutually_exclusive_group()
@@ -49,5 +50,7 @@ class Command(AgentopsCommand):
             raise CommandError("--agent needs --project", returncode=EXIT_USAGE)
         if options["run"] and (options["prompt"] is not None or options["prompt_file"] is not None):
             raise CommandError("--prompt is for a new run: use it with --agent", returncode=EXIT_USAGE)
+        if options["name"] is not None and len(options["run"] or [""]) > 1:
+            raise CommandError("--name is for one run", returncode=EXIT_USAGE)
         # By name: the parser loads without the engine.
         import_string("runs.management.recordings.recorded_runs.record_fixtures")(self, options)

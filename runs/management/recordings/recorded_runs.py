@@ -33,6 +33,8 @@ class NodeRun(NamedTuple):
 def record_fixtures(command: AgentopsCommand, options: dict[str, Any]) -> None:
     """Write a fixture for each run, or nothing if one of them cannot be recorded."""
     runs = _existing(options["run"]) if options["run"] else [_new_run(options)]
+    if options["name"] is not None:
+        runs = [NodeRun(options["name"], each.run) for each in runs]
     names = _names(runs)
     recordings = {name: record(each.run) for name, each in zip(names, runs, strict=True)}
     fixtures = {name: recording.fixture for name, recording in recordings.items()}
@@ -57,7 +59,7 @@ def _new_run(options: dict[str, Any]) -> NodeRun:
     project = project_for(SYSTEM, options["project"], Action.OPERATE)
     agent = agent_definitions.find(project, options["agent"])
     # Before the run, which may cost money.
-    free_paths([fixture_name(agent.slug)], options["output"], force=options["force"])
+    free_paths([fixture_name(options["name"] or agent.slug)], options["output"], force=options["force"])
     run = run_actions.create(
         operator(), project, agent, prompt_of(agent, options), max_steps=options["max_steps"], labels=["recording"]
     )
