@@ -9,6 +9,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.utils.module_loading import import_string
 
 from agentops.projects.management.base import EXIT_USAGE, AgentopsCommand
+from runs import environment
 from runs.management.agent import argument_types
 from runs.management.agent.input_files import STDIN, clean_argument
 from runs.management.agent.options import RUN_HELP
@@ -16,9 +17,10 @@ from runs.management.agent.options import RUN_HELP
 
 class Command(AgentopsCommand):
     help = (
-        "Record runs as fixtures, one file for each agent, with secrets masked. With --agent, a new run is executed in "
-        "this process with the agent's own model and tools, and recorded when it has completed. With --run, runs that "
-        "are stored are recorded, also imported ones and those of other programs. All files are written or none."
+        "Record runs as fixtures, one file for each agent, with secrets masked. With --agent, a new run is executed "
+        "with the agent's own model and tools, by this process unless a worker takes it, and recorded when it has "
+        "completed. With --run, runs that are stored are recorded, also imported ones and those of other programs. "
+        "All files are written or none."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -52,5 +54,8 @@ class Command(AgentopsCommand):
             raise CommandError("--prompt is for a new run: use it with --agent", returncode=EXIT_USAGE)
         if options["name"] is not None and len(options["run"] or [""]) > 1:
             raise CommandError("--name is for one run", returncode=EXIT_USAGE)
+        if options["agent"] and self._at_command_line:
+            # The tools run in this process. Otherwise it belongs to the caller.
+            environment.hide_secrets()
         # By name: the parser loads without the engine.
         import_string("runs.management.recordings.recorded_runs.record_fixtures")(self, options)

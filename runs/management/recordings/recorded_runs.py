@@ -10,7 +10,6 @@ from django.core.management.base import CommandError
 
 from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.management.base import EXIT_NOT_COMPLETED, AgentopsCommand, printable
-from runs import environment
 from runs.actions import agent_definitions, run_actions
 from runs.management.agent.references import find_run, operator
 from runs.management.agent.run_state import require_completed
@@ -63,7 +62,6 @@ def _new_run(options: dict[str, Any]) -> NodeRun:
     run = run_actions.create(
         operator(), project, agent, prompt_of(agent, options), max_steps=options["max_steps"], labels=["recording"]
     )
-    environment.hide_secrets()
     worker = Worker(concurrency=1)
     try:
         run = drive_to_rest(run.pk, worker, timeout_s=options["wait"])

@@ -108,7 +108,7 @@ def test_what_cannot_be_carried_is_said(name: str, play: Play, shared: Path) -> 
 
 def test_a_native_run_with_its_resumes_plays_back_with_its_pace(play: Play) -> None:
     """A paused run that was resumed, streamed in pieces: the whole conversation of the lineage."""
-    first = drive(make_run(make_agent(max_steps=2, settings={"pace": 50})))
+    first = drive(make_run(make_agent(max_steps=2, settings={"pace": 120})))
     run = drive(resume(first.pk, by="test", max_steps=50).run)
     recording = record(run)
 
