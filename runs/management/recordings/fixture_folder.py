@@ -28,16 +28,18 @@ def write_fixtures(fixtures: Mapping[str, Fixture], folder: Path, *, force: bool
     Nothing is written if a file exists, unless `force`. A reader finds the old file or the new one, never half of it.
     """
     paths = free_paths(list(fixtures), folder, force=force)
+    new_paths = [path.with_name(f".{path.name}.{os.getpid()}") for path in paths]
     try:
-        for path, fixture in zip(paths, fixtures.values(), strict=True):
-            fresh = path.with_name(f".{path.name}.{os.getpid()}")
-            try:
-                fresh.write_text(fixture_files.dumps(fixture), encoding="utf-8")
-                fresh.replace(path)
-            finally:
-                fresh.unlink(missing_ok=True)
+        # All are written before the first takes its place: a full disk changes nothing.
+        for new_path, fixture in zip(new_paths, fixtures.values(), strict=True):
+            new_path.write_text(fixture_files.dumps(fixture), encoding="utf-8")
+        for new_path, path in zip(new_paths, paths, strict=True):
+            new_path.replace(path)
     except OSError as error:
         raise _unwritable(error, folder) from error
+    finally:
+        for new_path in new_paths:
+            new_path.unlink(missing_ok=True)
     return paths
 
 

@@ -149,10 +149,12 @@ def _notes(run: AgentRun, draft: _Draft, rows: list[AgentRunMessage]) -> list[st
     counts["rolled-back message", "left out"] = rolled_back.count()
     children = AgentRun.objects.filter(parent_run__in=run_ids)
     counts["child run", "left out: only its result is played"] = children.count()
-    unknown = "without a known result: a player waits for a person, unless on_unknown_tool is tell_model"
+    unknown = "without a known result: a run that plays it waits for a person, unless on_unknown_tool is tell_model"
     calls = [(answer, part) for answer in draft.answers for part in answer.message.tool_calls]
     counts["tool call", unknown] = sum(part.tool_call_id not in answer.tools for answer, part in calls)
-    counts["repeated tool call", "at which the repeat guard warns or stops a player"] = _repeated_calls(draft)
+    counts["repeated tool call", "at which the repeat guard warns or stops a run that plays them"] = _repeated_calls(
+        draft
+    )
     notes = [f"{number(count, noun)} {change}" for (noun, change), count in counts.items() if count]
     if not draft.prompt:
         notes.append("the conversation starts without a user message")

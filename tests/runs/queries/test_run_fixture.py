@@ -27,8 +27,10 @@ from tests.support.imported_runs import import_path
 pytestmark = pytest.mark.django_db(transaction=True)
 Play = Callable[[RunRecording], AgentRun]
 LIVE = "the run is waiting: recorded is what it has done so far"
-REPEATED = "7 repeated tool calls at which the repeat guard warns or stops a player"
-UNKNOWN = "1 tool call without a known result: a player waits for a person, unless on_unknown_tool is tell_model"
+REPEATED = "7 repeated tool calls at which the repeat guard warns or stops a run that plays them"
+UNKNOWN = (
+    "1 tool call without a known result: a run that plays it waits for a person, unless on_unknown_tool is tell_model"
+)
 
 #: A file of each format that plays back to the same conversation, and what the fixtures of its runs say.
 IMPORTED = {
