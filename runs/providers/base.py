@@ -59,11 +59,16 @@ class ModelCall:
 @dataclass(frozen=True)
 class FollowUp:
     """What a fixture records after a call: the next user turn (`user`), whether the recording ends (`end`), and whether
-    it contains further responses (`more`). A run that plays it is not done before the last response."""
+    it contains further responses (`more`). A run that plays it is not done before the last response.
+
+    `is_turn`: the response and its tool results are a whole turn of an agent. A node of a flow is done after it, and
+    what follows belongs to its next visit.
+    """
 
     user: str | list[Any] | None = None
     end: bool = False
     more: bool = False
+    is_turn: bool = False
 
 
 class Provider(Protocol):

@@ -76,7 +76,8 @@ def _new_run(options: dict[str, Any]) -> NodeRun:
 
 
 def _agent_of(run: AgentRun) -> str:
-    return str(run.agent_config.get("agent_id") or run.agent_config.get("agent") or "run")
+    config = run.agent_config
+    return str(config.get("node_id") or config.get("agent_id") or "run")
 
 
 def _names(runs: Sequence[NodeRun]) -> list[str]:
