@@ -6,7 +6,6 @@ pytest loads this in every project where agentops is installed, so nothing is im
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,7 +26,7 @@ def agentops_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestingS
 
 
 @pytest.fixture
-def agentops(request: pytest.FixtureRequest, agentops_site: TestingSite, tmp_path: Path) -> AgentTester:
+def agentops(request: pytest.FixtureRequest, agentops_site: TestingSite) -> AgentTester:
     """Runs agents on fixtures, in a project of this test."""
     from agentops.testing.tester import AgentTester
 
