@@ -146,3 +146,18 @@ def pools_fit_the_server(app_configs: Any, databases: Sequence[str] | None = Non
             id="agentops.W004",
         )
     ]
+
+
+@register(Tags.database)
+def searches_have_trigrams(app_configs: Any, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """Check that PostgreSQL finds rare texts by an index."""
+    has_trigrams = import_string("runs.queries.searching.text_index.has_trigrams")
+    if "default" not in (databases or []) or has_trigrams() is not False:
+        return []
+    return [
+        Doubt(
+            "PostgreSQL's extension pg_trgm was missing at the migration: searches for rare texts are slow.",
+            hint="As a superuser of the database: CREATE EXTENSION pg_trgm. Then: agentops search_index trigrams",
+            id="agentops.W008",
+        )
+    ]

@@ -215,13 +215,13 @@ FILE_UPLOAD_HANDLERS = ["agentops.http.upload_handler.NamelessFileHandler"]
 # --- Streams --------------------------------------------------------------------------------------------
 AGENTOPS_STREAMS = env.integer("AGENTOPS_STREAMS", 2000, low=1, high=100_000)
 AGENTOPS_STREAMS_PER_USER = env.integer("AGENTOPS_STREAMS_PER_USER", 20, low=1, high=100_000)
-# Events that a stream reads from the database at a time; what is left follows with the next read.
 SSE_MAX_BUFFER = env.integer("SSE_MAX_BUFFER", 200, low=1, high=10_000)
 EVENTSTREAM_CHANNELMANAGER_CLASS = "timeline.live.bus.ChannelManager"
 
 # --- Web server: what a client may cost it (agentops/http/protocol.py, agentops/http/body_limit.py) --------------
 AGENTOPS_WEB_THREADS = env.integer("AGENTOPS_WEB_THREADS", 8, low=1, high=256)
 AGENTOPS_WEB_THREADS_PER_KEY = env.integer("AGENTOPS_WEB_THREADS_PER_KEY", 2, low=1, high=256)
+AGENTOPS_WEB_THREADS_PER_PROJECT = env.integer("AGENTOPS_WEB_THREADS_PER_PROJECT", 4, low=1, high=256)
 AGENTOPS_HEADER_TIMEOUT_S = env.seconds("AGENTOPS_HEADER_TIMEOUT_S", 10, low=0.1, high=600)
 AGENTOPS_BODY_TIMEOUT_S = env.seconds("AGENTOPS_BODY_TIMEOUT_S", 30, low=0.1, high=3600)
 AGENTOPS_CONNECTIONS = env.integer("AGENTOPS_CONNECTIONS", 3000, low=1, high=1_000_000)
@@ -255,8 +255,7 @@ else:
     options["application_name"] = AGENTOPS_PROCESS_NAME
     # The client library would read it from the environment, which workers clean (runs/environment.py).
     DATABASES["default"]["PASSWORD"] = DATABASES["default"].get("PASSWORD") or os.environ.get("PGPASSWORD", "")
-    # A suspended process must not hold rows for longer than its lease; a lock that does not come is an error
-    # that is tried again, not a hang.
+    # A suspended process must not hold rows beyond its lease; a lock that does not come is an error, tried again.
     idle_ms = round(AGENTOPS_LEASE_S * 1000)
     options["options"] = f"-c idle_in_transaction_session_timeout={idle_ms} -c lock_timeout=5000"
     # After a restart of the server every pooled connection is dead; this backend checks each before its use.

@@ -88,6 +88,11 @@ SESSION_POINTS = {
     "session.subagent_stored": "what a sub-agent has said is stored",
     "session.said": "a message was said to the program, before it says anything",
 }
+#: Those of a worker, or a command, that writes the search index.
+INDEX_POINTS = {
+    "index.in_transaction": "in the transaction of a batch of entries",
+    "index.deleted": "a batch of old entries deleted",
+}
 
 
 class _ArmedPoint:
@@ -97,6 +102,7 @@ class _ArmedPoint:
         name, _, rest = spec.partition(":")
         hit, _, action = rest.partition(":")
         groups = (POINTS, APPROVAL_POINTS, DECISION_POINTS, TREE_POINTS, FLOW_POINTS, INGEST_POINTS, SESSION_POINTS)
+        groups += (INDEX_POINTS,)
         if not any(name in group for group in groups):
             raise ValueError(f"unknown crash point {name!r} in AGENTOPS_CHAOS; see runs/chaos.py")
         self.name = name

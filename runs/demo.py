@@ -85,6 +85,10 @@ FLOW: dict[str, Any] = {
 }
 
 
+#: A text, or the list of its texts and media.
+Prompt = str | list[Any]
+
+
 class DemoLogin(NamedTuple):
     """The login of an administrator."""
 
@@ -127,7 +131,7 @@ def _start_flow(project: Project) -> None:
     flow_creation.create(flow, {}, by=BY)
 
 
-def _agent(project: Project, player: Player) -> tuple[Agent, str]:
+def _agent(project: Project, player: Player) -> tuple[Agent, Prompt]:
     """Create the agent that plays a recording. Return it with the first prompt of the recording."""
     definition: dict[str, Any] = {
         "agent_id": player.agent_id,

@@ -33,6 +33,7 @@ _FLOW_RUN = "api/projects/<str:project>/flow-runs/<uuid:flow_run_id>"
 API: dict[str, dict[str, str]] = {
     "api/schema": {"GET": ANYONE},
     "api/schema/events": {"GET": ANYONE},
+    "api/schema/fixtures": {"GET": ANYONE},
     "api/internal/agent-events": {"POST": INGEST},
     "api/internal/agent-hooks/claude-code": {"POST": INGEST},
     "api/internal/sessions": {"POST": INGEST},
@@ -72,6 +73,7 @@ API: dict[str, dict[str, str]] = {
     f"{_RUN}/events/stream": {"GET": READ},
     f"{_RUN}/replay": {"GET": READ},
     f"{_RUN}/snapshot": {"GET": READ},
+    f"{_RUN}/fixture": {"GET": READ},
     f"{_RUN}/children": {"GET": READ},
     f"{_RUN}/checkpoints": {"GET": READ},
     f"{_RUN}/errors": {"GET": READ},

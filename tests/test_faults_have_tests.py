@@ -28,6 +28,8 @@ FAULTS = {
     "a clock jumps": f"{CRASH}/test_processes.py::test_a_worker_whose_clock_is_wrong_takes_nothing_too_early",
     "a tool never answers": "runs/engine/turns/test_late_outputs.py::test_of_a_call_that_nobody_knows_the_outcome_of",
     "a step kills its workers": "runs/engine/test_deaths_and_slices.py::test_a_step_that_kills_three_workers_is_poison",
+    "the search index is killed": f"{CRASH}/test_killed_index.py::test_a_killed_worker_and_a_killed_command_leave",
+    "a connection dies before its use": "processes/outage/test_restarted_server.py::test_a_connection_that_dies_after",
     "a backup is restored": "processes/restore/test_drill.py::",
 }
 

@@ -59,7 +59,10 @@ API = {
         f"{RUN}/{part}"
         for part in ("messages", "messages/<uuid:message_id>", "tool-calls", "tool-calls/<uuid:call_id>")
     ),
-    *(f"{RUN}/{part}" for part in ("events", "replay", "snapshot", "children", "checkpoints", "errors", "usage")),
+    *(
+        f"{RUN}/{part}"
+        for part in ("events", "replay", "snapshot", "children", "checkpoints", "errors", "usage", "fixture")
+    ),
     SESSION,
 }
 #: They answer a POST with the rows that the others show, or show no run.
@@ -70,7 +73,7 @@ OTHERS = {
     *(f"api/internal/{part}" for part in ("agent-events", "agent-hooks/claude-code")),
     *(f"api/internal/{part}" for part in ("sessions", "sessions/known", "sessions/wait")),
     *(f"api/public/{part}" for part in ("otel/v1/traces", "projects")),
-    "api/schema/events",
+    *("api/schema/events", "api/schema/fixtures"),
     # The events of `events` under other names.
     *(f"{SESSION}/{part}" for part in ("events", "events/stream")),
     *(f"api/jobs/<str:job>/{part}" for part in ("events", "events/stream")),

@@ -7,6 +7,7 @@ sequence number), one for each project (value: the ID of a run that was created 
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from django.conf import settings
 if TYPE_CHECKING:
     from timeline.redis_publisher import Publisher
 
+logger = logging.getLogger(__name__)
 #: Called with the name of the channel and the value, on the thread that committed.
 Listener = Callable[[str, str], None]
 #: The prefix of channel names in Redis, which may be shared.
@@ -63,7 +65,11 @@ def notify_access(holder: str, **_: Any) -> None:
 def _publish(channel: str, value: str, pending: tuple[str, str]) -> None:
     """Call the listeners of this process, and publish to Redis from a separate thread."""
     for listener in tuple(_listeners):
-        listener(channel, value)
+        try:
+            listener(channel, value)
+        except Exception:
+            # The others, and Redis, must hear of it all the same.
+            logger.exception("a listener to changes failed")
     if settings.REDIS_URL:
         _publisher().publish_later(pending, value)
 

@@ -1,39 +1,67 @@
-"""A share of the threads for each credential, so that nobody who sends a lot keeps the others waiting."""
+"""A share of the threads for each credential and each project, so that nobody who sends a lot holds up the others."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Any
 
 Message = dict[str, Any]
 #: Headers of programs, which may send many requests at once. Browsers open six connections at most.
 CREDENTIALS = (b"authorization", b"x-agent-runner-secret")
+#: Credentials whose projects are remembered.
+MAX_KNOWN = 10_000
+#: The project of a request's credential. Set where it is authenticated.
+sender_project: ContextVar[Hashable] = ContextVar("sender_project", default=None)
 
 
 class Lanes:
-    """Let at most `width` requests with one credential pass at once; the others wait, in their order.
+    """Let so many requests with one credential, and of one project, pass at once; the others wait, in their order.
 
-    Whether the credential is valid is not known yet. Used on one event loop only.
+    Whether a credential is valid, and for which project, is known after its first request. Until then, all unknown ones
+    share one lane. Used on one event loop only.
     """
 
-    def __init__(self, width: int) -> None:
-        self._width = width
-        self._lanes: dict[bytes, _Lane] = {}
+    def __init__(self, per_credential: int, per_project: int) -> None:
+        self._per_credential, self._per_project = per_credential, per_project
+        self._lanes: dict[Hashable, _Lane] = {}
+        #: By the digest of their credential, the one that was used last at the end.
+        self._projects: OrderedDict[bytes, Hashable] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return the number of credentials with requests that pass or wait."""
+        """Return the number of credentials and projects with requests that pass or wait."""
         return len(self._lanes)
 
     @asynccontextmanager
-    async def enter(self, scope: Message) -> AsyncIterator[None]:
-        name = _credential(scope)
-        if name is None:
-            yield
+    async def enter(self, scope: Message) -> AsyncIterator[bytes | None]:
+        """Wait until the request may pass. Yields the digest of its credential; None, at once, without one."""
+        credential = _credential(scope)
+        if credential is None:
+            yield None
             return
-        lane = self._lanes.setdefault(name, _Lane(self._width))
+        async with (
+            self._lane(credential, self._per_credential),
+            # Asked after the wait for the first lane, in which the project may have become known.
+            self._lane(self._projects.get(credential), self._per_project),
+        ):
+            yield credential
+
+    def learn(self, credential: bytes | None, project: Hashable) -> None:
+        """Note the project of a credential; None if it has turned out to be valid for none."""
+        if credential is None or project is None:
+            return
+        self._projects[credential] = project
+        self._projects.move_to_end(credential)
+        if len(self._projects) > MAX_KNOWN:
+            self._projects.popitem(last=False)
+
+    @asynccontextmanager
+    async def _lane(self, name: Hashable, width: int) -> AsyncIterator[None]:
+        lane = self._lanes.setdefault(name, _Lane(width))
         lane.requests += 1
         try:
             async with lane.places:

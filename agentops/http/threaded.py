@@ -21,7 +21,7 @@ from django.http import HttpResponseBase
 from django.urls import set_script_prefix
 
 from agentops.http.body_limit import SHARED_DISK_BYTES, Bodies, ClientDisconnected, RequestBody
-from agentops.http.lanes import Lanes
+from agentops.http.lanes import Lanes, sender_project
 from agentops.http.utf8_requests import AsgiRequest
 
 Message = dict[str, Any]
@@ -38,7 +38,7 @@ class ThreadedDjango(ASGIHandler):
         self.load_middleware(is_async=False)
         self._bodies = Bodies(uploads=Bodies(SHARED_DISK_BYTES))
         self._threads = ThreadPoolExecutor(settings.AGENTOPS_WEB_THREADS, thread_name_prefix="web")
-        self._lanes = Lanes(settings.AGENTOPS_WEB_THREADS_PER_KEY)
+        self._lanes = Lanes(settings.AGENTOPS_WEB_THREADS_PER_KEY, settings.AGENTOPS_WEB_THREADS_PER_PROJECT)
 
     async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
         try:
@@ -47,9 +47,11 @@ class ThreadedDjango(ASGIHandler):
             return
         try:
             # A new context, because that of a thread would persist between requests.
-            respond = partial(contextvars.copy_context().run, self._respond, scope, body)
-            async with self._lanes.enter(scope):
+            context = contextvars.copy_context()
+            respond = partial(context.run, self._respond, scope, body)
+            async with self._lanes.enter(scope) as credential:
                 response = await asyncio.get_running_loop().run_in_executor(self._threads, respond)
+            self._lanes.learn(credential, context.get(sender_project))
         finally:
             body.release()
         await _send_response(response, send)

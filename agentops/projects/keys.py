@@ -22,6 +22,7 @@ from django.db import DatabaseError, transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from agentops.http.lanes import sender_project
 from agentops.projects.audit import Actor, AuditAction, record
 from agentops.projects.errors import (
     AmbiguousKey,
@@ -92,6 +93,7 @@ def authenticate(token: str) -> ApiKey:
     if state is not KeyState.ACTIVE:
         text = f"the API key is {state.value}: ask a project admin for a new one"
         raise AuthRevoked(text, project_id=key.project_id, prefix=key.prefix)
+    sender_project.set(key.project_id)
     _touch(key, now)
     return key
 

@@ -152,8 +152,8 @@ def recorded_prompt(agent: Agent) -> UserTurn | None:
     if agent.provider != RECORDINGS:
         return None
     try:
-        return library.load(agent.model).answers[0].input.prompt
-    except (library.FixtureNotFound, FixtureError) as error:
+        return library.load(agent.model, agent.slug).answers[0].input.prompt
+    except (library.FixtureNotFound, providers.FixtureExhausted, FixtureError) as error:
         raise InvalidAgent(str(error), pointer="/model") from error
 
 

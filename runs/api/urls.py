@@ -13,7 +13,6 @@ from runs.api import (
     notification_views,
     project_views,
     record_views,
-    replay_views,
     run_views,
     stream_views,
     tool_call_views,
@@ -23,6 +22,7 @@ from runs.api.ag_ui import ag_ui_view
 from runs.api.approvals import approval_views
 from runs.api.flows import urls as flow_urls
 from runs.api.ingest import event_posts, hook_posts, import_views, otlp_views, session_aliases, session_posts
+from runs.api.recordings import fixture_views, replay_views
 from runs.api.schema import docs
 from runs.api.search import search_views
 
@@ -37,6 +37,7 @@ of_run = [
     path("events/stream", stream_views.EventStreamView.as_view(), name="events-stream"),
     path("replay", replay_views.Replay.as_view(), name="replay"),
     path("snapshot", replay_views.SnapshotView.as_view(), name="snapshot"),
+    path("fixture", fixture_views.FixtureView.as_view(), name="fixture"),
     path("children", run_views.Children.as_view(), name="children"),
     path("checkpoints", record_views.Checkpoints.as_view(), name="checkpoints"),
     path("errors", record_views.Errors.as_view(), name="errors"),
@@ -81,6 +82,7 @@ urlpatterns = [
     path("schema", docs.Schema.as_view(), name="schema"),
     path("schema/events", docs.EventSchema.as_view(), name="schema-events"),
     path("schema/flows", docs.FlowSchema.as_view(), name="schema-flows"),
+    path("schema/fixtures", fixture_views.FixtureSchema.as_view(), name="schema-fixtures"),
     path("docs", docs.docs, name="docs"),
     path("projects", project_views.Projects.as_view(), name="projects"),
     path("projects/<str:project>/", include(of_project)),

@@ -6,7 +6,7 @@ Only the step loop changes this state, from the results of its actions; see runs
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -146,7 +146,7 @@ class Drive:
 
     @property
     def node(self) -> str:
-        return str(self.config.get("node_id") or self.config.get("agent_id", "agent"))
+        return node_of(self.config)
 
     def call_number(self, step: int) -> int:
         """Return the number of the model call of a step. Calls of earlier runs of a flow's node come before it."""
@@ -258,6 +258,11 @@ class Drive:
             self.session.end(gently=gently)
 
 
+def node_of(config: Mapping[str, Any]) -> str:
+    """Return the name by which errors and fixtures know a run: that of its agent, or of the node of its flow."""
+    return str(config.get("node_id") or config.get("agent_id", "agent"))
+
+
 def open_drive(
     run: AgentRun, lease: Lease, loop: LoopThread, shutdown: Shutdown, on_progress: Callable[[], None]
 ) -> Drive:
@@ -268,7 +273,7 @@ def open_drive(
     """
     config = run.agent_config
     provider = providers.get(config["provider"])
-    tool_settings = {**(config.get("settings") or {}), "model": config["model"]}
+    tool_settings = {**(config.get("settings") or {}), "model": config["model"], "node": node_of(config)}
     # These raise on invalid settings before anything is written.
     retry_limits(tool_settings)
     parallel_limit(tool_settings)

@@ -28,9 +28,10 @@ _CALL_ID = ("id", "call_id", "callId", "tool_use_id", "tool_call_id", "toolCallI
 
 #: Fields of a part of Gemini's API that is a text.
 _GEMINI_TEXT = frozenset({"text", "thought", "thoughtSignature"})
-#: How texts begin that Codex and Claude Code add to a conversation as messages of their user.
+#: How texts begin that Codex, Claude Code and Gemini CLI add to a conversation as messages of their user.
 _OF_PROGRAMS = (
     *("<environment_context>", "<user_instructions>", "<permissions instructions>", "<turn_aborted>"),
+    *("<session_context>", "This is the Gemini CLI. We are setting up the context"),
     *("# AGENTS.md instructions", "<local-command-", "<command-name>", "<command-message>", "<system-reminder>"),
 )
 

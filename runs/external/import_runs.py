@@ -130,10 +130,29 @@ def _open(
             run = reported_runs.open_run(project, _reported(head, parent, by))
             report.new_runs += 1
             report.opened.add(run.pk)
+            adopt_early_children(run)
+        elif parent is not None and run.parent_run_id is None and run.pk != parent.pk:
+            _adopt([run], parent)
         if parent is not None and head.parent_call_id:
             calls = AgentRunToolCall.objects.filter(run=parent, call_id=head.parent_call_id, child_run=None)
             calls.update(child_run=run)
         imports[head.run_ref] = _RunImport(head, run)
+
+
+def adopt_early_children(run: AgentRun) -> None:
+    """Make a run that was just opened the parent of those of its session whose files were imported before."""
+    if not run.session_id or run.parent_run_id is not None:
+        return
+    runs = AgentRun.objects.select_for_update(no_key=True, of=("self",)).order_by("pk")
+    runs = runs.filter(project=run.project_id, source=AgentRun.Source.IMPORT, session_id=run.session_id)
+    _adopt(runs.filter(parent_run=None, external_id__startswith=f"{run.external_id}:"), run)
+
+
+def _adopt(children: Iterable[AgentRun], parent: AgentRun) -> None:
+    for child in children:
+        child.parent_run = parent
+        child.save(update_fields=["parent_run"])
+        log.announce_run(child.project_id, child.pk)
 
 
 def _reported(head: ImportedRun, parent: AgentRun | None, by: str) -> ReportedRun:

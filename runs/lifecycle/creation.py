@@ -199,7 +199,7 @@ def agent_problems(agent: Agent) -> Iterator[InvalidAgent]:
     tools = [tool for name in agent.tools if (tool := TOOLS.tool(name)) is not None]
     checks: list[Callable[[], object]] = [
         lambda: providers.get(agent.provider).check(agent.model, agent.settings),
-        lambda: TOOLS.resolve(agent.tools, {**agent.settings, "model": agent.model}),
+        lambda: TOOLS.resolve(agent.tools, {**agent.settings, "model": agent.model, "node": agent.slug}),
         lambda: switches.check(tools),
         lambda: roots.check([tool.name for tool in tools if tool.reads_files], agent.settings),
         lambda: roots.locate(agent.settings.get("root")) if agent.provider in providers.WORKING_IN_ROOT else None,

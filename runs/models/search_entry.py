@@ -55,7 +55,8 @@ class SearchPosition(models.Model):
     """How far the index has got. One row, which every writer of the index locks or compares first."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
-    #: The last event that is in the index, by the ID of its row.
+    #: The last event that is in the index, by the ID of its row. Below 0, the entries up to the ID `-1 - event_id` are
+    #: to be deleted, and then all events indexed again.
     event_id = models.BigIntegerField(default=0)
     #: The last assigned ID of an entry.
     entry_id = models.BigIntegerField(default=0)

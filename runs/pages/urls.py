@@ -13,7 +13,7 @@ from runs.pages.flows import flow_page, flow_run_page, flows_page
 from runs.pages.flows import start_page as flow_start_page
 from runs.pages.forms import fork_form, start
 from runs.pages.imports import imports_page, ingest_page
-from runs.pages.run import action_pages, payloads, replay_page, run_page
+from runs.pages.run import action_pages, fixture_download, payloads, replay_page, run_page
 from runs.pages.runs import bulk_resume, runs_page
 from runs.pages.search import search_page
 from runs.pages.settings import approval_rules_page, prices_page
@@ -73,6 +73,7 @@ urlpatterns = [
     path("runs/<uuid:run_id>/stream", run_page.stream, name="stream"),
     path("runs/<uuid:run_id>/replay", replay_page.replay, name="replay"),
     path("runs/<uuid:run_id>/replay/frame", replay_page.replay_frame, name="replay-frame"),
+    path("runs/<uuid:run_id>/fixture", fixture_download.fixture, name="fixture"),
     path("runs/<uuid:run_id>/tree", tree_page.tree, name="tree"),
     path("runs/<uuid:run_id>/tree/rows", tree_page.rows, name="tree-rows"),
     path("runs/<uuid:run_id>/resume", action_pages.resume, name="resume"),

@@ -30,7 +30,7 @@ class AnswerTooLong(Exception):
 
 
 class FixtureExhausted(Exception):
-    """A run made more model calls than its fixture contains."""
+    """A run made more model calls than its fixture contains. `call` is the index of the missing one, from 0."""
 
     code = "fixture_exhausted"
 
@@ -60,11 +60,16 @@ class ModelCall:
 @dataclass(frozen=True)
 class FollowUp:
     """What a fixture records after a call: the next user turn (`user`), whether the recording ends (`end`), and whether
-    it contains further responses (`more`). A run that plays it is not done before the last response."""
+    it contains further responses (`more`). A run that plays it is not done before the last response.
+
+    `is_turn`: the response and its tool results are a whole turn of an agent. A node of a flow is done after it, and
+    what follows belongs to its next visit.
+    """
 
     user: str | list[Any] | None = None
     end: bool = False
     more: bool = False
+    is_turn: bool = False
 
 
 class Provider(Protocol):
@@ -90,7 +95,7 @@ class Provider(Protocol):
 #: The modules that register providers. They are imported on first use.
 MODULES = {
     "claude_cli": "runs.providers.claude_cli.claude_provider",
-    "fixture": "runs.fixtures.provider",
+    "fixture": "runs.fixtures.playing.provider",
     "flow_node": "runs.providers.flow_node",
     "llm": "runs.providers.llm",
 }

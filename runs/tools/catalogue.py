@@ -20,7 +20,7 @@ from runs.tools.sandbox.write_tools import WRITE_TOOLS
 
 def _recorded(settings: Mapping[str, Any]) -> Toolset:
     """Return the toolset of a fixture. Imported by name, because runs.tools must not import runs.fixtures."""
-    toolset: Toolset = import_string("runs.fixtures.toolset.for_agent")(settings)
+    toolset: Toolset = import_string("runs.fixtures.playing.toolset.for_agent")(settings)
     return toolset
 
 

@@ -15,6 +15,7 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import F, Max
 from django.utils import timezone
 
+from runs import chaos
 from runs.models import SearchEntry, SearchPosition
 from runs.upkeep.search_texts import SKIPPED, entries_of
 from timeline.models import Event
@@ -37,6 +38,8 @@ AND relation = 'agent_run_events'::regclass AND pid <> pg_backend_pid()"""
 
 def catch_up() -> Iterator[bool]:
     """Index what was appended so far, in batches. Yields after each; False, as the last, if another process works."""
+    for _ in _delete_old():
+        yield True
     upto = _settled_event()
     position = _position()
     while upto is not None and position.event_id < upto:
@@ -88,13 +91,27 @@ def rebuild(run_id: UUID) -> int:
 def start_over() -> Iterator[int]:
     """Delete all entries, then let the workers index everything again. Yields the number of entries of each batch.
 
-    If it is interrupted, it has to be started again: the workers begin after the last batch.
+    If it is interrupted, the workers delete the rest.
     """
-    # First, because a worker that begins earlier would change entries that are deleted afterwards.
-    old = SearchEntry.objects.filter(pk__lte=_position().entry_id).order_by("pk").values_list("pk", flat=True)
+    with transaction.atomic():
+        position = _locked_position()
+        if position.event_id >= 0:
+            SearchPosition.objects.filter(pk=position.pk).update(event_id=-1 - position.entry_id)
+    yield from _delete_old()
+
+
+def _delete_old() -> Iterator[int]:
+    """Delete the entries that `start_over` has left. Yields the number of entries of each batch."""
+    position = _position()
+    if position.event_id >= 0:
+        return
+    # Nobody changes one of them meanwhile: nothing is indexed before all are deleted, and then entries get new IDs.
+    old = SearchEntry.objects.filter(pk__lt=-position.event_id).order_by("pk").values_list("pk", flat=True)
     while keys := list(old[:DELETED]):
-        yield SearchEntry.objects.filter(pk__in=keys).delete()[0]
-    SearchPosition.objects.update(event_id=0)
+        count = SearchEntry.objects.filter(pk__in=keys).delete()[0]
+        chaos.point("index.deleted")
+        yield count
+    SearchPosition.objects.filter(pk=position.pk, event_id=position.event_id).update(event_id=0)
 
 
 def _index_batch(position: SearchPosition, upto: int) -> bool:
@@ -110,6 +127,7 @@ def _index_batch(position: SearchPosition, upto: int) -> bool:
             if not unmoved.update(event_id=last, entry_id=F("entry_id") + len(entries)):
                 return False
             _store(entries, SearchPosition.objects.values_list("entry_id", flat=True).get() - len(entries))
+            chaos.point("index.in_transaction")
     except IntegrityError:
         # Retention has deleted one of the runs since they were read. The next attempt leaves it out.
         return False

@@ -109,12 +109,17 @@ def _moves(reader: Follower, streamed: StreamedRun) -> bool:
     return True
 
 
-def test_a_new_run_of_another_process_is_named_without_redis(web_process: MakeWeb, listeners: Listeners) -> None:
-    """As one that `agentops watch` opens, beside a site on SQLite."""
+def test_runs_of_other_processes_are_named_without_redis(web_process: MakeWeb, listeners: Listeners) -> None:
+    """New ones, as `agentops watch` opens them beside a site on SQLite, and those whose status changes."""
     streamed = StreamedRun(web_process(REDIS_URL=""), listeners)
     reader = follow(streamed)
     time.sleep(1.2)  # longer than a look at what is there
     run = make_run(make_agent(streamed.project))
-    began = time.monotonic()
-    eventually(lambda: told(reader) == [str(run.pk)], within_s=20, why="a run of another process is named")
-    assert time.monotonic() - began < 10  # a second, on a machine that is not busy
+    expected = [str(run.pk)]
+    for moved in (None, streamed.run):
+        if moved is not None:
+            pause(moved)
+            expected.append(str(moved.pk))
+        began = time.monotonic()
+        eventually(lambda: told(reader) == expected, within_s=20, why="a run of another process is named")
+        assert time.monotonic() - began < 10  # a second, on a machine that is not busy

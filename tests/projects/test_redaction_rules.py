@@ -292,6 +292,7 @@ def test_the_tester_names_each_match_and_keeps_nothing(
         "Line 2, column 18, 40 characters:\n              built-in kind <code>github_token</code>",
     ):
         assert place in page, page
+    assert 'aria-current="page">Redaction</a>' in page
     assert not any(secret in page for secret in (SECRET, TOKEN, token))
     assert rows_with("") == before
     assert not any(secret in caplog.text for secret in (SECRET, TOKEN, token, npm))

@@ -199,6 +199,22 @@ def test_the_bell_rings_after_the_commit_only() -> None:
         stop()
 
 
+def test_a_listener_that_fails_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[str] = []
+
+    def fail(channel: str, value: str) -> None:
+        raise LookupError(channel)
+
+    stops = [notify.subscribe(fail), notify.subscribe(lambda channel, value: heard.append(value))]
+    try:
+        notify.notify_log(make_log().pk, 7)
+    finally:
+        for stop in stops:
+            stop()
+    assert heard == ["7"]
+    assert "a listener to changes failed" in caplog.text
+
+
 @pytest.mark.parametrize("change", ["update", "delete"])
 def test_events_cannot_be_changed(change: str) -> None:
     ledger = make_log()

@@ -1,4 +1,4 @@
-"""The share of the threads that one credential may occupy."""
+"""The share of the threads that one credential, and one project, may occupy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_credential_keeps_no_other_waiting() -> None:
     requests = [MINE] * 5 + [OTHER, SECRET] + [NOBODY] * 3
 
     async def play() -> list[int]:
-        lanes = Lanes(2)
+        lanes = Lanes(2, 9)
         first = await passing(lanes, requests, asyncio.Event())
         assert await passing(lanes, [MINE] * 3, asyncio.Event()) == [0, 1]
         assert len(lanes) == 0
@@ -47,7 +47,7 @@ def test_a_credential_keeps_no_other_waiting() -> None:
 
 def test_a_request_that_is_given_up_leaves_its_place() -> None:
     async def play() -> list[int]:
-        lanes = Lanes(1)
+        lanes = Lanes(1, 9)
         holding = asyncio.Event()
 
         async def hold() -> None:
@@ -62,3 +62,24 @@ def test_a_request_that_is_given_up_leaves_its_place() -> None:
         return await passing(lanes, [MINE] * 2, asyncio.Event())
 
     assert asyncio.run(play()) == [0]
+
+
+def key(number: int) -> list[tuple[bytes, bytes]]:
+    return [(b"authorization", b"Bearer %d" % number)]
+
+
+def test_a_project_with_many_keys_keeps_no_other_waiting() -> None:
+    """As soon as it is known whose keys they are; before that, they share one lane."""
+    flood = [key(number) for number in range(9)]
+
+    async def play() -> tuple[list[int], list[int]]:
+        lanes = Lanes(2, 3)
+        unknown = await passing(lanes, [*flood, OTHER, NOBODY], asyncio.Event())
+        for headers, project in [*((headers, "mine") for headers in flood), (OTHER, "other")]:
+            async with lanes.enter({"headers": headers}) as credential:
+                lanes.learn(credential, project)
+        known = await passing(lanes, [*flood, OTHER, OTHER, NOBODY, key(10)], asyncio.Event())
+        assert len(lanes) == 0
+        return unknown, known
+
+    assert asyncio.run(play()) == ([0, 1, 2, 10], [0, 1, 2, 9, 10, 11, 12])

@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 TICK_S = 1.0
 #: Seconds between two looks for events of other processes. Without Redis nobody tells of them.
 POLL_S, UNTOLD_POLL_S = 1.0, 0.3
-#: The same for runs that a list does not show yet.
-UNTOLD_NEW_S = 0.5
+#: The same for the runs of a list: those that it does not show yet, and those whose status has changed.
+UNTOLD_RUNS_S = 0.5
 READ_THREADS = 2
 
 
@@ -59,8 +59,11 @@ class Hub:
         ]
         #: The logs that were there when other processes were last looked at, by project.
         self._recent: dict[UUID, set[UUID]] = {}
+        #: The newest event then, by the ID of its row, and how many runs each list had heard of.
+        self._newest_event: int | None = None
+        self._told: dict[UUID, int] = {}
         if not settings.REDIS_URL:
-            self._clocks.append(asyncio.create_task(_every(UNTOLD_NEW_S, self._poll_new_logs)))
+            self._clocks.append(asyncio.create_task(_every(UNTOLD_RUNS_S, self._poll_runs)))
 
     @asynccontextmanager
     async def client(self, stream: EventStreamResponse) -> AsyncIterator[Client]:
@@ -203,17 +206,33 @@ class Hub:
         for log_id, (topic, position) in positions.items():
             topic.update_head(heads.get(log_id), position_at_query=position, incarnation=incarnation)
 
-    async def _poll_new_logs(self) -> None:
-        """Look for runs of other processes that a list does not show yet. Their statuses follow with its next look."""
+    async def _poll_runs(self) -> None:
+        """Look for runs of other processes that a list does not show yet, or shows with an earlier status."""
         topics = {topic.project_id: topic for topic in self._topics.values() if isinstance(topic, ProjectTopic)}
+        if topics:
+            await self._note_new_logs(topics)
+            await self._note_moves(topics)
+        else:
+            self._recent, self._newest_event, self._told = {}, None, {}
+
+    async def _note_new_logs(self, topics: dict[UUID, ProjectTopic]) -> None:
         self._recent = {project_id: known for project_id, known in self._recent.items() if project_id in topics}
-        found = await self._reader.new_logs(list(topics)) if topics else {}
+        found = await self._reader.new_logs(list(topics))
         for project_id, topic in topics.items():
             ids = {log_id for log_id, project in found.items() if project == project_id}
             if project_id in self._recent:
                 news = [str(log_id) for log_id in sorted(ids - self._recent[project_id])]
                 topic.note([run_id for run_id in news if not topic.has_told(run_id)])
             self._recent[project_id] = ids
+
+    async def _note_moves(self, topics: dict[UUID, ProjectTopic]) -> None:
+        """Tell of runs that have moved since the last look, without those that this process has told of since then."""
+        self._newest_event, moved = await self._reader.moves(list(topics), self._newest_event)
+        for project_id, topic in topics.items():
+            told = set(topic.ids_since(self._told.get(project_id, topic.position)))
+            ids = [str(log_id) for log_id, project in moved.items() if project == project_id]
+            topic.note([run_id for run_id in ids if run_id not in told])
+        self._told = {project_id: topic.position for project_id, topic in topics.items()}
 
 
 async def _every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import connections
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, Max, OuterRef
 
 from agentops.projects import incarnations
 from timeline import log
@@ -49,6 +49,13 @@ class LogReader:
     async def new_logs(self, project_ids: Sequence[UUID]) -> dict[UUID, UUID]:
         """Return the recently created logs of some projects, and the project of each."""
         return await self._submit(lambda: _new_logs(project_ids))
+
+    async def moves(self, project_ids: Sequence[UUID], after: int | None) -> tuple[int, dict[UUID, UUID]]:
+        """Return the newest event, by the ID of its row, and the logs with an event of their run after `after`.
+
+        With the project of each. None: only the newest event.
+        """
+        return await self._submit(lambda: _moves(project_ids, after))
 
     def close(self) -> None:
         """Let the threads end after the pending reads. Does not wait for them."""
@@ -98,6 +105,19 @@ def _new_logs(project_ids: Sequence[UUID]) -> dict[UUID, UUID]:
     begin = UUID(int=round((time.time() - RECENT_S) * 1000) << 80)
     rows = Log.objects.filter(project__in=project_ids, pk__gte=begin).order_by("-pk")
     return dict(rows.values_list("pk", "project_id")[:MAX_RECENT])
+
+
+def _moves(project_ids: Sequence[UUID], after: int | None) -> tuple[int, dict[UUID, UUID]]:
+    newest = Event.objects.aggregate(newest=Max("pk"))["newest"] or 0
+    if after is None or newest <= after:
+        return newest, {}
+    # On PostgreSQL, one that commits after an event with a higher ID is missed. A page looks for itself every 5 s.
+    moved = Event.objects.filter(pk__gt=after, pk__lte=newest, type__startswith="run.").order_by("pk")
+    rows = list(moved.values_list("pk", "log")[:MAX_RECENT])
+    # Not joined: SQLite would begin with all logs of the projects.
+    logs = Log.objects.filter(pk__in={log_id for _, log_id in rows}, project__in=project_ids)
+    projects = dict(logs.values_list("pk", "project_id")) if rows else {}
+    return rows[-1][0] if len(rows) == MAX_RECENT else newest, projects
 
 
 def _heads(log_ids: Sequence[UUID]) -> dict[UUID, int]:

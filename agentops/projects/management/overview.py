@@ -20,6 +20,8 @@ COMMANDS = {
     "key": "Create, list and revoke API keys",
     "serve": "Serve pages, API and streams; workers run separately",
     "worker": "Execute queued runs until SIGTERM",
+    "record_fixtures": "Record runs as fixtures, one file for each agent",
+    "verify_fixtures": "Check that fixtures can be played and hold no secrets",
     "fixture": "Convert and check recordings for the fixture provider",
     "watch": "Follow the sessions of agent programs on this machine",
     "mcp": "Let a coding agent on this machine look into runs, as an MCP server",

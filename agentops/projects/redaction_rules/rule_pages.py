@@ -146,6 +146,7 @@ def _page(
     status: int = 200,
 ) -> HttpResponse:
     context: dict[str, Any] = {
+        "section": "settings",
         "project": entry.project,
         "projects": entry.visible.order_by("name", "pk")[:MAX_CHOICES],
         "may_manage": True,

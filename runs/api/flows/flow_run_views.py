@@ -31,7 +31,7 @@ from runs.api.flows.flow_bodies import (
 )
 from runs.api.flows.flow_views import masked
 from runs.api.problems import Fault, InvalidParameters, Problem
-from runs.api.replay_views import SnapshotQuery
+from runs.api.recordings.replay_views import SnapshotQuery
 from runs.api.requests.bodies import document_of
 from runs.api.requests.idempotency import answer_once
 from runs.api.requests.queries import Choices, Cursor, Dialect, Limit, QuerySerializer, Text

@@ -8,6 +8,7 @@ from django.conf import settings
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
+from agentops.http.lanes import sender_project
 from agentops.projects.access import Principal, PrincipalKind
 from agentops.projects.errors import AuthInvalid, ProjectNotFound
 from agentops.projects.models import Project, Scope
@@ -35,6 +36,7 @@ class RunnerSecretAuthentication(BaseAuthentication):  # type: ignore[misc]
         project = Project.objects.filter(slug=settings.AGENT_RUNNER_PROJECT).first()
         if project is None:
             raise ProjectNotFound(f"AGENT_RUNNER_PROJECT names no project: {settings.AGENT_RUNNER_PROJECT}")
+        sender_project.set(project.pk)
         ip = address_of(request) or None
         scopes = frozenset({Scope.INGEST})
         return Principal(PrincipalKind.KEY, RUNNER, project_id=project.pk, scopes=scopes, ip=ip), project

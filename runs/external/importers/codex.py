@@ -2,6 +2,9 @@
 
 A rollout has the items of answers one by one, and counts of tokens after them. What follows the result of a call is
 another answer; a count belongs to the answer before it. Encrypted reasoning is not kept.
+
+A compaction asks the model for a summary, whose answer is not among the items. Its tokens are a count without an answer
+or, since version 0.154, only a `token_usage_record` that the `compacted` line names. That line may have the summary.
 """
 
 from __future__ import annotations
@@ -12,7 +15,14 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import Any
 
-from pydantic_ai.messages import ModelMessage, ModelResponsePart, SystemPromptPart, ThinkingPart, UserPromptPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponsePart,
+    SystemPromptPart,
+    TextPart,
+    ThinkingPart,
+    UserPromptPart,
+)
 from pydantic_ai.usage import RequestUsage
 
 from runs.external import contents
@@ -109,16 +119,22 @@ class _Rollout:
         self._pieces: list[AnswerPiece] = []
         self._answer_id = ""
         self._after: list[ImportedResult] = []
+        #: Whether only its tokens are known so far: those of a count without an answer.
+        self._is_bare = False
         self._asked_at: datetime | None = None
         self._before: datetime | None = None
         self._calls: dict[str, tuple[str, datetime | None]] = {}
         self._requested: RequestedCalls = Counter()
         self._total: object = None
+        #: The usage of the last model call, as its record has it, by the ID of the response.
+        self._record: tuple[object, Mapping[str, Any]] = None, {}
+        #: The usage of a compaction that was counted by its record: a version may count it in the total, too.
+        self._compaction_usage: Mapping[str, Any] = {}
 
     def events(self, lines: Iterable[RolloutLine]) -> Iterator[IncomingEvent]:
         for line in lines:
             if line.is_of_answer:
-                if self._after:
+                if self._after or self._is_bare:
                     # Only what comes before decides where an answer ends, so that a longer file has the same answers.
                     yield from self._end_answer()
                 self._add(line)
@@ -126,11 +142,16 @@ class _Rollout:
                     self._after.append(self._result(line, *whole_output(line)))
             elif line.kind == "token_count":
                 yield from self._count(line)
+            elif line.type == "token_usage_record":
+                usage = line.payload.get("usage")
+                self._record = line.payload.get("response_id"), usage if isinstance(usage, Mapping) else {}
             elif line.type == "response_item" and line.kind in RESULTS:
                 self._after.append(
                     self._result(line, *output_of(line.payload.get("output", line.payload.get("tools"))))
                 )
             else:
+                if line.type == "compacted":
+                    yield from self._compaction(line)
                 event = self._other(line)
                 if event is not None:
                     yield from self._end_answer()
@@ -150,12 +171,40 @@ class _Rollout:
             return
         self._total = info.get("total_token_usage")
         usage = info.get("last_token_usage")
-        if isinstance(usage, Mapping) and (name := bad_count(usage)) is not None:
-            raise line.refuse(f"last_token_usage.{name} is not a number of tokens")
-        if self._pieces and isinstance(usage, Mapping):
-            # Without parts of its own, so that a file that ends before it gets the usage later.
-            self._pieces.append(AnswerPiece(parts=[], usage=_usage(usage), at=self._pieces[-1].at))
+        if isinstance(usage, Mapping):
+            self._check(line, usage, "last_token_usage")
+            if self._pieces and not self._is_bare:
+                # Without parts of its own, so that a file that ends before it gets the usage later.
+                self._pieces.append(AnswerPiece(parts=[], usage=_usage(usage), at=self._pieces[-1].at))
+                yield from self._end_answer()
+            elif usage != self._compaction_usage:
+                yield from self._end_answer()
+                self._begin_bare(line, usage)
+        else:
+            yield from self._end_answer()
+        self._record, self._compaction_usage = (None, {}), {}
+
+    def _compaction(self, line: RolloutLine) -> Iterator[IncomingEvent]:
+        """Yield the answer with the summary, if its tokens are known."""
+        response_id, usage = self._record
+        if not self._is_bare and response_id is not None and response_id == line.payload.get("compaction_response_id"):
+            self._check(line, usage, "usage")
+            self._record, self._compaction_usage = (None, {}), usage
+            yield from self._end_answer()
+            self._begin_bare(line, usage)
+        if self._is_bare and (summary := line.text("message")):
+            self._pieces.append(AnswerPiece(parts=[TextPart(summary)], at=line.at))
         yield from self._end_answer()
+
+    def _begin_bare(self, line: RolloutLine, usage: Mapping[str, Any]) -> None:
+        """Begin an answer of which only the tokens are known."""
+        if (tokens := _usage(usage)).has_values():
+            self._pieces, self._answer_id = [AnswerPiece(parts=[], usage=tokens, at=line.at)], line.line_id
+            self._asked_at, self._is_bare = self._before, True
+
+    def _check(self, line: RolloutLine, usage: Mapping[str, Any], name: str) -> None:
+        if (count := bad_count(usage)) is not None:
+            raise line.refuse(f"{name}.{count} is not a number of tokens")
 
     def _end_answer(self) -> Iterator[IncomingEvent]:
         if self._pieces:
@@ -169,7 +218,7 @@ class _Rollout:
                 requested=self._requested,
             ).events()
         yield from (result.event() for result in self._after)
-        self._pieces, self._after = [], []
+        self._pieces, self._after, self._is_bare = [], [], False
 
     def _parts(self, line: RolloutLine) -> list[ModelResponsePart]:
         payload = line.payload

@@ -1,6 +1,6 @@
-"""Chats of Gemini CLI: the files of its folder `chats`.
+"""Chats of Gemini CLI: the files of its folder `chats`, and those that `/chat save` writes.
 
-A message is written again when its tokens are known, and when its tools have ended.
+In the folder, a message is written again when its tokens are known, and when its tools have ended.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from runs.external.importers.answer_events import (
 )
 from runs.external.importers.base import ImportedRun, ImportFile, Item, NothingToImport
 from runs.external.importers.reading.gemini_chat import Chat, ChatPlace, read_chat
+from runs.external.importers.reading.gemini_checkpoint import AGENT, is_checkpoint, read_checkpoint
 from runs.lifecycle.title_limits import MAX_LABEL, MAX_TITLE
 from runs.providers.messages import request
 from timeline.events.message import MessageAdded
 from timeline.events.notice import Error
 
 PROVIDER = "google"
-AGENT = "gemini-cli"
 _FAILED = ("error", "cancelled")
 
 
@@ -42,17 +42,22 @@ class GeminiCliImporter:
     """Chats of Gemini CLI."""
 
     name = "gemini-cli"
-    title = "Gemini CLI chat (JSONL, or JSON of older versions)"
+    title = "Gemini CLI chat (JSONL, or JSON of older versions and of /chat save)"
 
     def detect(self, file: ImportFile) -> bool:
         document = file.whole()
         if document is None:
             return any(_is_about_chat(line) for line in file.first_lines())
+        if is_checkpoint(document):
+            return True
         if not isinstance(document, Mapping) or "sessionId" not in document:
             return False
         return _is_about_chat(document) or isinstance(document.get("messages"), list)
 
     def read(self, file: ImportFile) -> Iterator[Item]:
+        if is_checkpoint(file.whole()):
+            yield from read_checkpoint(file)
+            return
         chat = read_chat(file)
         head = _head(file, chat)
         yield head

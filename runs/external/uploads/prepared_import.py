@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from django.db import connection
 
 from agentops.projects.models import Project
-from runs.external.import_runs import ImportReport, Progress, import_file
+from runs.external.import_runs import ImportReport, Progress, adopt_early_children, import_file
 from runs.external.importers.base import ImportedRun, Importer, ImportFile, Item
 from runs.external.uploads.private_database import PrivateDatabase
 
@@ -41,8 +41,18 @@ def prepared(
             bringing = _Bringing(importer, partial(private.bring, project))
             report = import_file(project, file, bringing, by=by, progress=progress)
         with private.attached():
-            # What has changed is rare, such as the session of a program that is being watched.
-            yield lambda: report if private.copy() else directly()
+            yield partial(_store, private, report, directly)
+
+
+def _store(private: PrivateDatabase, report: ImportReport, directly: Callable[[], ImportReport]) -> ImportReport:
+    if not private.copy():
+        # Rare: something has changed, such as the session of a program that is being watched.
+        return directly()
+    for run in report.runs:
+        if run.pk in report.opened:
+            # They are no runs of the file, so that its database did not have them.
+            adopt_early_children(run)
+    return report
 
 
 class _Bringing:

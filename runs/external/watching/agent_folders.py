@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 #: The endings of session files.
-SUFFIXES = (".jsonl", ".json")
+_SUFFIXES = (".jsonl", ".json")
+#: What `/chat save` of Gemini CLI writes: copies of chats, which have files of their own.
+_SAVED_CHATS = "checkpoint-*.json"
 
 
 def session_folders(environ: Mapping[str, str], home: Path) -> list[Path]:
@@ -18,12 +20,17 @@ def session_folders(environ: Mapping[str, str], home: Path) -> list[Path]:
     ]
 
 
+def may_be_session(path: Path) -> bool:
+    """Return whether a path is named as session files are."""
+    return path.suffix in _SUFFIXES and not path.match(_SAVED_CHATS)
+
+
 def session_files(folders: list[Path], since: float) -> Iterator[Path]:
     """Yield the session files below the folders that have changed since a time, in seconds since 1970."""
     for folder in folders:
         for path in [folder] if folder.is_file() else folder.rglob("*"):
             try:
-                if path.suffix in SUFFIXES and path.is_file() and path.stat().st_mtime >= since:
+                if may_be_session(path) and path.is_file() and path.stat().st_mtime >= since:
                     yield path
             except OSError:
                 continue

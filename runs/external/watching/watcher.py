@@ -11,7 +11,7 @@ from threading import Event
 from watchfiles import Change, watch
 
 from runs.external.importers.base import ImportRefused, NothingToImport, UnreadableFile
-from runs.external.watching.agent_folders import SUFFIXES, session_files
+from runs.external.watching.agent_folders import may_be_session, session_files
 from runs.external.watching.followed_file import QUIET_S, FollowedFile
 from runs.external.watching.sinks import Sink, SinkRefused, SinkUnavailable
 
@@ -140,4 +140,4 @@ class Watcher:
 
 
 def _is_session(change: Change, path: str) -> bool:
-    return change != Change.deleted and path.endswith(SUFFIXES)
+    return change != Change.deleted and may_be_session(Path(path))

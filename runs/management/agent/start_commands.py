@@ -45,7 +45,7 @@ def run(command: AgentopsCommand, options: dict[str, Any]) -> None:
         operator(),
         project,
         agent,
-        _prompt(agent, options),
+        prompt_of(agent, options),
         max_steps=options["max_steps"],
         title=options["title"],
         labels=list(dict.fromkeys(options["label"])),
@@ -78,7 +78,8 @@ def _wait(command: AgentopsCommand, run: AgentRun, seconds: float, *, as_json: b
     require_completed(run)
 
 
-def _prompt(agent: Agent, options: dict[str, Any]) -> UserTurn:
+def prompt_of(agent: Agent, options: dict[str, Any]) -> UserTurn:
+    """Return the first message of a run: the given one, or that of the agent's recording."""
     if options["prompt"] is not None:
         return str(options["prompt"])
     if options["prompt_file"] is not None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.core.management import CommandError
+from django.db import ProgrammingError
+
 from agentops.projects.management.base import AddSubcommand, AgentopsCommand
 from runs.management.agent.references import find_run
+from runs.queries.searching import text_index
 from runs.upkeep import search_index
 
 
@@ -19,7 +23,10 @@ class Command(AgentopsCommand):
         everything = add(
             "all", self.everything, help="Delete all entries. Workers then index everything again, oldest first."
         )
-        for parser in (status, run, everything):
+        trigrams = add(
+            "trigrams", self.trigrams, help="PostgreSQL: use the extension pg_trgm, which was missing at the migration."
+        )
+        for parser in (status, run, everything, trigrams):
             parser.add_argument("--json", action="store_true", help="print JSON")
 
     def status(self, options: dict[str, Any]) -> None:
@@ -35,6 +42,19 @@ class Command(AgentopsCommand):
     def everything(self, options: dict[str, Any]) -> None:
         deleted = sum(search_index.start_over())
         self._tell(f"{deleted} entries deleted; workers index everything again", options, deleted=deleted)
+
+    def trigrams(self, options: dict[str, Any]) -> None:
+        present = text_index.has_trigrams()
+        if present is None:
+            raise CommandError("only PostgreSQL needs this")
+        try:
+            if not present:
+                text_index.add_trigrams()
+        except ProgrammingError as error:
+            raise CommandError(
+                "pg_trgm is missing: as a superuser of this database, CREATE EXTENSION pg_trgm"
+            ) from error
+        self._tell("The index has trigrams.", options, trigrams=True)
 
     def _tell(self, text: str, options: dict[str, Any], **facts: Any) -> None:
         if options["json"]:

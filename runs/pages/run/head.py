@@ -173,6 +173,7 @@ def _commands(request: HttpRequest, run: AgentRun) -> list[tuple[str, str]]:
         commands.append(("Resume", f"agentops agent resume {run.pk}"))
     if run.step_count:
         commands.append(("Fork", f"agentops agent fork {run.pk} --step {run.step_count}"))
+        commands.append(("Record as a fixture", f"agentops record_fixtures --run {run.pk} --output fixtures"))
     if run.status_reason == WaitReason.UNKNOWN_TOOL:
         commands.append(("Resolve outcome", f"agentops agent outcome {run.pk} CALL --done OUTPUT"))
     if run.state in LIVE:

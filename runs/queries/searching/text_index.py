@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
+from django.db import connection, transaction
 
 from runs.queries.json_lists import Where, id_param
 
@@ -42,6 +42,8 @@ _LOW_LINE = "\ua000"
 _INDEXED = f"replace({_FOLDED['postgresql']}, '_', '{_LOW_LINE}')"
 _TAGS = """(ARRAY['a' || (e.id >> 12)::text, 'b' || (e.id >> 15)::text, 'c' || (e.id >> 18)::text,
     'd' || (e.id >> 21)::text, 'p' || e.project_id::text, 'k' || e.kind, 'n' || e.name, 'e' || e.is_error::text])"""
+#: PostgreSQL's index of them.
+_INDEX = "search_entry_texts"
 _COLUMNS = """e.id, e.run_id, e.kind, e.key, e.seq, e.step, e.name, e.status, e.is_error, e.at, e.text, r.title,
     r.status, {agent}"""
 _AGENT = {"postgresql": "r.agent_config->>'agent_id'", "sqlite": "JSON_EXTRACT(r.agent_config, '$.agent_id')"}
@@ -50,6 +52,28 @@ _ENTRIES = "agent_run_search_entries e JOIN agent_runs r ON r.id = e.run_id"
 # CROSS JOIN keeps the order of the tables: SQLite then reads the candidates in the order of their IDs, and stops.
 _CANDIDATES = """agent_run_search_grams g CROSS JOIN agent_run_search_entries e ON e.id = g.rowid
     CROSS JOIN agent_runs r ON r.id = e.run_id"""
+
+
+def has_trigrams() -> bool | None:
+    """Return whether PostgreSQL's index has trigrams; None for another database, or without the index."""
+    if connection.vendor != "postgresql":
+        return None
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT indexdef LIKE '%%gin_trgm_ops%%' FROM pg_indexes WHERE indexname = %s", [_INDEX])
+        row = cursor.fetchone()
+    return bool(row[0]) if row else None
+
+
+def add_trigrams() -> None:
+    """Make PostgreSQL's index anew, with trigrams. Raises `ProgrammingError` without the extension pg_trgm."""
+    columns = [_TAGS, f"({_INDEXED}) gin_trgm_ops"]
+    expressions = ", ".join(column.replace("e.", "") for column in columns)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"DROP INDEX {_INDEX}")
+        cursor.execute(
+            f"CREATE INDEX {_INDEX} ON agent_run_search_entries USING gin ({expressions})"
+            " WITH (gin_pending_list_limit = 512)"
+        )
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ import pytest
 from pytest_django import Settings
 
 from runs.fixtures import library
+from runs.fixtures.fixture_files import dumps
 from runs.fixtures.fixture_messages import canonical
-from runs.fixtures.format import Fixture, conversation, dumps
+from runs.fixtures.format import Fixture, conversation
 from runs.models import AgentRun
 from runs.statuses import ToolStatus
 from runs.upkeep import invariants, replay_check

@@ -33,6 +33,8 @@ def test_it_holds_every_file_of_the_site(wheel: Path) -> None:
     for top in ("templates", "static"):
         assert {f"agentops/{name}" for name in tracked if name.startswith(f"{top}/")} <= packed
     assert not [name for name in packed if name.startswith(("tests/", "bench/"))]
+    [entry_points] = [name for name in packed if name.endswith(".dist-info/entry_points.txt")]
+    assert "[pytest11]\nagentops = agentops.testing.plugin" in zipfile.ZipFile(wheel).read(entry_points).decode()
 
 
 @pytest.mark.slow

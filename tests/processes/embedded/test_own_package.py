@@ -1,4 +1,7 @@
-"""docs/guides/extensions.md, word by word: a package with tools, a provider and a hook, and its runs."""
+"""docs/guides/extensions.md, word by word: a package with tools, a provider and a hook, and its runs.
+
+Then docs/guides/testing.md, which tests that agent without its provider.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,13 @@ from tests.support.deployment.embedded_site import Site
 from tests.support.paths import ROOT
 from tests.support.waiting import eventually
 
-GUIDE = (ROOT / "docs" / "guides" / "extensions.md").read_text(encoding="utf-8")
+GUIDE, TESTING = ((ROOT / f"docs/guides/{name}.md").read_text(encoding="utf-8") for name in ("extensions", "testing"))
 EXAMPLE = ROOT / "examples" / "shop_extension"
 UV = Path(sys.executable).with_name("uv")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", GUIDE, re.DOTALL)
 PREPARE, INSTALL, UP, RUN, APPROVE, _ = [text for language, text in BLOCKS if language == "sh"]
 FILES = [text for language, text in BLOCKS if language in ("toml", "python")]
+TESTING_COMMANDS = re.findall(r"```sh\n(.*?)```", TESTING, re.DOTALL)
 PATHS = [Path(path) for path in re.findall(r"^`\.\./(shop_extension/[\w/.]+)`", GUIDE, re.MULTILINE)]
 
 
@@ -93,6 +97,17 @@ def test_the_guide_works_as_it_is_written(reader: Reader) -> None:
     assert result(prompt)[2] == "The shop says: Refunded 500 cents of A-17."
     written = site.rows("SELECT payload FROM agent_run_events WHERE type = 'tool.output'")
     assert [json.loads(payload)["text"] for (payload,) in written] == ["Refunding 500 cents of A-17\n"]
+
+    record, record_stored, run_tests = TESTING_COMMANDS
+    reader.sh(record)
+    checked = reader.sh(record_stored.replace("RUN", result(prompt)[0]))
+    assert [line.split("\t")[1:3] for line in checked.splitlines()[-2:]] == [["2", "1"], ["2", "1"]]
+    [file] = re.findall(r"^`\.\./(shop_extension/tests/[\w.]+)`:", TESTING, re.MULTILINE)
+    [tests] = re.findall(r"```python\n(.*?)```", TESTING, re.DOTALL)
+    (beside / file).write_text(tests)
+    before = len(site.rows("SELECT id FROM agent_runs"))
+    assert re.search(r"^4 passed", reader.sh(run_tests).splitlines()[-1].strip("= "))
+    assert len(site.rows("SELECT id FROM agent_runs")) == before
 
 
 def test_the_example_of_the_repository_is_the_one_of_the_guide() -> None:

@@ -1,14 +1,22 @@
-"""After a restart of PostgreSQL all connections of a pool are dead. They are discarded without a wait."""
+"""Connections of a pool that are dead, as all are after a restart of PostgreSQL, or that die before they are used."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection, connections
+from django.db import OperationalError, close_old_connections, connection, connections
+from django.test import Client
+
+from agentops.projects.models import Project
+from tests.support.accounts import with_key
+from tests.support.api.runner import STARTED, Runner, event
+from tests.support.factories import make_project
+from timeline.models import Event
 
 pytestmark = [pytest.mark.postgres, pytest.mark.django_db(transaction=True)]
 #: The pool of psycopg would wait 1, 2, 4, 8 and 16 seconds between so many, and gives up after 15.
@@ -46,3 +54,59 @@ def test_a_pool_of_dead_connections_gives_a_new_one(idle_connections: None) -> N
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1")
         assert cursor.fetchone() == (1,)
+
+
+class EndedBackend:
+    """Ends the server process of this thread's connection before its first statement, after the pool has checked it."""
+
+    def __init__(self) -> None:
+        self.is_armed = True
+
+    def __call__(self, execute: Any, sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
+        if self.is_armed:
+            self.is_armed = False
+            pid = context["connection"].connection.info.backend_pid
+            with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as server:
+                assert server.execute("SELECT pg_terminate_backend(%s, 10000)", [pid]).fetchone() == (True,)
+        return execute(sql, params, many, context)
+
+
+@pytest.fixture
+def sent() -> Iterator[Callable[..., Any]]:
+    """Sends a request on a connection of the pool, and ends it as a web process does."""
+    project = make_project("outage")
+    send, reader = Runner(project), with_key(project)
+
+    def call(*events: Any) -> Any:
+        connection.close()
+        try:
+            return send(*events) if events else Client().get("/api/projects/outage/agent-runs", headers=reader)
+        finally:
+            close_old_connections()
+
+    yield call
+    connection.close()
+
+
+def test_a_connection_that_dies_after_the_check_costs_one_answer(sent: Callable[..., Any]) -> None:
+    """Of a request to read, and of one to write, which is sent again."""
+    assert sent(STARTED).status_code == 200
+    for events in ((), (event(event_id="e2"),)):
+        with connection.execute_wrapper(ended := EndedBackend()):
+            refused = sent(*events)
+            again = sent(*events)
+
+        assert not ended.is_armed
+        assert (refused.status_code, refused.json()["code"]) == (503, "storage_unavailable")
+        assert refused.headers["Retry-After"] == "5"
+        assert again.status_code == 200
+    assert Event.objects.filter(event_id="e2").count() == 1
+
+
+def test_a_statement_on_a_connection_that_has_died_is_one_error(sent: Callable[..., Any]) -> None:
+    connection.close()
+    with connection.execute_wrapper(EndedBackend()):
+        with pytest.raises(OperationalError):
+            Project.objects.count()
+        close_old_connections()
+        assert Project.objects.count() == 1

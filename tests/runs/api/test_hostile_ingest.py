@@ -20,6 +20,7 @@ from tests.support.accounts import make_person, with_key
 from tests.support.api.runner import STARTED, URL, Runner, event
 from tests.support.api.write_requests import counts, refused
 from tests.support.factories import make_agent, make_project, make_run
+from tests.support.pages.parsed_page import Page
 from tests.support.redact_samples import SETTINGS, TOKENS
 from timeline.models import Event
 
@@ -287,6 +288,31 @@ def test_tool_events_without_a_partner_are_stored_and_shown(send: Runner, projec
     assert list(calls) == [("orphan", "completed", "one"), ("twice", "running", None)]
     page = seen_by_all(project, run)
     assert "one" in page
+
+
+def test_batches_in_another_order_are_numbered_as_they_arrive(send: Runner, project: Project) -> None:
+    """Each keeps its own time, and a result goes to its call, however far from its start it is."""
+
+    def call(kind: str, call_id: str, second: int, **payload: Any) -> dict[str, Any]:
+        at = f"2026-01-01T00:00:{second:02}Z"
+        return event(kind, {"callId": call_id, "toolName": "read", **payload}, event_id=f"{kind}-{call_id}", ts=at)
+
+    send({"events": [STARTED, call("tool.start", "a", 1), call("tool.start", "b", 2)]})
+    send({"events": [call("tool.end", "b", 5, output="of b")]})
+    send({"events": [call("tool.end", "a", 3, output="of a"), event(ts="2025-12-31T00:00:00Z", event_id="old")]})
+
+    run = of_run(project)
+    check(run)
+    rows = Event.objects.filter(log=run.pk, event_id__isnull=False).exclude(event_id="start").order_by("seq")
+    assert [(row.event_id, row.ts.second) for row in rows] == [
+        ("tool.start-a", 1), ("tool.start-b", 2), ("tool.end-b", 5), ("tool.end-a", 3), ("old", 0),
+    ]  # fmt: skip
+    assert [row.seq for row in rows] == sorted(row.seq for row in rows)
+    assert dict(run.tool_calls.values_list("call_id", "output")) == {"a": "of a", "b": "of b"}
+    page = Page(seen_by_all(project, run))
+    for one in run.tool_calls.all():
+        words = page.element(f"call-{one.pk}").words
+        assert [text for text in ("of a", "of b") if text in words] == [one.output]
 
 
 def test_the_rate_limit_leaves_what_was_accepted(send: Runner, settings: Settings) -> None:

@@ -236,7 +236,7 @@ def test_a_recording_that_is_too_short_pauses_the_run(own: Any, refused: Any) ->
     assert (code, "the run is paused (recording ended)" in line) == (1, True)
     run = only_run()
     assert (run.status, run.status_reason, run.error_type) == ("paused", "fixture_exhausted", "fixture_exhausted")
-    assert run.error_message == "No fixture for own call 2"
+    assert run.error_message == "No fixture for own call 1"
 
 
 def test_wait_gives_up_in_time_and_leaves_the_run_alone(agent: Agent, refused: Any) -> None:

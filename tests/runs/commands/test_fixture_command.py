@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 
-from runs.fixtures import format as fixtures
+from runs.fixtures import fixture_files as fixtures
 from runs.fixtures.library import SHIPPED
+from tests.support.paths import ROOT
 
 Command = Callable[..., str]
 
 CALL: dict[str, Any] = {"input": {}, "output": {"text": "Hi", "usage": {}, "durationMs": 1}, "events": []}
+PLAIN: dict[str, Any] = {"input": {"prompt": "Go.", "options": {}}, "output": {"text": "Hi"}}
+SECRET = "ghp_" + "a1B2" * 9
 CHAT = [{"traj": [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]}]
 
 
@@ -26,15 +29,63 @@ def refused_in_full(words: list[str], capsys: pytest.CaptureFixture[str], refuse
 
 # --- verify -----------------------------------------------------------------------------------------------------
 def test_verify_counts_what_is_in_them(command: Command) -> None:
+    """Both commands check the same."""
     files = [str(SHIPPED / f"claude-code-{name}.json") for name in ("5c", "7e")]
 
-    assert command("fixture", "verify", *files).splitlines() == [
-        f"{files[0]}\t5\t10\tFalse",
-        f"{files[1]}\t24\t21\tFalse",
-    ]
+    lines = [f"{files[0]}\t5\t10\tFalse\texact", f"{files[1]}\t24\t21\tFalse\texact"]
+    assert command("fixture", "verify", *files).splitlines() == lines
+    assert set(lines) < set(command("verify_fixtures", str(SHIPPED)).splitlines())
     assert json.loads(command("fixture", "verify", files[0], "--json")) == [
-        {"file": files[0], "calls": 5, "tool_calls": 10, "ends": False}
+        {"file": files[0], "calls": 5, "tool_calls": 10, "ends": False, "form": "exact", "problems": [], "remarks": []}
     ]
+
+
+def test_verify_accepts_the_plain_form_as_it_is(command: Command, shared: Path) -> None:
+    folder = str(shared / "data/fixtures-format")
+
+    task, verifier = json.loads(command("verify_fixtures", folder, "--json"))
+
+    assert [(one["form"], one["calls"], one["tool_calls"]) for one in (task, verifier)] == [
+        ("plain", 1, 0),
+        ("plain", 2, 1),
+    ]
+    assert task["remarks"] == ["$.calls[0]: the text of the events is not output.text, which is played"]
+    assert [one["problems"] for one in (task, verifier)] == [[], []]
+
+
+def test_exit_1_for_a_missing_result_and_for_a_secret(
+    refused: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Row 107: a secret is named by its place and kind, and not repeated. The exit code is the highest of all files."""
+    asked = {
+        "type": "tool_call",
+        "callId": "c1",
+        "toolName": "look",
+        "args": {"password": "hunter2-hunter2"},
+        "atMs": 1,
+    }
+    call = {**CALL, "output": {**CALL["output"], "text": f"Use {SECRET} now"}, "events": [asked]}
+    (tmp_path / "asks.json").write_text(json.dumps({"calls": [CALL, call]}))
+    plain = {"input": {"prompt": SECRET, "options": {}}, "output": {"text": "Hi"}}
+    (tmp_path / "node").mkdir()
+    (tmp_path / "node/plain.json").write_text(json.dumps({"calls": [plain]}))
+
+    code, lines = refused_in_full(["verify_fixtures", str(tmp_path)], capsys, refused)
+
+    assert code == 1
+    assert lines == [
+        f"agentops: {tmp_path}/asks.json: $.calls[1].tools: no result for tool call 'c1' of look",
+        f"agentops: {tmp_path}/asks.json: $.calls[1].output.text: contains a secret (github_token)",
+        f"agentops: {tmp_path}/asks.json: $.calls[1].events[0].args.password: contains a secret (password)",
+        f"agentops: {tmp_path}/node/plain.json: $.calls[0].input.prompt: contains a secret (github_token)",
+    ]
+    (tmp_path / "node/broken.json").write_text("{}")
+    assert refused("verify_fixtures", str(tmp_path))[0] == 7
+    (tmp_path / "empty").mkdir()
+    assert refused("verify_fixtures", str(tmp_path / "empty")) == (
+        6,
+        f"{tmp_path}/empty: the folder has no .json files",
+    )
 
 
 def broken(**output: Any) -> dict[str, Any]:
@@ -55,6 +106,8 @@ def broken(**output: Any) -> dict[str, Any]:
         (json.dumps(broken(text=5)), "$.calls[1].output.text"),
         (json.dumps(broken(usage={"inputTokens": -1})), "$.calls[1].output.usage.inputTokens"),
         (json.dumps({"calls": [CALL, CALL], "more": 1}), "$.more"),
+        (json.dumps({"calls": [{"input": {"options": {}}, "output": {"text": 5}}]}), "$.calls[0].output.text"),
+        (json.dumps({"calls": [{**PLAIN, "events": [{"type": "agent:dance"}]}]}), "$.calls[0].events[0].type"),
         ("[" * 100_000, "$"),
         ('{"calls": NaN}', "$"),
     ],
@@ -156,5 +209,5 @@ def test_convert_says_which_answers_it_leaves_out(command: Command, shared: Path
 def test_schema_is_the_published_one(command: Command) -> None:
     printed = json.loads(command("fixture", "schema"))
 
-    assert printed == json.loads((SHIPPED / "fixture.schema.json").read_text())
+    assert printed == json.loads((ROOT / "docs/reference/fixture.schema.json").read_text())
     assert printed == json.loads(command("fixture", "schema", "--json"))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from runs.fixtures.recorded_tools import RecordedTools
+from runs.fixtures.playing.recorded_tools import RecordedTools
 from runs.tools.base import Effect, OutcomeUnknown, ToolFailed, ToolResult
 from runs.tools.timed_call import run_with_deadline
 

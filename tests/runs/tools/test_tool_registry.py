@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from runs.fixtures.recorded_tools import RecordedTools
+from runs.fixtures.playing.recorded_tools import RecordedTools
 from runs.tools.base import Tool
 from runs.tools.builtin import BUILTIN
 from runs.tools.registry import RECORDED, DuplicateTool, Registry, UnknownTool

@@ -7,7 +7,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from runs.fixtures.convert import convert_file
+from runs.fixtures.converting.convert import convert_file
 from runs.fixtures.format import Fixture
 from tests.support.paths import ROOT
 from tests.support.services import shared_directory

@@ -65,6 +65,7 @@ PAGES: dict[str, dict[str, str]] = {
     "runs/<uuid:run_id>/stream": {"GET": READ},
     "runs/<uuid:run_id>/replay": {"GET": READ},
     "runs/<uuid:run_id>/replay/frame": {"GET": READ},
+    "runs/<uuid:run_id>/fixture": {"GET": READ},
     "runs/<uuid:run_id>/tree": {"GET": READ},
     "runs/<uuid:run_id>/tree/rows": {"GET": READ},
     "runs/<uuid:run_id>/messages/<uuid:message_id>": {"GET": READ},

@@ -16,6 +16,7 @@ from runs.worker.worker import Worker
 from tests.support.engine.fixture_types import DieAt, MakeScripted
 from tests.support.engine.hook_samples import use, with_hooks
 from tests.support.factories import drive
+from tests.support.redact_samples import TOKENS
 from tests.support.run_checks import check, events
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -56,6 +57,20 @@ def test_a_denied_call_does_not_run_and_the_model_is_told_why(
     decided = next(event for event in events(run) if event.type == "hook.decided")
     assert decided.ref_id == call.pk
     assert {"hook": "told_guard", "reason": "not today", "tool_name": tool}.items() <= decided.payload.items()
+    assert_sound(run)
+
+
+def test_the_reason_of_a_block_has_a_code_and_no_secret(scripted: MakeScripted, told: Told) -> None:
+    """S-213."""
+    secret = TOKENS["github"]()
+    told(no=lambda _: Verdict.deny(f"{secret} is a secret"))
+    run = drive(with_hooks(scripted(calls=[["ledger_read"]]), use("no", PRE)))
+
+    [blocked] = [event.payload for event in events(run) if event.type == "safety.block"]
+    assert blocked["code"] == "told_guard"
+    assert blocked["reason"].startswith("[REDACTED:")
+    assert blocked["reason"].endswith(" is a secret")
+    assert secret not in str([event.payload for event in events(run)])
     assert_sound(run)
 
 

@@ -12,7 +12,7 @@ import pytest
 from agentops.projects.models import Project
 from runs.external.importers.base import ImportRefused
 from runs.models import AgentRun
-from tests.support.imported_runs import content_of, counts, import_path, tokens_of
+from tests.support.imported_runs import check_run, content_of, counts, import_path, tokens_of
 from tests.support.services import shared_directory
 
 pytestmark = pytest.mark.django_db
@@ -207,6 +207,31 @@ def test_a_file_of_a_sub_agent_is_a_child_of_the_session_that_was_imported_befor
     [child] = import_path(project, write(tmp_path / "agent-a7.jsonl", *lines)).runs
 
     assert (child.parent_run_id, child.external_id) == (parent.pk, "claude-code:s1:a7")
+
+
+def test_a_file_of_a_sub_agent_gets_its_parent_when_the_session_follows(project: Project, tmp_path: Path) -> None:
+    """Whichever is read first: files of sub-agents are written while the session waits for their result."""
+    lines = [line("user", "One", "u2", isSidechain=True, agentId="a7")]
+    agent = write(tmp_path / "agent-a7.jsonl", *lines)
+    session = write(tmp_path / "s1.jsonl", line("user", "Go", "u1"))
+    other = line("user", "Two", "u3", sessionId="s1:x")
+    [child] = import_path(project, agent).runs
+    [stranger] = import_path(project, write(tmp_path / "other.jsonl", other)).runs
+    assert child.parent_run_id is None
+
+    [parent] = import_path(project, session).runs
+
+    child.refresh_from_db()
+    stranger.refresh_from_db()
+    assert (child.parent_run, stranger.parent_run, parent.parent_run) == (parent, None, None)
+    check_run(child)
+    before = counts(project)
+    assert [import_path(project, path).events for path in (session, agent, session)] == [0, 0, 0]
+    assert counts(project) == before
+    # Two watchers that read both files at once: neither saw the run of the other.
+    AgentRun.objects.filter(pk=child.pk).update(parent_run=None)
+    import_path(project, agent)
+    assert counts(project) == before
 
 
 def test_what_no_column_holds_is_replaced_or_refused(project: Project, tmp_path: Path) -> None:

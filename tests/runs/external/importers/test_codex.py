@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,3 +105,59 @@ def test_a_rollout_without_its_first_line_is_refused(project: Project, sample: P
 
     with pytest.raises(ImportRefused, match="no session_meta line with an id"):
         import_path(project, path)
+
+
+#: The tokens of a compaction, and the total of the sample without and with them.
+SUMMARY = {"input_tokens": 30_000, "cached_input_tokens": 0, "output_tokens": 7, "total_tokens": 30_007}
+TOTAL = {
+    "input_tokens": 82_056, "cached_input_tokens": 44_992, "output_tokens": 340, "reasoning_output_tokens": 53,
+    "total_tokens": 82_396,
+}  # fmt: skip
+WITH_SUMMARY = {**TOTAL, "input_tokens": 112_056, "output_tokens": 347, "total_tokens": 112_403}
+ESTIMATE = {"total_tokens": 900}
+
+
+def _count(total: dict[str, int], last: dict[str, int]) -> dict[str, Any]:
+    info = {"total_token_usage": total, "last_token_usage": last}
+    return {"type": "event_msg", "payload": {"type": "token_count", "info": info}}
+
+
+def _record(response_id: str, usage: dict[str, int]) -> dict[str, Any]:
+    return {"type": "token_usage_record", "payload": {"response_id": response_id, "usage": usage}}
+
+
+RECORD = _record("r2", SUMMARY)
+COMPACTED = {"type": "compacted", "payload": {"message": "Summary", "compaction_response_id": "r2"}}
+#: What several versions write about a compaction. An estimate of what is left repeats the total.
+COMPACTIONS = {
+    "a count": [_count(WITH_SUMMARY, SUMMARY), _count(WITH_SUMMARY, ESTIMATE), COMPACTED],
+    "a record": [RECORD, COMPACTED, _count(TOTAL, ESTIMATE)],
+    "a record and a count": [RECORD, _count(WITH_SUMMARY, SUMMARY), COMPACTED],
+    "a record and a late count": [RECORD, COMPACTED, _count(WITH_SUMMARY, SUMMARY)],
+}
+
+
+@pytest.mark.parametrize("lines", COMPACTIONS.values(), ids=COMPACTIONS)
+def test_the_tokens_of_a_compaction_count_once(
+    project: Project, sample: Path, tmp_path: Path, lines: list[dict[str, Any]]
+) -> None:
+    """Its answer is not among the items. https://github.com/openai/codex/issues/47003"""
+    path = tmp_path / "rollout.jsonl"
+    path.write_text(sample.read_text())
+    [run] = import_path(project, path).runs
+    before = tokens_of(run)
+    said = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Go on"}]}
+    more = [_record("r1", TOTAL), *lines, {"type": "response_item", "payload": said}]
+    for count in range(1, len(more) + 1):
+        path.write_text(sample.read_text().rstrip("\n") + "\n" + "\n".join(map(json.dumps, more[:count])))
+        import_path(project, path)
+
+    assert [after - old for after, old in zip(tokens_of(run), before, strict=True)] == [30_000, 7, 0, 0]
+    assert "context.trimmed" in run.log.events.values_list("type", flat=True)
+    assert run.messages.order_by("-position").values_list("role", flat=True)[0] == "user"
+    # At once, so that the tokens and the summary are one answer.
+    [whole] = import_path(Project.objects.create(slug="whole", name="Whole"), path).runs
+    assert tokens_of(whole) == tokens_of(run)
+    answer = whole.messages.filter(role="assistant").order_by("-position")[0]
+    assert [part["content"] for part in answer.content["parts"]] == ["Summary"]
+    assert answer.content["usage"]["input_tokens"] == SUMMARY["input_tokens"]

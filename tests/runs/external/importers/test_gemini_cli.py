@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agentops.projects.models import Project
+from runs.external.import_runs import ImportReport
 from runs.external.importers.base import ImportRefused, NothingToImport
 from tests.support.imported_runs import content_of, counts, import_path, tokens_of
 from tests.support.services import shared_directory
@@ -175,4 +176,91 @@ def test_a_bad_message_is_named_and_nothing_is_stored(project: Project, tmp_path
         import_path(project, path)
 
     assert str(error.value) == text
+    assert counts(project)["runs"] == 0
+
+
+# --- /chat save -----------------------------------------------------------------------------------------------------
+
+
+def _content(role: str, *parts: dict[str, Any]) -> dict[str, Any]:
+    return {"role": role, "parts": list(parts)}
+
+
+def _function(name: str, response: dict[str, Any], **ids: str) -> dict[str, Any]:
+    return {"functionResponse": {**ids, "name": name, "response": response}}
+
+
+CONTEXT = "This is the Gemini CLI. We are setting up the context for our chat.\nToday's date is Friday, July 4, 2025."
+LS, READ = "ls-1751600000000-1a", "read_file-1751600000001-2b"
+SAVED = [
+    _content("user", {"text": CONTEXT}),
+    _content("model", {"text": "Got it. Thanks for the context!"}),
+    _content("user", {"text": "What is in notes.txt?\nBe short."}),
+    _content(
+        "model", {"text": "**Looking**", "thought": True}, {"text": "I look."},
+        {"functionCall": {"id": LS, "name": "ls", "args": {"path": "."}}, "thoughtSignature": "c2ln"},
+        {"functionCall": {"id": READ, "name": "read_file", "args": {"path": "notes.txt"}}},
+    ),
+    _content("user", _function("ls", {"output": "notes.txt"}, id=LS),
+             _function("read_file", {"error": "File is binary"}, id=READ), PICTURE),
+    _content("model", {"text": "A picture."}),
+    _content("user", {"text": "Thanks"}),
+    _content("model", {"text": "You are welcome."}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("is_old", [False, True], ids=["history", "a list, without IDs"])
+def test_a_saved_chat_is_imported_and_goes_on_when_it_is_saved_again(
+    project: Project, tmp_path: Path, is_old: bool
+) -> None:
+    history = json.loads(json.dumps(SAVED))
+    for part in (part for content in history for part in content["parts"] if is_old):
+        for name in ("functionCall", "functionResponse"):
+            part.get(name, {}).pop("id", None)
+    path = tmp_path / "checkpoint-notes.json"
+
+    def save(contents: list[Any]) -> ImportReport:
+        path.write_text(json.dumps(contents if is_old else {"history": contents, "authType": "oauth-personal"}))
+        return import_path(project, path)
+
+    save(history[:6])
+    [run] = save(history).runs
+
+    assert save(history).events == 0
+    assert counts(project)["runs"] == 1
+    assert (run.title, run.status, run.agent_config["agent_id"]) == ("What is in notes.txt?", "waiting", "gemini-cli")
+    rows = list(run.messages.order_by("position"))
+    assert [row.role for row in rows] == [
+        "user", "assistant", "user", "assistant", "tool_result", "tool_result", "user", "assistant", "user",
+        "assistant",
+    ]  # fmt: skip
+    thinking, text = rows[3].content["parts"][:2]
+    assert (thinking["content"], text["content"]) == ("**Looking**", "I look.")
+    assert {call.tool_name: (call.status, call.input, call.output) for call in run.tool_calls.all()} == {
+        "ls": ("completed", {"path": "."}, "notes.txt"),
+        "read_file": ("error", {"path": "notes.txt"}, "File is binary"),
+    }
+    assert "image/png" in json.dumps(rows[6].content)
+    # The saved chat was resumed, and saved after another turn.
+    assert len(save([*history[:6], _content("user", {"text": "And now?"})]).runs[0].messages.all()) == len(rows) + 1
+    # One that begins with another answer is another chat.
+    save([*history[:3], _content("model", {"text": "Nothing."})])
+    assert counts(project)["runs"] == 2
+
+
+@pytest.mark.parametrize(
+    ("bad", "text"),
+    [
+        ({"role": "owner", "parts": []}, "/history/8/role: must be user or model"),
+        ({"role": "user", "parts": "x"}, "/history/8/parts: must be a list, not a text"),
+        ({"role": "user", "parts": [1]}, "/history/8/parts/0: must be an object, not a number"),
+        ({"role": "model", "parts": [{"functionCall": {}}]}, "/history/8/parts/0/functionCall/name: must be a text"),
+    ],
+)
+def test_a_bad_content_of_a_saved_chat_is_named(project: Project, tmp_path: Path, bad: Any, text: str) -> None:
+    path = tmp_path / "checkpoint-notes.json"
+    path.write_text(json.dumps({"history": [*SAVED, bad]}))
+    with pytest.raises(ImportRefused) as error:
+        import_path(project, path)
+    assert str(error.value).startswith(f"checkpoint-notes.json: {text}")
     assert counts(project)["runs"] == 0

@@ -147,3 +147,16 @@ def test_a_run_that_changes_while_its_import_is_prepared_keeps_both(project: Pro
     seqs = list(log.events_of(run.pk).values_list("seq", flat=True))
     assert seqs == list(range(1, len(seqs) + 1))
     assert log.events_of(run.pk).filter(type="context.trimmed").count() == 1
+
+
+def test_a_large_session_is_the_parent_of_a_sub_agent_that_came_before(project: Project, tmp_path: Path) -> None:
+    early = tmp_path / "agent-a7.jsonl"
+    asked = line(2000, "user", {"type": "text", "text": "One"}, isSidechain=True, agentId="a7")
+    early.write_text(json.dumps(asked) + "\n")
+    [child] = bring(project, ImportFile.open(early)).runs
+
+    parent, *_ = bring(project, written(tmp_path / "session.jsonl", session(60))).runs
+
+    child.refresh_from_db()
+    assert (parent.external_id, child.parent_run) == ("claude-code:s", parent)
+    check_run(child)

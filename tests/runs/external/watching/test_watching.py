@@ -189,6 +189,9 @@ def test_documents_and_other_files(site: Site) -> None:
     shutil.copy(next(data("codex").glob("*.jsonl")), site.folder)
     (site.folder / "settings.json").write_text('{"theme": "dark"}')
     (site.folder / "empty.jsonl").write_text("")
+    # A copy, of /chat save.
+    saved = [{"role": role, "parts": [{"text": "Hello"}]} for role in ("user", "model")]
+    (site.folder / "checkpoint-hello.json").write_text(json.dumps(saved))
     site.round()
     site.settle()
     assert site.warned == []

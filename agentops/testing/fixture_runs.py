@@ -1,0 +1,125 @@
+"""Runs of one test: the database rows behind `AgentTester`, and what is read of them."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from agentops.projects.access import SYSTEM
+from agentops.projects.memberships import create_project
+from agentops.testing.run_results import Message, RunResult, ToolCall, UnusableFixture
+from runs.actions import agent_definitions, approvals, run_actions
+from runs.agents import definition_text
+from runs.conversation import transcript
+from runs.conversation.message_text import text_of
+from runs.fixtures import fixture_files
+from runs.fixtures.text_files import FixtureError
+from runs.fixtures.verification import files_in
+from runs.lifecycle.approval_decisions import Decision
+from runs.models import AgentRun, AgentRunToolCall, Approval
+from runs.tools.registry import RECORDED
+from runs.worker.in_process import drive_to_rest
+from runs.worker.worker import Worker
+from timeline.models import Event
+
+BY = "pytest"
+_numbers = itertools.count(1)
+
+
+class FixtureRuns:
+    """The runs of one test, in a project of their own. `folder` is one of AGENTOPS_FIXTURES."""
+
+    def __init__(self, worker: Worker, folder: Path) -> None:
+        self._worker = worker
+        self._folder = folder
+        self._project = create_project(f"pytest-{next(_numbers)}", "Tests", actor=SYSTEM)
+
+    def run(
+        self,
+        agent: str | Path | Mapping[str, Any],
+        fixture: Path,
+        prompt: str | None,
+        *,
+        real_tools: bool,
+        max_steps: int | None,
+        settings: dict[str, Any],
+        timeout_s: float,
+    ) -> RunResult:
+        """Run an agent on a fixture; see `AgentTester.run`."""
+        definition = dict(agent) if isinstance(agent, Mapping) else _read(Path(agent))
+        own_settings = definition.get("settings") or {}
+        played = {
+            "provider": "fixture",
+            "model": self._place(fixture),
+            "settings": {**own_settings, **settings} if isinstance(own_settings, dict) else own_settings,
+            "tools": definition.get("tools", []) if real_tools else [RECORDED],
+        }
+        row, _ = agent_definitions.apply(self._project, {**definition, **played}, by=BY)
+        run = run_actions.create(BY, self._project, row, prompt, max_steps=max_steps)
+        return self._drive(run.pk, timeout_s)
+
+    def decide(self, result: RunResult, *, approved: bool, reason: str = "") -> RunResult:
+        """Decide the approval that a run waits for, and let the run go on."""
+        run = AgentRun.objects.select_related("project").get(pk=UUID(result.id))
+        approval = Approval.objects.filter(run=run, state=Approval.State.PENDING).first()
+        if approval is None:
+            raise AssertionError(f"the run waits for no approval: it is {run.status}")
+        approvals.decide(BY, run, approval.call_id, Decision(approved, message=reason))
+        return self._drive(run.pk, timeout_s=60)
+
+    def _drive(self, run_id: UUID, timeout_s: float) -> RunResult:
+        return _result_of(drive_to_rest(run_id, self._worker, timeout_s=timeout_s))
+
+    def _place(self, fixture: Path) -> str:
+        """Copy a fixture to where runs find it, and return its name there: no two tests share one."""
+        try:
+            for file in files_in(fixture):
+                fixture_files.load(file)
+        except FixtureError as error:
+            place = f"{file}: " if error.path.startswith("$") else ""
+            raise UnusableFixture(f"{place}{error}") from None
+        name = f"fixture-{next(_numbers)}"
+        if fixture.is_dir():
+            shutil.copytree(fixture, self._folder / name)
+        else:
+            shutil.copy(fixture, self._folder / f"{name}.json")
+        return name
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return definition_text.parse(path.read_text(encoding="utf-8"), suffix=path.suffix)
+
+
+def _result_of(run: AgentRun) -> RunResult:
+    return RunResult(
+        id=str(run.pk),
+        status=run.status,
+        reason=run.status_reason,
+        error=run.error_message,
+        result=run.result,
+        structured_output=run.structured_output,
+        messages=tuple(_messages(run)),
+        tool_calls=tuple(_tool_calls(run)),
+        events=tuple(Event.objects.filter(log=run.pk).order_by("seq").values_list("type", flat=True)),
+        steps=run.step_count - run.step_base,
+        input_tokens=run.input_tokens,
+        output_tokens=run.output_tokens,
+        cost_usd=run.cost_usd,
+    )
+
+
+def _messages(run: AgentRun) -> Iterator[Message]:
+    for row in transcript.rows_of(run):
+        yield Message(row.role, text_of(row.content), row.step_number)
+
+
+def _tool_calls(run: AgentRun) -> Iterator[ToolCall]:
+    """Yield the calls in the order in which the answers requested them."""
+    messages = [row.pk for row in transcript.rows_of(run)]
+    calls = AgentRunToolCall.objects.filter(message__in=messages).order_by("step_number", "id")
+    for call in calls:
+        yield ToolCall(call.tool_name, call.input, call.status, call.output, call.step_number)

@@ -1,0 +1,180 @@
+"""What a run did, and assertions on it that show the difference."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+#: Lines of the end of a conversation that a failure shows.
+TAIL = 12
+
+
+class UnusableFixture(ValueError):
+    """A fixture cannot be read or is invalid. The message names the file and the place in it."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message of the conversation. `role` is `system`, `user`, `assistant` or `tool_result`."""
+
+    role: str
+    #: Without the model's thinking; media are placeholders.
+    text: str
+    step: int
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A tool call, with its result."""
+
+    name: str
+    #: An object, or the text that the model sent if it is none.
+    arguments: Any
+    #: `completed`, `error`, `denied` or `unknown`; `planned` or `running` if the run waits.
+    status: str
+    #: The whole output or the error; None before the call has ended.
+    output: Any
+    step: int
+
+    def __str__(self) -> str:
+        return f"{self.name} {_compact(self.arguments)}"
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A run that has ended, is paused or waits for a person. `assert_…` raise `AssertionError` with a difference."""
+
+    id: str
+    #: `completed`, `failed`, `stopped`, `paused` or `waiting`.
+    status: str
+    #: Why it waits, is paused or was stopped: `approval`, `max_steps`, `budget` and so on; else empty.
+    reason: str
+    error: str
+    #: The text of the last answer, or what the tool `done` was given.
+    result: str
+    #: The result by the agent's output schema; None without one.
+    structured_output: Any
+    messages: Sequence[Message]
+    tool_calls: Sequence[ToolCall]
+    #: The types of the events, in order.
+    events: Sequence[str]
+    steps: int
+    input_tokens: int
+    output_tokens: int
+    #: In US dollars; None if no price is known.
+    cost_usd: Decimal | None
+
+    @property
+    def transcript(self) -> str:
+        """The conversation as text: a paragraph for each message and tool call, without IDs and times."""
+        calls: dict[int, list[ToolCall]] = {}
+        for call in self.tool_calls:
+            calls.setdefault(call.step, []).append(call)
+        parts: list[str] = []
+        for message in self.messages:
+            if message.role == "tool_result":
+                continue
+            if message.text or message.role != "assistant":
+                parts.append(f"{message.role}: {message.text}")
+            if message.role == "assistant":
+                for call in calls.get(message.step, []):
+                    parts += [f"call: {call}", f"{call.status}: {_text(call.output)}"]
+        return "\n".join(parts)
+
+    def assert_completed(self) -> None:
+        """Check that the run has completed."""
+        __tracebackhide__ = True
+        self.assert_status("completed")
+
+    def assert_status(self, status: str, reason: str | None = None) -> None:
+        """Check the status and, if it is given, the reason."""
+        __tracebackhide__ = True
+        if self.status == status and reason in (None, self.reason):
+            return
+        expected = status if reason is None else f"{status} ({reason})"
+        raise AssertionError(f"the run is {self._state()}, not {expected}\n\n{self._tail()}")
+
+    def assert_said(self, text: str) -> None:
+        """Check that an answer of the agent contains the text."""
+        __tracebackhide__ = True
+        if not any(text in message.text for message in self.messages if message.role == "assistant"):
+            raise AssertionError(f"no answer contains {text!r}\n\n{self._tail()}")
+
+    def assert_tool_calls(self, *expected: str | tuple[str, Mapping[str, Any]]) -> None:
+        """Check the tools that were called, in order: by name, or by name and arguments.
+
+        Of the arguments, only the given ones are compared: `("refund", {"cents": 500})`.
+        """
+        __tracebackhide__ = True
+        wanted = [(one, None) if isinstance(one, str) else one for one in expected]
+        compared = [*(arguments for _, arguments in wanted), *[None] * len(self.tool_calls)]
+        found = [_call_line(call, arguments) for call, arguments in zip(self.tool_calls, compared, strict=False)]
+        lines = [name if arguments is None else f"{name} {_compact(arguments)}" for name, arguments in wanted]
+        _compare("the tool calls differ", lines, found)
+
+    def assert_transcript(self, expected: str) -> None:
+        """Check the whole conversation against `transcript`, regardless of the indentation of the expected text."""
+        __tracebackhide__ = True
+        _compare(
+            "the conversation differs", textwrap.dedent(expected).strip().splitlines(), self.transcript.splitlines()
+        )
+
+    def assert_cost(self, *, at_most: Decimal | float | str) -> None:
+        """Check that the cost in US dollars is known and not higher."""
+        __tracebackhide__ = True
+        if self.cost_usd is None:
+            raise AssertionError("the cost of the run is not known: its model has no price")
+        if self.cost_usd > Decimal(str(at_most)):
+            raise AssertionError(f"the run costs {self.cost_usd:f} USD, more than {at_most}")
+
+    def assert_same(self, other: RunResult) -> None:
+        """Check that another run did the same: conversation, results of tools, events, tokens, cost and status."""
+        __tracebackhide__ = True
+        _compare("the runs differ", self._everything(), other._everything())
+
+    def _everything(self) -> list[str]:
+        cost = "unknown" if self.cost_usd is None else f"{self.cost_usd:f}"
+        return [
+            *self.transcript.splitlines(),
+            *self.events,
+            f"{self.steps} steps, {self.input_tokens} and {self.output_tokens} tokens, cost {cost}",
+            f"{self._state()}, result: {self.result}",
+        ]
+
+    def _state(self) -> str:
+        return f"{self.status}{f' ({self.reason})' if self.reason else ''}{f': {self.error}' if self.error else ''}"
+
+    def _tail(self) -> str:
+        lines = self.transcript.splitlines()
+        return "\n".join([*(["…"] if len(lines) > TAIL else []), *lines[-TAIL:]])
+
+
+def _compare(problem: str, expected: Sequence[str], found: Sequence[str]) -> None:
+    __tracebackhide__ = True
+    if list(expected) == list(found):
+        return
+    difference = difflib.unified_diff(expected, found, "expected", "found", lineterm="", n=2)
+    raise AssertionError("\n".join([f"{problem}:", *difference]))
+
+
+def _call_line(call: ToolCall, compared: Mapping[str, Any] | None) -> str:
+    """Return a call by its name, with those of its arguments that are compared."""
+    if compared is None:
+        return call.name
+    arguments = call.arguments
+    if isinstance(arguments, dict):
+        arguments = {name: arguments[name] for name in compared if name in arguments}
+    return f"{call.name} {_compact(arguments)}"
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def _text(output: Any) -> str:
+    return "" if output is None else output if isinstance(output, str) else _compact(output)

@@ -1,0 +1,1 @@
+"""Stored runs again: their replay, and as fixtures."""

@@ -1,0 +1,122 @@
+"""Chats that Gemini CLI has saved with `/chat save`: the contents of its next request, as Gemini's API has them.
+
+Older versions write the list of contents, newer ones have it under `history`. There are no IDs of sessions or
+messages, no times and no tokens. A chat that goes on and is saved again begins with the same contents. So the run is
+known by its first prompt and answer, and each event by all contents so far: what two saved chats have in common is
+imported once, and what differs is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from runs.external import contents
+from runs.external.importers.base import ImportedRun, ImportFile, Item, NothingToImport
+from runs.external.importers.reading.conversation import ChatMessage, ImportedConversation, check_calls
+from runs.external.importers.reading.json_place import JsonPlace
+from runs.lifecycle.title_limits import MAX_TITLE
+from runs.providers.messages import canonical
+
+AGENT = "gemini-cli"
+
+
+def is_checkpoint(document: object) -> bool:
+    """Return whether a document is a saved chat."""
+    history = document.get("history") if isinstance(document, Mapping) else document
+    first = history[0] if isinstance(history, list) and history else None
+    return (
+        isinstance(first, Mapping) and first.get("role") in ("user", "model") and isinstance(first.get("parts"), list)
+    )
+
+
+def read_checkpoint(file: ImportFile) -> Iterator[Item]:
+    """Yield the run and its events. Raises `ImportRefused`."""
+    document = JsonPlace(file, file.document())
+    history = list((document if isinstance(document.value, list) else document.at("history")).items())
+    digests = list(_digests(history))
+    prompts = (number for number, content in enumerate(history) if _prompt(content))
+    first_prompt = next(prompts, None)
+    if first_prompt is None:
+        raise NothingToImport(file.name, "no prompt")
+    later = range(first_prompt, len(history))
+    first_answer = next((number for number in later if history[number].at("role").value == "model"), len(history) - 1)
+    head = ImportedRun(
+        run_ref=f"{AGENT}:saved-{digests[first_answer]}",
+        agent=AGENT,
+        title=_prompt(history[first_prompt]).partition("\n")[0][:MAX_TITLE],
+    )
+    yield head
+    conversation = ImportedConversation(head.run_ref)
+    for content, digest in zip(history, digests, strict=True):
+        conversation.number_from(f"{digest}:")
+        for message in _messages(content, conversation):
+            check_calls(message, conversation, content)
+            yield from conversation.add(message)
+
+
+def _digests(history: list[JsonPlace]) -> Iterator[str]:
+    """Yield, for each content, what identifies it with all contents before it."""
+    digest = hashlib.sha256()
+    for content in history:
+        digest.update(canonical(content.value).encode(errors="surrogatepass") + b"\n")
+        yield digest.hexdigest()[:32]
+
+
+def _prompt(content: JsonPlace) -> str:
+    """Return what a person has written; empty for answers, results and what the program tells the model."""
+    if content.at("role").value != "user":
+        return ""
+    text = "\n".join(part["text"] for part in _parts(content) if isinstance(part.get("text"), str)).strip()
+    return "" if contents.is_of_program(text) else text
+
+
+def _parts(content: JsonPlace) -> list[Mapping[str, Any]]:
+    return [part.members() for part in content.at("parts").items()]
+
+
+def _messages(content: JsonPlace, conversation: ImportedConversation) -> Iterator[ChatMessage]:
+    match content.at("role").value:
+        case "model":
+            yield _answer(content)
+        case "user" | "function":
+            for part in content.at("parts").items():
+                if part.at("functionResponse").value is not None:
+                    yield _result(part.at("functionResponse"), conversation)
+            if rest := [part for part in _parts(content) if "functionResponse" not in part]:
+                yield ChatMessage(role="user", content=rest)
+        case _:
+            raise content.at("role").refuse("must be user or model")
+
+
+def _answer(content: JsonPlace) -> ChatMessage:
+    thoughts, rest, calls = [], [], []
+    for number, part in enumerate(content.at("parts").items()):
+        fields, call = part.members(), part.at("functionCall")
+        if call.value is not None:
+            # Older versions have no IDs. One that depends on the place is the same in a longer file.
+            call_id = call.at("id").name() if call.at("id").value else f"call-{content.path[-1]}-{number}"
+            calls.append(contents.call_part(call_id, call.at("name").name(), call.at("args").value))
+        elif not isinstance(fields.get("text"), str):
+            rest.append(fields)
+        elif fields.get("thought") is True:
+            thoughts.append(fields["text"])
+        else:
+            rest.append({"type": "text", "text": fields["text"]})
+    return ChatMessage(role="assistant", content=rest, thinking="\n".join(thoughts), calls=calls)
+
+
+def _result(response: JsonPlace, conversation: ImportedConversation) -> ChatMessage:
+    """Return the result of a call: of the one with its ID or, without one, of the oldest open call of the function."""
+    name = response.at("name").name()
+    call_id = response.at("id").name() if response.at("id").value else _open_call(name, conversation)
+    value = response.at("response").value
+    output = next(iter(value.values())) if isinstance(value, Mapping) and len(value) == 1 else value
+    has_failed = isinstance(value, Mapping) and "error" in value
+    return ChatMessage(role="tool", content=output, call_ids=[call_id], tool_name=name, has_failed=has_failed)
+
+
+def _open_call(name: str, conversation: ImportedConversation) -> str:
+    calls = (call_id for call_id, call in conversation.open_calls.items() if call.tool_name == name)
+    return next(calls, name)

@@ -1,0 +1,1 @@
+"""What the commands about fixtures have in common."""

@@ -1,0 +1,1 @@
+"""Fixtures made of stored runs."""
