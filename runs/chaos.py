@@ -101,8 +101,8 @@ class _ArmedPoint:
     def __init__(self, spec: str) -> None:
         name, _, rest = spec.partition(":")
         hit, _, action = rest.partition(":")
-        groups = (POINTS, APPROVAL_POINTS, DECISION_POINTS, TREE_POINTS, FLOW_POINTS, INGEST_POINTS, SESSION_POINTS)
-        groups += (INDEX_POINTS,)
+        groups = [POINTS, APPROVAL_POINTS, DECISION_POINTS, TREE_POINTS, FLOW_POINTS]
+        groups += [INGEST_POINTS, SESSION_POINTS, INDEX_POINTS]
         if not any(name in group for group in groups):
             raise ValueError(f"unknown crash point {name!r} in AGENTOPS_CHAOS; see runs/chaos.py")
         self.name = name
