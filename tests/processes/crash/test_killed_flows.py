@@ -129,7 +129,7 @@ def test_a_flow_survives_killed_workers(stage: Stage, settings: Settings, tmp_pa
     assert shape(ended) == shape(calm)
     types = [event.type for event in events_of(ended)]
     assert (types.count("flow.resumed"), types.count("flow.started")) == (resumes, 1)
-    starts = [event.payload for event in events_of(ended, "node.started") if not event.payload["resumed"]]
+    starts = [event.payload for event in events_of(ended, "node.started") if not event.payload.get("resumed")]
     keys = [(start["node"], start.get("iteration"), start.get("item")) for start in starts]
     assert len(keys) == len(set(keys))
     assert AgentRunToolCall.objects.filter(run__flow_run=ended, tool_name="ask_user").count() == 1
