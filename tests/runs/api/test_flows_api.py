@@ -97,11 +97,12 @@ EDGES = [
     ([{"from": "a", "to": "b", "maxIterations": 1}], {"/definition/edges/0": "invalid_loop"}),
     ([{"from": "a", "to": "b"}, {"from": "a", "to": "b"}], {"/definition/edges/1": "duplicate_edge"}),
     (
-        [{"from": "a", "to": "b"}, {"from": "b", "to": "a"}],
+        [{"from": "a", "to": "b"}, {"from": "b", "to": "c"}, {"from": "c", "to": "a"}],
         {
             "/definition/nodes": "no_start",
             "/definition/edges/0": "uncounted_cycle",
             "/definition/edges/1": "uncounted_cycle",
+            "/definition/edges/2": "uncounted_cycle",
         },
     ),
     (
@@ -182,9 +183,6 @@ def test_events_and_snapshots_of_a_flow_run(program: Client, project: Project) -
     first = program.get(f"{base}/snapshot?seq=1").json()
     assert (first["status"], first["nodeStatus"]) == ("queued", {"a": "pending"})
     assert program.get(f"{base}/snapshot?seq=99").json()["code"] == "invalid_seq"
-    stream = program.get(f"{base}/events/stream")
-    assert stream["Content-Type"].startswith("text/event-stream")
-    stream.close()
     assert program.get(f"{base}/events/stream?afterSeq={page['last_seq']}").status_code == 204
 
 
