@@ -17,8 +17,8 @@ from agentops.projects.names import UUID_PATTERN
 from runs.actions.flows import flow_run_actions
 from runs.actions.flows.flow_run_actions import locked, name_of, refuse_ended
 from runs.errors import InvalidInput, MessageEmpty, NotARunOfTheFlow, RunIdRequired, UnknownField
-from runs.flows.definition.problems import pointer_of
-from runs.flows.kernel.decisions import Decisions
+from runs.flows.definition.definition_problems import pointer_of
+from runs.flows.kernel.flow_decisions import Decisions
 from runs.flows.kernel.sizes import is_larger
 from runs.lifecycle import inbox
 from runs.lifecycle.flows import flow_transitions

@@ -14,7 +14,7 @@ from agentops.projects import audit
 from agentops.projects.models import Project
 from agentops.projects.names import SLUG_PATTERN
 from runs.errors import FlowNotFound, InvalidFlow, RunRefusal
-from runs.flows.definition.problems import Problem, examine, pointer_of
+from runs.flows.definition.definition_problems import DefinitionProblem, examine, pointer_of
 from runs.lifecycle import creation
 from runs.lifecycle.flows import node_runs
 from runs.models import Agent, Flow, FlowVersion
@@ -38,7 +38,7 @@ class FlowChanged(RunRefusal):
     code = "flow_changed"
 
 
-def problems_of(project: Project, definition: Any) -> list[Problem]:
+def problems_of(project: Project, definition: Any) -> list[DefinitionProblem]:
     """Return everything that is wrong with a definition, each with the JSON pointer of the invalid value."""
     return checked(project, definition)[1]
 
@@ -88,34 +88,34 @@ def delete(flow: Flow, *, by: audit.Actor) -> None:
         flow.delete()
 
 
-def _unknown_parts(project: Project, fields: Mapping[str, Any]) -> Iterator[Problem]:
+def _unknown_parts(project: Project, fields: Mapping[str, Any]) -> Iterator[DefinitionProblem]:
     """Yield the agents and tools that the project does not have or a node cannot use."""
     wanted = {node["agent"] for node in fields["nodes"] if node["type"] == "agent"}
     agents = set(Agent.objects.filter(project=project, slug__in=wanted).values_list("slug", flat=True))
     for index, node in enumerate(fields["nodes"]):
         if node["type"] == "agent" and node["agent"] not in agents:
             text = f"the project has no agent {node['agent'][:64]!r}"
-            yield Problem("unknown_agent", text, pointer_of("nodes", index, "agent"))
+            yield DefinitionProblem("unknown_agent", text, pointer_of("nodes", index, "agent"))
         elif node["type"] == "tool":
             yield from _tool_problems(project, fields, node, index)
 
 
 def _tool_problems(
     project: Project, fields: Mapping[str, Any], node: Mapping[str, Any], index: int
-) -> Iterator[Problem]:
+) -> Iterator[DefinitionProblem]:
     tool = TOOLS.tool(node["tool"])
     at = pointer_of("nodes", index, "tool")
     if tool is None:
         text = f"there is no tool {node['tool'][:64]!r}; known are: {', '.join(TOOLS.names())}"
-        yield Problem("unknown_tool", text[:1000], at)
+        yield DefinitionProblem("unknown_tool", text[:1000], at)
     elif tool.asks or tool.ends or tool.spawns:
-        yield Problem("unusable_tool", f"the tool {tool.name!r} is for agents only", at)
+        yield DefinitionProblem("unusable_tool", f"the tool {tool.name!r} is for agents only", at)
     else:
         settings = {**(node.get("settings") or {}), flow_node.CALL: {"tool": tool.name, "arguments": {}}}
         config = node_runs.tool_config(fields["flow_id"], 1, tool.name, settings)
         caller = Agent(project=project, slug=fields["flow_id"], **{n: config[n] for n in _CHECKED})
         for problem in creation.agent_problems(caller):
-            yield Problem("unusable_tool", str(problem), pointer_of("nodes", index, "settings"))
+            yield DefinitionProblem("unusable_tool", str(problem), pointer_of("nodes", index, "settings"))
 
 
 _CHECKED = ("provider", "model", "tools", "settings")

@@ -19,7 +19,7 @@ from runs import chaos
 from runs.actions.resume import check_message
 from runs.errors import FlowRunNotFound, FlowRunNotPaused, RunRefusal, RunTerminal
 from runs.flows.kernel import advance as kernel
-from runs.flows.kernel.decisions import Decisions, Happened
+from runs.flows.kernel.flow_decisions import Decisions, Happened
 from runs.flows.kernel.snapshot import FlowStatus
 from runs.lifecycle import inbox
 from runs.lifecycle.flows import flow_creation, flow_transitions, node_runs

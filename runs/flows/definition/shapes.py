@@ -51,7 +51,7 @@ class StatePatch(Shape):
     merge: dict[Path, JsonValue] = Field({}, description="Add the members of an object; replace anything else.")
 
 
-class _Node(Shape):
+class _NodeShape(Shape):
     id: NodeId
     title: str = Field("", max_length=200, description="A name for people. Default: the ID.")
     when: Expression | None = Field(
@@ -61,7 +61,7 @@ class _Node(Shape):
     state: StatePatch = StatePatch()
 
 
-class AgentNode(_Node):
+class AgentNode(_NodeShape):
     """A run of an agent. Its output is the structured output, if the agent has an output schema, or the answer."""
 
     type: Literal["agent"]
@@ -70,7 +70,7 @@ class AgentNode(_Node):
     max_steps: int | None = Field(None, alias="maxSteps", ge=1, le=1_000_000)
 
 
-class ToolNode(_Node):
+class ToolNode(_NodeShape):
     """A call of a tool. Its output is the tool's result, as a value if it is a JSON object or list."""
 
     type: Literal["tool"]
@@ -79,7 +79,7 @@ class ToolNode(_Node):
     settings: dict[str, Any] = Field({}, description="Settings of the tool, such as `root`, as in agents.")
 
 
-class HumanNode(_Node):
+class HumanNode(_NodeShape):
     """A question to a person. Its output is the answer."""
 
     type: Literal["human"]
@@ -87,7 +87,7 @@ class HumanNode(_Node):
     choices: list[Annotated[str, Field(min_length=1, max_length=500)]] = Field([], max_length=20)
 
 
-class ConstantNode(_Node):
+class ConstantNode(_NodeShape):
     """A value, with bindings."""
 
     type: Literal["constant"]
@@ -104,7 +104,7 @@ class ForEach(Shape):
     as_: NodeId = Field("item", alias="as", description="The name of an item in the target's bindings.")
 
 
-class Edge(Shape):
+class EdgeShape(Shape):
     """An edge. It fires when its source is done and `when` holds, and is skipped otherwise."""
 
     from_: NodeId = Field(alias="from")
@@ -135,4 +135,4 @@ class FlowDefinition(Shape):
     inputs: dict[str, Any] = Field({}, description="A JSON Schema of the inputs of a run. Empty: any object.")
     state: dict[str, JsonValue] = Field({}, description="The state at the start of a run.")
     nodes: list[Node] = Field(min_length=1, max_length=MAX_NODES)
-    edges: list[Edge] = Field([], max_length=MAX_EDGES)
+    edges: list[EdgeShape] = Field([], max_length=MAX_EDGES)

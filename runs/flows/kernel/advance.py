@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from pydantic import JsonValue
 
-from runs.flows.kernel.decisions import LOOP_EXCEEDED, STALLED, Decisions, Failure, Report
+from runs.flows.kernel.flow_decisions import LOOP_EXCEEDED, STALLED, Decisions, NodeFailure, VisitReport
 from runs.flows.kernel.gates import is_decidable, was_closed
 from runs.flows.kernel.graph import Edge, Graph
 from runs.flows.kernel.snapshot import EdgeStatus, FlowStatus, NodeStatus, Snapshot, Visit, open_visits
@@ -23,7 +23,7 @@ def _unchanged(value: JsonValue) -> JsonValue:
 def advance(
     graph: Graph,
     snapshot: Snapshot,
-    reports: Iterable[Report] = (),
+    reports: Iterable[VisitReport] = (),
     *,
     inputs: JsonValue = None,
     clean: Clean = _unchanged,
@@ -84,7 +84,7 @@ def _end(work: Work) -> None:
     pending = [name for name in work.graph.order if work.status_of(name) == NodeStatus.PENDING]
     if pending:
         text = f"stalled: no node can start, and {', '.join(pending[:10])} have not run"
-        work.end(FlowStatus.FAILED, Failure(STALLED, text))
+        work.end(FlowStatus.FAILED, NodeFailure(STALLED, text))
     else:
         work.end(FlowStatus.COMPLETED)
 
@@ -119,7 +119,7 @@ def _iterate(work: Work, loop: Edge, limit: int) -> None:
         if loop.when is None:
             _skip(work, loop, "max_iterations")
         else:
-            work.end(FlowStatus.FAILED, Failure(LOOP_EXCEEDED, f"loop {loop.key} exceeded {limit} iterations"))
+            work.end(FlowStatus.FAILED, NodeFailure(LOOP_EXCEEDED, f"loop {loop.key} exceeded {limit} iterations"))
         return
     snapshot["loopCounters"][loop.key] = counter + 1
     work.tell(EdgeFired(edge=loop.key, source=loop.source, target=loop.target))

@@ -8,14 +8,14 @@ from runs.flows.kernel.graph import Edge, Graph
 from runs.flows.kernel.snapshot import EdgeStatus, NodeStatus, Snapshot
 
 
-class Gate(Enum):
+class GateState(Enum):
     OPEN = auto()
     #: The node is skipped.
     CLOSED = auto()
     WAITING = auto()
 
 
-def gate_of(graph: Graph, snapshot: Snapshot, node: str) -> Gate:
+def gate_of(graph: Graph, snapshot: Snapshot, node: str) -> GateState:
     """Return what the edges into a node say. Loop edges do not count: they lead back to a node that has started.
 
     `any` opens with the first edge that fires and closes when all are skipped; `all` opens when all have fired and
@@ -23,11 +23,11 @@ def gate_of(graph: Graph, snapshot: Snapshot, node: str) -> Gate:
     """
     statuses = [snapshot["edgeStatus"][edge.key] for edge in graph.incoming[node]]
     if not statuses:
-        return Gate.OPEN
+        return GateState.OPEN
     opens, closes = (any, all) if node in graph.any_gates else (all, any)
     if closes(status == EdgeStatus.SKIPPED for status in statuses):
-        return Gate.CLOSED
-    return Gate.OPEN if opens(status == EdgeStatus.FIRED for status in statuses) else Gate.WAITING
+        return GateState.CLOSED
+    return GateState.OPEN if opens(status == EdgeStatus.FIRED for status in statuses) else GateState.WAITING
 
 
 def is_decidable(graph: Graph, snapshot: Snapshot, edge: Edge) -> bool:
@@ -45,4 +45,4 @@ def is_decidable(graph: Graph, snapshot: Snapshot, edge: Edge) -> bool:
 
 def was_closed(graph: Graph, snapshot: Snapshot, node: str) -> bool:
     """Return whether a node was skipped because of the edges into it, not because of its own condition."""
-    return snapshot["nodeStatus"][node] == NodeStatus.SKIPPED and gate_of(graph, snapshot, node) is Gate.CLOSED
+    return snapshot["nodeStatus"][node] == NodeStatus.SKIPPED and gate_of(graph, snapshot, node) is GateState.CLOSED

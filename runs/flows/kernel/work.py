@@ -14,20 +14,20 @@ from pydantic import JsonValue
 
 from runs.flows.kernel import patches
 from runs.flows.kernel.bindings import BindingFailed, resolve
-from runs.flows.kernel.decisions import (
+from runs.flows.kernel.expressions import ExpressionFailed, evaluate, is_true
+from runs.flows.kernel.flow_decisions import (
     BINDING_FAILED,
     FLOW_ENDED,
     FOR_EACH_FAILED,
     OUTPUT_TOO_LARGE,
     Decisions,
-    Failure,
     Happened,
+    NodeFailure,
     Recorded,
-    Report,
-    Start,
+    VisitReport,
+    VisitStart,
 )
-from runs.flows.kernel.expressions import ExpressionFailed, evaluate, is_true
-from runs.flows.kernel.gates import Gate, gate_of
+from runs.flows.kernel.gates import GateState, gate_of
 from runs.flows.kernel.graph import Edge, Graph, Node
 from runs.flows.kernel.sizes import is_larger
 from runs.flows.kernel.snapshot import FlowStatus, NodeStatus, Snapshot, Visit, is_open, items_of, iteration_of
@@ -98,21 +98,21 @@ class Work:
     def start(self, node: Node) -> bool:
         """Start or skip a pending node if its gate is decided. Returns whether it was."""
         gate = gate_of(self.graph, self.snapshot, node.id)
-        if gate is Gate.CLOSED:
+        if gate is GateState.CLOSED:
             self._skip(node, "edge")
-        elif gate is Gate.OPEN:
+        elif gate is GateState.OPEN:
             self.moves += 1
             each = [e for e in self._fired_into(node) if e.each_in is not None]
             if len(each) > 1:
                 text = f"{' and '.join(e.key for e in each)} fired: a node runs for the items of one forEach"
-                self._fail(node, Visit(node.id, self._iteration(node)), Failure(FOR_EACH_FAILED, text))
+                self._fail(node, Visit(node.id, self._iteration(node)), NodeFailure(FOR_EACH_FAILED, text))
             elif each:
                 self._start_items(node, each[0])
             elif not self.holds(node.when, self.scope()):
                 self._skip(node, "when")
             else:
                 self._start_visit(node, Visit(node.id, self._iteration(node)), self.scope())
-        return gate is not Gate.WAITING
+        return gate is not GateState.WAITING
 
     def _fired_into(self, node: Node) -> list[Edge]:
         return [e for e in self.graph.incoming[node.id] if self.snapshot["edgeStatus"][e.key] == "fired"]
@@ -130,15 +130,15 @@ class Work:
         try:
             items = evaluate(str(edge.each_in), self.scope())
         except ExpressionFailed as error:
-            self._fail(node, whole, Failure(FOR_EACH_FAILED, str(error)))
+            self._fail(node, whole, NodeFailure(FOR_EACH_FAILED, str(error)))
             return
         if not isinstance(items, list):
             kind = "null" if items is None else type(items).__name__
-            self._fail(node, whole, Failure(FOR_EACH_FAILED, f"{edge.each_in} is not a list: {kind}"))
+            self._fail(node, whole, NodeFailure(FOR_EACH_FAILED, f"{edge.each_in} is not a list: {kind}"))
             return
         if len(items) > MAX_ITEMS or is_larger(items, MAX_OUTPUT):
             text = f"{edge.each_in} has {len(items)} items; at most {MAX_ITEMS}, of {MAX_OUTPUT} bytes, are possible"
-            self._fail(node, whole, Failure(FOR_EACH_FAILED, text))
+            self._fail(node, whole, NodeFailure(FOR_EACH_FAILED, text))
             return
         scope = self.scope()
         self.snapshot["nodeStatus"][node.id] = NodeStatus.RUNNING.value
@@ -169,16 +169,16 @@ class Work:
         try:
             request = {name: resolve(node.spec[name], scope) for name in REQUESTS[node.kind] if name in node.spec}
         except BindingFailed as error:
-            self._fail(node, visit, Failure(BINDING_FAILED, str(error)))
+            self._fail(node, visit, NodeFailure(BINDING_FAILED, str(error)))
             return
         if node.kind == "constant":
-            self.report(Report(visit, request["value"]))
+            self.report(VisitReport(visit, request["value"]))
         else:
-            self.decisions.starts.append(Start(visit, node.kind, request))
+            self.decisions.starts.append(VisitStart(visit, node.kind, request))
 
     # --- Ending visits ---
 
-    def report(self, report: Report) -> None:
+    def report(self, report: VisitReport) -> None:
         """Apply the end of a visit. One that is not open any more is ignored."""
         visit = report.visit
         node = self.graph.nodes.get(visit.node)
@@ -186,7 +186,7 @@ class Work:
             return
         failure = report.failure
         if failure is None and is_larger(report.output, MAX_OUTPUT):
-            failure = Failure(OUTPUT_TOO_LARGE, f"the output is larger than {MAX_OUTPUT} bytes")
+            failure = NodeFailure(OUTPUT_TOO_LARGE, f"the output is larger than {MAX_OUTPUT} bytes")
         if failure is not None:
             self._fail(node, visit, failure)
         elif visit.item is None:
@@ -221,7 +221,7 @@ class Work:
         try:
             state = self._patch(node, output)
         except BindingFailed as error:
-            self._fail(node, visit, Failure(BINDING_FAILED, f"state: {error}"))
+            self._fail(node, visit, NodeFailure(BINDING_FAILED, f"state: {error}"))
             return
         self.snapshot["outputs"][node.id] = output
         self.snapshot["nodeStatus"][node.id] = NodeStatus.DONE.value
@@ -243,7 +243,7 @@ class Work:
         self.snapshot["state"] = state
         return {**sets, **merges}
 
-    def _fail(self, node: Node, visit: Visit, failure: Failure) -> None:
+    def _fail(self, node: Node, visit: Visit, failure: NodeFailure) -> None:
         """Fail a visit: the flow continues without it if the node says so, and fails otherwise."""
         message = str(self.clean(failure.message))[:MAX_ERROR]
         error: JsonValue = {"error": {"type": failure.error_type, "message": message}}
@@ -259,11 +259,11 @@ class Work:
         event = _node_event(NodeFailed, node, visit, error_type=failure.error_type, error=message, continued=continued)
         self.tell(event, visit)
         if not continued:
-            self.end(FlowStatus.FAILED, Failure(failure.error_type, f"node {visit.key}: {message}"))
+            self.end(FlowStatus.FAILED, NodeFailure(failure.error_type, f"node {visit.key}: {message}"))
 
     # --- Ending the flow ---
 
-    def end(self, status: FlowStatus, failure: Failure | None = None) -> None:
+    def end(self, status: FlowStatus, failure: NodeFailure | None = None) -> None:
         """End the flow. Nodes that are running fail with it; later ones stay pending."""
         for node in self._running():
             self.snapshot["nodeStatus"][node.id] = NodeStatus.FAILED.value

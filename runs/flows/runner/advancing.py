@@ -12,7 +12,7 @@ from runs import chaos
 from runs.actions import resume as resuming
 from runs.errors import MoveRefused, RunRefusal
 from runs.flows.kernel import advance as kernel
-from runs.flows.kernel.decisions import Decisions, Failure, Happened, Report
+from runs.flows.kernel.flow_decisions import Decisions, Happened, NodeFailure, VisitReport
 from runs.flows.kernel.graph import Graph
 from runs.flows.kernel.snapshot import Snapshot
 from runs.flows.runner.outcomes import report_of
@@ -84,7 +84,7 @@ class _Advance:
             node_runs.stop_all(flow_run)
         chaos.point("flow.in_transaction")
 
-    def _decide(self, snapshot: Snapshot, reports: list[Report]) -> Decisions:
+    def _decide(self, snapshot: Snapshot, reports: list[VisitReport]) -> Decisions:
         return kernel.advance(
             self.graph,
             snapshot,
@@ -94,7 +94,7 @@ class _Advance:
             started=flow_transitions.started_event(self.flow_run),
         )
 
-    def _reports(self) -> list[Report]:
+    def _reports(self) -> list[VisitReport]:
         """Return what has ended since the last advance. Paused runs that have to be entered again are resumed."""
         visits = list(FlowVisit.objects.open().filter(flow_run=self.flow_run, session__isnull=False).order_by("pk"))
         runs = node_runs.current_runs([visit.session_id for visit in visits if visit.session_id])
@@ -119,7 +119,7 @@ class _Advance:
             # It stays paused, where its page says why; a person decides.
             log.warning("a node cannot be entered again: %s", error, extra={"run_id": str(run.pk)})
 
-    def _open(self, decisions: Decisions) -> list[Report]:
+    def _open(self, decisions: Decisions) -> list[VisitReport]:
         """Open the runs of the starts that have none. Returns the failures."""
         failures = []
         if flow_transitions.has_ended(decisions):
@@ -132,7 +132,7 @@ class _Advance:
                     spec = self.graph.nodes[start.visit.node].spec
                     self.sessions[start.visit.key] = node_runs.open_node_run(self.flow_run, start, spec)
             except node_runs.CannotStart as error:
-                failures.append(Report(start.visit, failure=Failure(error.error_type, str(error))))
+                failures.append(VisitReport(start.visit, failure=NodeFailure(error.error_type, str(error))))
                 continue
             chaos.point("flow.node_opened")
         decisions.starts.clear()

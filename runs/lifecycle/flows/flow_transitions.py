@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from runs.errors import MoveRefused, SnapshotUnusable
 from runs.flows.kernel import snapshot as snapshots
-from runs.flows.kernel.decisions import Decisions, Happened, Recorded
+from runs.flows.kernel.flow_decisions import Decisions, Happened, Recorded
 from runs.flows.kernel.graph import Graph, graph_of
 from runs.flows.kernel.sizes import is_larger
 from runs.flows.kernel.snapshot import Snapshot, SnapshotInvalid

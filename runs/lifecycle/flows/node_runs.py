@@ -10,7 +10,7 @@ from uuid import UUID
 from pydantic import JsonValue
 
 from runs.errors import RunRefusal
-from runs.flows.kernel.decisions import Start
+from runs.flows.kernel.flow_decisions import VisitStart
 from runs.flows.kernel.snapshot import Visit
 from runs.lifecycle import creation, inbox
 from runs.lifecycle.creation import Opening, Origin
@@ -33,7 +33,7 @@ class CannotStart(Exception):
         self.error_type = error_type
 
 
-def open_node_run(flow_run: FlowRun, start: Start, spec: Mapping[str, Any]) -> AgentRun:
+def open_node_run(flow_run: FlowRun, start: VisitStart, spec: Mapping[str, Any]) -> AgentRun:
     """Open the run of a visit, in the caller's transaction. Raises `CannotStart`."""
     agent = _agent(flow_run, spec) if start.kind == "agent" else None
     if agent is not None:
@@ -64,7 +64,7 @@ def _agent(flow_run: FlowRun, spec: Mapping[str, Any]) -> Agent:
     return agent
 
 
-def _node_config(flow_run: FlowRun, start: Start, spec: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def _node_config(flow_run: FlowRun, start: VisitStart, spec: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the first message and the frozen agent of a tool node or a human node."""
     settings: dict[str, Any] = {"tool_output_limit": None}
     if start.kind == "tool":

@@ -11,7 +11,7 @@ from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.management.base import EXIT_INVALID, EXIT_NOT_FOUND, AgentopsCommand, printable
 from runs.actions.flows import flow_definitions
 from runs.agents.definition_text import json_path
-from runs.flows.definition.problems import Problem
+from runs.flows.definition.definition_problems import DefinitionProblem
 from runs.management.agent.input_files import read_definition
 from runs.management.agent.references import operator
 from runs.management.agent.run_table import redacted, with_reason
@@ -35,7 +35,7 @@ def apply(command: AgentopsCommand, options: dict[str, Any]) -> None:
         command.write_table(["outcome", "flow", "version"], [(outcome, flow.slug, flow.version)])
 
 
-def _told(file: str, problems: list[Problem], definition: dict[str, Any]) -> str:
+def _told(file: str, problems: list[DefinitionProblem], definition: dict[str, Any]) -> str:
     """Return the problems as text, each with its place."""
     lines = [f"{file}: {json_path(each.pointer, definition)}: {each.text}" for each in problems[:20]]
     return "; ".join(printable(line) for line in lines)

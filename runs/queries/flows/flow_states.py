@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from runs.flows.kernel import fold
 from runs.flows.kernel import snapshot as snapshots
+from runs.flows.kernel import snapshot_fold
 from runs.flows.kernel.graph import graph_of
 from runs.flows.kernel.snapshot import Snapshot
 from runs.models import FlowRun, FlowVisit
@@ -20,7 +20,7 @@ def snapshot_at(flow_run: FlowRun, seq: int | None = None) -> Snapshot:
     if seq is not None:
         events = events.filter(seq__lte=seq)
     start = snapshots.initial(graph_of(flow_run.definition), str(flow_run.pk))
-    return fold.fold(start, events.only("type", "payload", "ref_id").iterator(200), _Wholes(flow_run))
+    return snapshot_fold.fold(start, events.only("type", "payload", "ref_id").iterator(200), _Wholes(flow_run))
 
 
 class _Wholes:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from runs.flows.definition.problems import examine
+from runs.flows.definition.definition_problems import examine
 from runs.flows.kernel import advance, patches, snapshot
 from runs.flows.kernel.bindings import BindingFailed, resolve
-from runs.flows.kernel.decisions import Failure, Report, Start
 from runs.flows.kernel.expressions import InvalidExpression, compiled, evaluate, is_true
+from runs.flows.kernel.flow_decisions import NodeFailure, VisitReport, VisitStart
 from runs.flows.kernel.graph import graph_of
 from tests.support.flows.kernel_runs import KernelRun
 
@@ -36,10 +36,10 @@ def flow(nodes: list[dict[str, Any]], edges: list[dict[str, Any]] = (), **fields
 
 
 def failing(*names: str) -> Any:
-    def execute(start: Start) -> Report:
+    def execute(start: VisitStart) -> VisitReport:
         if start.visit.node in names:
-            return Report(start.visit, failure=Failure("boom", "it broke"))
-        return Report(start.visit, {"from": start.visit.key})
+            return VisitReport(start.visit, failure=NodeFailure("boom", "it broke"))
+        return VisitReport(start.visit, {"from": start.visit.key})
 
     return execute
 
@@ -50,7 +50,7 @@ def test_s_014_a_failed_node_fails_the_flow_and_later_nodes_stay_pending() -> No
     assert run.types()[-2:] == ["node.failed", "flow.completed"]
     assert run.of_type("flow.completed")[0].status == "failed"
     assert run.snapshot["nodeStatus"] == {"a": "done", "b": "failed", "c": "pending"}
-    assert run.failure == Failure("boom", "node b: it broke")
+    assert run.failure == NodeFailure("boom", "node b: it broke")
     assert run.folded() == run.snapshot
 
 
@@ -131,8 +131,8 @@ def test_s_016_two_for_each_edges_into_one_node_are_an_error() -> None:
     assert run.failure.error_type == "for_each_failed"
 
 
-def counting(start: Start) -> Report:
-    return Report(start.visit, {"n": start.visit.iteration + 1})
+def counting(start: VisitStart) -> VisitReport:
+    return VisitReport(start.visit, {"n": start.visit.iteration + 1})
 
 
 def test_s_017_a_loop_runs_until_its_condition_fails() -> None:
@@ -152,7 +152,7 @@ def test_s_017_a_loop_whose_condition_asks_for_more_than_its_limit_fails_the_flo
 
     # The limit is inclusive: two re-entries run.
     assert len(run.of_type("node.started")) == 3
-    assert run.failure == Failure("loop_exceeded", "loop tick->tick exceeded 2 iterations")
+    assert run.failure == NodeFailure("loop_exceeded", "loop tick->tick exceeded 2 iterations")
     assert run.folded() == run.snapshot
 
 

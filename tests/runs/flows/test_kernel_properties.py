@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runs.flows.definition.problems import examine
-from runs.flows.kernel.decisions import Failure, Report, Start
+from runs.flows.definition.definition_problems import examine
+from runs.flows.kernel.flow_decisions import NodeFailure, VisitReport, VisitStart
 from tests.support.flows.kernel_runs import KernelRun
 
 CONDITIONS = [None, None, "outputs.{source}.n > `1`", "outputs.{source}.n == `0`", "`false`"]
@@ -61,12 +61,12 @@ def _without_problems(definition: dict[str, Any]) -> dict[str, Any] | None:
     return None if problems else checked
 
 
-def outcome_of(start: Start) -> Report:
+def outcome_of(start: VisitStart) -> VisitReport:
     """The same for a visit, whenever it ends."""
     seed = sum(map(ord, start.visit.key))
     if seed % 5 == 0:
-        return Report(start.visit, failure=Failure("boom", "it broke"))
-    return Report(start.visit, {"n": seed % 4, "list": list(range(seed % 3))})
+        return VisitReport(start.visit, failure=NodeFailure("boom", "it broke"))
+    return VisitReport(start.visit, {"n": seed % 4, "list": list(range(seed % 3))})
 
 
 def play(definition: dict[str, Any], order: list[int]) -> KernelRun:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
@@ -41,14 +40,9 @@ def counted_tool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
         calls.append(by)
         return json.dumps({"total": sum(calls)})
 
-    monkeypatch.setattr(TOOLS, "_tools", {**TOOLS._all(), **_registered(count_calls)})
+    known = TOOLS.tool
+    monkeypatch.setattr(TOOLS, "tool", lambda name: count_calls if name == count_calls.name else known(name))
     return request.param
-
-
-def _registered(own: Any) -> dict[str, Any]:
-    from runs.tools.registry import RegisteredTool
-
-    return {own.name: RegisteredTool(own)}
 
 
 TOOL = {

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from runs.flows.kernel import advance, fold, snapshot
-from runs.flows.kernel.decisions import Decisions, Happened, Report, Start
+from runs.flows.kernel import advance, snapshot, snapshot_fold
+from runs.flows.kernel.flow_decisions import Decisions, Happened, VisitReport, VisitStart
 from runs.flows.kernel.graph import graph_of
 
-Execute = Callable[[Start], Report]
+Execute = Callable[[VisitStart], VisitReport]
 
 
-def by_visit(start: Start) -> Report:
+def by_visit(start: VisitStart) -> VisitReport:
     """Answer with the key of the visit and what was requested."""
-    return Report(start.visit, {"visit": start.visit.key, "request": dict(start.request)})
+    return VisitReport(start.visit, {"visit": start.visit.key, "request": dict(start.request)})
 
 
 @dataclass
@@ -27,17 +27,17 @@ class KernelRun:
     definition: dict[str, Any]
     execute: Execute = by_visit
     inputs: Any = None
-    open: list[Start] = field(default_factory=list)
+    open: list[VisitStart] = field(default_factory=list)
     events: list[Happened] = field(default_factory=list)
     failure: Any = None
-    started: list[Start] = field(default_factory=list)
+    started: list[VisitStart] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.graph = graph_of(self.definition)
         self.snapshot = snapshot.initial(self.graph, "run")
         self.advance()
 
-    def advance(self, *reports: Report) -> None:
+    def advance(self, *reports: VisitReport) -> None:
         more = True
         while more:
             decided = advance.advance(self.graph, self.snapshot, reports, inputs=self.inputs)
@@ -82,6 +82,6 @@ class KernelRun:
             logged.append(SimpleNamespace(type=event.payload.event_type, payload=payload, ref_id=None))
         start = snapshot.initial(self.graph, "run")
         start["status"] = "running"
-        folded = fold.fold(start, logged, lambda ref: {})
+        folded = snapshot_fold.fold(start, logged, lambda ref: {})
         folded["status"] = self.snapshot["status"]
         return folded

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from runs.flows.kernel import patches
 from runs.flows.kernel.advance import enter_again
-from runs.flows.kernel.decisions import FLOW_ENDED
+from runs.flows.kernel.flow_decisions import FLOW_ENDED
 from runs.flows.kernel.snapshot import EdgeStatus, FlowStatus, NodeStatus, Snapshot, Visit
 from timeline.events import EventType
 

@@ -21,7 +21,7 @@ FLOW_ENDED = "flow_ended"
 
 
 @dataclass(frozen=True)
-class Failure:
+class NodeFailure:
     """Why a node or a flow failed."""
 
     error_type: str
@@ -29,16 +29,16 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Report:
+class VisitReport:
     """The end of a visit: its output, or its failure."""
 
     visit: Visit
     output: JsonValue = None
-    failure: Failure | None = None
+    failure: NodeFailure | None = None
 
 
 @dataclass(frozen=True)
-class Start:
+class VisitStart:
     """A visit that somebody has to execute. `request` holds the fields of its kind, with bindings replaced."""
 
     visit: Visit
@@ -72,9 +72,9 @@ class Decisions:
 
     snapshot: Snapshot
     events: list[Happened] = field(default_factory=list)
-    starts: list[Start] = field(default_factory=list)
+    starts: list[VisitStart] = field(default_factory=list)
     records: list[Recorded] = field(default_factory=list)
     #: Why the flow failed.
-    failure: Failure | None = None
+    failure: NodeFailure | None = None
     #: Whether there is more to decide at once: an advance makes a limited number of moves.
     has_more: bool = False
