@@ -43,7 +43,7 @@ def problems_of(project: Project, definition: Any) -> list[DefinitionProblem]:
     return checked(project, definition)[1]
 
 
-def checked(project: Project, definition: Any) -> tuple[dict[str, Any] | None, list[Problem]]:
+def checked(project: Project, definition: Any) -> tuple[dict[str, Any] | None, list[DefinitionProblem]]:
     """Return a definition with its defaults, None if its shape is wrong, and everything that is wrong with it."""
     fields, problems = examine(definition)
     return fields, problems if fields is None else [*problems, *_unknown_parts(project, fields)]

@@ -19,7 +19,7 @@ from runs.actions.flows import flow_definitions
 from runs.actions.flows.flow_definitions import FlowChanged
 from runs.agents import definition_text
 from runs.errors import InvalidFlow
-from runs.flows.definition.problems import Problem
+from runs.flows.definition.definition_problems import DefinitionProblem
 from runs.models import Agent, Flow
 from runs.pages.agents.agents_page import page_context
 from runs.pages.compare.differences import TextDifference
@@ -174,7 +174,7 @@ def _render(request: HttpRequest, entry: EnteredProject, draft: FlowDraft, *, st
     return render(request, "runs/flows/flow_form.html", context, status=status)
 
 
-def _shown(problem: Problem, document: Mapping[str, Any]) -> tuple[str, str]:
+def _shown(problem: DefinitionProblem, document: Mapping[str, Any]) -> tuple[str, str]:
     try:
         place = definition_text.json_path(problem.pointer, document)
     except (ValueError, IndexError):

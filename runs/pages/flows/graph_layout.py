@@ -56,7 +56,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Slot:
     """What stands in a layer: a node, or the lane of an edge that passes."""
 
     name: str
@@ -94,11 +94,11 @@ def _layers(graph: Graph) -> dict[str, int]:
     return layer_of
 
 
-def _places(graph: Graph, layer_of: Mapping[str, int]) -> tuple[list[list[_Place]], dict[str, list[str]]]:
+def _places(graph: Graph, layer_of: Mapping[str, int]) -> tuple[list[list[_Slot]], dict[str, list[str]]]:
     """Return what stands in each layer, and the places from source to target of each edge that leads forward."""
-    layers: list[list[_Place]] = [[] for _ in range(max(layer_of.values()) + 1)]
+    layers: list[list[_Slot]] = [[] for _ in range(max(layer_of.values()) + 1)]
     for name in graph.order:
-        layers[layer_of[name]].append(_Place(name, BOX_WIDTH))
+        layers[layer_of[name]].append(_Slot(name, BOX_WIDTH))
     chains: dict[str, list[str]] = {}
     for edge in graph.edges:
         if edge.is_loop:
@@ -106,12 +106,12 @@ def _places(graph: Graph, layer_of: Mapping[str, int]) -> tuple[list[list[_Place
         chain = [edge.source]
         for layer in range(layer_of[edge.source] + 1, layer_of[edge.target]):
             chain.append(f"{edge.key} {layer}")
-            layers[layer].append(_Place(chain[-1], LANE))
+            layers[layer].append(_Slot(chain[-1], LANE))
         chains[edge.key] = [*chain, edge.target]
     return layers, chains
 
 
-def _order(layers: list[list[_Place]], chains: Mapping[str, Sequence[str]]) -> None:
+def _order(layers: list[list[_Slot]], chains: Mapping[str, Sequence[str]]) -> None:
     """Sort each layer by the mean position of the neighbours above, then below, a few times."""
     above: dict[str, list[str]] = {}
     below: dict[str, list[str]] = {}
@@ -128,7 +128,7 @@ def _order(layers: list[list[_Place]], chains: Mapping[str, Sequence[str]]) -> N
             at.update((place.name, float(index)) for index, place in enumerate(layer))
 
 
-def _centres(layers: Sequence[Sequence[_Place]]) -> dict[str, Point]:
+def _centres(layers: Sequence[Sequence[_Slot]]) -> dict[str, Point]:
     """Return the centre of each place. Every layer stands in the middle of the drawing."""
     widths = [sum(place.width for place in layer) + GAP * (len(layer) - 1) for layer in layers]
     widest = max(widths)
