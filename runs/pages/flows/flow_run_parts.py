@@ -33,7 +33,7 @@ _FOR_PEOPLE = frozenset({WaitReason.INPUT, WaitReason.APPROVAL, WaitReason.UNKNO
 
 
 @dataclass(frozen=True)
-class NodeRun:
+class OpenNodeRun:
     """A run of a node."""
 
     id: UUID
@@ -71,11 +71,11 @@ class FlowRunHead:
     no_pause: str
     no_stop: str
     #: The runs of nodes that have not ended.
-    open_runs: Sequence[NodeRun] = ()
+    open_runs: Sequence[OpenNodeRun] = ()
     more_open_runs: int = 0
 
     @property
-    def waiting(self) -> list[NodeRun]:
+    def waiting(self) -> list[OpenNodeRun]:
         """The open runs that wait for a person."""
         return [run for run in self.open_runs if run.needs_person]
 
@@ -168,8 +168,8 @@ def _why_not_resume(flow_run: FlowRun, *, allowed: bool) -> str:
     return ""
 
 
-def _named(run: AgentRun) -> NodeRun:
-    return NodeRun(
+def _named(run: AgentRun) -> OpenNodeRun:
+    return OpenNodeRun(
         id=run.pk,
         title=clip(run.title, MAX_TITLE).text or UNTITLED,
         node=clean(str(run.agent_config.get("node_id") or "")),
