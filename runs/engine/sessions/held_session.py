@@ -78,6 +78,7 @@ class HeldSession:
         self._heard = 0
         self._decisions: dict[str, CallVerdict] = {}
         self._subagents = subagent_records.records_of(run.pk, lease.epoch)
+        self._may_have_subagents = True
         self._costs = ReportedCosts(run)
         #: What was decided of the calls of sub-agents.
         self.subagent_decisions: dict[str, CallVerdict] = {}
@@ -158,6 +159,12 @@ class HeldSession:
         self.store_subagent_lines()
         self._write_records(partial(self._subagents.end, call_id, SUBAGENT_ENDS.get(status, RunStatus.STOPPED)))
 
+    def _end_subagents(self) -> None:
+        """End the records of sub-agents without a program, also those whose program died with an earlier worker."""
+        if self._may_have_subagents:
+            self._write_records(self._subagents.end_all)
+            self._may_have_subagents = False
+
     def _write_records(self, write: Callable[[], None]) -> None:
         # Each line has an ID, by which it is stored once.
         commit_safely(write, is_committed=lambda: False, read_result=do_nothing, lease=self._lease)
@@ -176,13 +183,12 @@ class HeldSession:
     def end(self, *, gently: bool = True) -> None:
         """End the program: in its own way, so that its transcript is whole, or at once if the run is not ours."""
         session = self._session
-        if session is None:
-            return
-        gently = gently and not self._lease.lost.is_set()
-        self._loop.submit(session.close() if gently else session.kill()).result(END_S)
+        if session is not None:
+            gently = gently and not self._lease.lost.is_set()
+            self._loop.submit(session.close() if gently else session.kill()).result(END_S)
         with suppress(LeaseLost):
             self.store_subagent_lines()
-            self._write_records(self._subagents.end_all)
+            self._end_subagents()
         self._session = None
 
     # --- The beginning ------------------------------------------------------------------------------------------
@@ -191,7 +197,8 @@ class HeldSession:
         """Choose the session to continue, and store the ID of the new one, before its program is started."""
         for run_id in filter(None, (self._run.pk, self._run.resumed_from_id)):
             kill_leftovers(str(run_id))
-        self._write_records(self._subagents.end_all)
+        self._end_subagents()
+        self._may_have_subagents = True
         # The transcript of a run that this one was forked from goes on after the fork.
         segments = [segment.run_id for segment in ancestry.segments_of(self._run) if segment.upto is None]
         config = self._config()

@@ -55,6 +55,7 @@ class Stub:
         #: The call that the sub-agent works for which speaks now.
         self.parent: str | None = None
         self.hooks: list[str] = []
+        (self.beside / "pid").write_text(str(os.getpid()))
         self.write("journal", json.dumps({"arguments": sys.argv[2:], "environment": sorted(os.environ)}))
 
     def _session(self) -> str:

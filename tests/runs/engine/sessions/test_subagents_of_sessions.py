@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
 
+from runs.actions.resume import resume
 from runs.hooks.base import HookContext, HookEvent, Verdict
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
 from tests.support.claude.stub_program import StubProgram
 from tests.support.engine.hook_samples import use
 from tests.support.factories import drive
-from tests.support.run_checks import check
+from tests.support.run_checks import check, events
+from tests.support.waiting import eventually
 from timeline.models import Event
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -103,3 +107,30 @@ def test_what_a_hook_knows_of_a_sub_agent_s_call(session_run: MakeRun, told: Tol
         ("Bash", {"command": "ls"}),
     ]
     assert seen[1].call_id == call.call_id
+
+
+def test_a_sub_agent_ends_with_the_run_that_is_taken_from_its_worker(
+    session_run: MakeRun, program: StubProgram
+) -> None:
+    """In one transaction: no worker may ever claim the run again."""
+    at_work = agent({"text": "I look."}, {**BASH, "meanwhile": {"sleep": 60}})
+    run = session_run(at_work, {"text": "Done."})
+    ended: list[str] = []
+
+    def take_away() -> None:
+        eventually(lambda: "Bash" in program.ledger, why="the sub-agent's tool runs")
+        with transaction.atomic():
+            resume(run.pk, by="ann", message="Again.", kill=True)
+            child = child_of(run)
+            ended.extend([child.status, events(child)[-1].type])
+        connection.close()
+
+    threading.Thread(target=take_away, daemon=True).start()
+    run = drive(run)
+
+    assert ended == ["stopped", "run.stopped"]
+    types = [event.type for event in events(run)]
+    assert types.index("child_run.completed") < types.index("tool.end") < types.index("run.paused")
+    assert run.status == "resumed"
+    check(run)
+    check(child_of(run))
