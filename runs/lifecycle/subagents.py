@@ -50,7 +50,8 @@ def end_all(run: AgentRun, *, source: Source, epoch: int | None) -> None:
     log.lock(run.pk)
     for child in unended.select_for_update(no_key=True, of=("self",)).order_by("pk"):
         entry = Entry(RunStopped(reason="session_ended"), phase=reported_runs.PHASES[RunStatus.STOPPED])
-        reported_runs.report(child, RunStatus.STOPPED, entry, source=source, reason="session_ended")
+        # As what its program reports: no worker writes to it.
+        reported_runs.report(child, RunStatus.STOPPED, entry, source=Source.IMPORT, reason="session_ended")
         call = AgentRunToolCall.objects.filter(run=run, child_run=child).first()
         if call is not None:
             log.append(run.pk, [completed_event(child, call)], source=source, epoch=epoch)

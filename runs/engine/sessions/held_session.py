@@ -31,6 +31,7 @@ from runs.engine.leases import Lease
 from runs.engine.safe_commit import commit_safely, do_nothing
 from runs.engine.sessions import program_questions, session_messages, subagent_records
 from runs.engine.sessions.reported_costs import ReportedCosts
+from runs.engine.sessions.subagent_waits import SubagentWaits
 from runs.models import AgentRun, CliSession, TurnUsage
 from runs.providers.base import FollowUp, ModelCall
 from runs.providers.claude_cli import blocks, program_command, transcripts
@@ -80,8 +81,9 @@ class HeldSession:
         self._subagents = subagent_records.records_of(run.pk, lease.epoch)
         self._may_have_subagents = True
         self._costs = ReportedCosts(run)
-        #: What was decided of the calls of sub-agents.
+        #: What was decided of the calls of sub-agents, and those that wait for a person.
         self.subagent_decisions: dict[str, CallVerdict] = {}
+        self.subagent_waits = SubagentWaits(run, lease)
         #: Sessions that the program could not resume.
         self._missing: set[UUID] = set()
 
@@ -173,6 +175,10 @@ class HeldSession:
         """Return the requests about calls of sub-agents since the last time. Each needs an answer."""
         return self._session.take_subagent_requests() if self._session is not None else []
 
+    def take_withdrawn(self) -> set[str]:
+        """Return the IDs of the requests that the program has withdrawn since the last time."""
+        return self._session.take_withdrawn() if self._session is not None else set()
+
     def answer_subagent(self, request: SubagentRequest, decision: CallVerdict) -> None:
         """Answer whether a sub-agent's call may run."""
         if self._session is not None:
@@ -190,6 +196,7 @@ class HeldSession:
             self.store_subagent_lines()
             self._end_subagents()
         self._session = None
+        self.subagent_waits = SubagentWaits(self._run, self._lease)
 
     # --- The beginning ------------------------------------------------------------------------------------------
 
