@@ -23,13 +23,12 @@ from pydantic_ai.models import StreamedResponse
 from pydantic_ai.tools import ToolDefinition
 
 from runs import chaos
-from runs.conversation import ancestry
 from runs.conversation.message_text import CONTINUE
 from runs.conversation.transcript import Conversation
 from runs.engine.event_loop import LoopThread
 from runs.engine.leases import Lease
 from runs.engine.safe_commit import commit_safely, do_nothing
-from runs.engine.sessions import program_questions, session_messages, subagent_records
+from runs.engine.sessions import earlier_sessions, program_questions, session_messages, subagent_records
 from runs.engine.sessions.reported_costs import ReportedCosts
 from runs.engine.sessions.subagent_waits import SubagentWaits
 from runs.models import AgentRun, CliSession, TurnUsage
@@ -206,28 +205,26 @@ class HeldSession:
             kill_leftovers(str(run_id))
         self._end_subagents()
         self._may_have_subagents = True
-        # The transcript of a run that this one was forked from goes on after the fork.
-        segments = [segment.run_id for segment in ancestry.segments_of(self._run) if segment.upto is None]
         config = self._config()
-        earlier = (
-            CliSession.objects.filter(run__in=segments).order_by("-created_at", "-id").values_list("id", flat=True)
-        )
-        known = [session_id for session_id in earlier if session_id not in self._missing]
-        resumed = next((session_id for session_id in known if transcripts.path_of(config, session_id)), None)
+        earlier = earlier_sessions.find(self._run, config, missing=self._missing)
+        resumed = earlier.session_id
         row = CliSession(
             id=uuid4(), run=self._run, resumed_id=resumed, epoch=self._lease.epoch, created_at=timezone.now()
         )
         has_answers = any(isinstance(message, ModelResponse) for message in call.history)
-        self._store(row, lost=resumed is None and has_answers)
+        self._store(row, lost=resumed is None and has_answers, is_cut=earlier.is_cut)
         chaos.point("session.stored")
         start = program_command.Start(str(row.pk), str(resumed) if resumed else None)
         words = program_command.command(call.model, call.settings, session_messages.instructions(call.history), start)
         environment = program_command.environment(str(self._run.pk), str(row.pk), config)
         return _Launch(ProgramCommand(words, environment, self._folder(call.settings)), row)
 
-    def _store(self, row: CliSession, *, lost: bool) -> None:
+    def _store(self, row: CliSession, *, lost: bool, is_cut: bool) -> None:
         resumed = str(row.resumed_id) if row.resumed_id else None
-        event = SessionEvent(session_id=str(row.pk), program=PROGRAM, resumed=resumed, lost=lost or None)
+        event = SessionEvent(
+            session_id=str(row.pk), program=PROGRAM, resumed=resumed, lost=lost or None,
+            cause="earlier_checkpoint" if lost and is_cut else None,
+        )  # fmt: skip
 
         def write() -> None:
             with transaction.atomic():

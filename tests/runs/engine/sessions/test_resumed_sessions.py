@@ -190,12 +190,33 @@ def stop_in_tool(run: AgentRun, program: StubProgram) -> None:
     connection.close()
 
 
-def test_a_fork_begins_a_session_of_its_own_and_says_so(session_run: MakeRun, program: StubProgram) -> None:
-    """The transcript of the run that it was forked from goes on after the fork."""
-    run = drive(session_run(*PLAN))
+def test_a_fork_at_the_end_goes_on_in_a_fork_of_the_session(session_run: MakeRun, program: StubProgram) -> None:
+    """Also where the run has ended, and again in a fork of the fork."""
+    ends = {"then": {"result": "success"}}
+    run = drive(session_run(*PLAN[:2], *({"text": text, **ends} for text in ("All done.", "More.", "Most."))))
 
-    forked = drive(fork(run.pk, step=1, message="Another way.", by="ann"))
+    forked = drive(fork(run.pk, step=3, message="Another way.", by="ann"))
+    again = drive(fork(forked.pk, step=4, message="And back.", by="ann"))
+
+    assert (forked.result, again.result) == ("More.", "Most.")
+    assert program.heard == ["Begin.", "Another way.", "And back."]
+    origins = [sessions(each)[0].pk for each in (run, forked)]
+    for arguments, origin in zip(program.starts[1:], origins, strict=True):
+        assert {f"--resume={origin}", "--fork-session"} <= set(arguments)
+    [begun] = [event for event in events(forked) if event.type == "run.session"]
+    assert (begun.payload["resumed"], begun.payload.get("lost")) == (str(origins[0]), None)
+    check(forked)
+
+
+def test_a_fork_at_an_earlier_checkpoint_begins_anew_and_says_so(session_run: MakeRun, program: StubProgram) -> None:
+    """The transcript goes on after it, and that of the run before it ends too early."""
+    run = drive(session_run(*PLAN, {"text": "More."}, {"text": "Most."}, max_steps=1))
+    resumed = drive(resume(run.pk, by="ann", max_steps=50).run)
+
+    forked = drive(fork(resumed.pk, step=2, message="Another way.", by="ann"))
 
     assert not any(argument.startswith("--resume=") for argument in program.starts[-1])
-    assert program.heard[-1] == "Begin.\n\nAnother way."
-    assert [event.payload.get("lost") for event in events(forked) if event.type == "run.session"] == [True]
+    assert program.heard[-1] == "Begin.\n\ncontinue\n\nAnother way."
+    [begun] = [event for event in events(forked) if event.type == "run.session"]
+    assert begun.payload["lost"]
+    assert "forked at an earlier checkpoint" in describe(begun.type, begun.payload)
