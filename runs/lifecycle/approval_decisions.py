@@ -18,7 +18,7 @@ from runs.conversation.tool_results import CallResult
 from runs.conversation.tool_starts import as_object
 from runs.errors import ApprovalDecided, ApprovalNotRequested, InvalidInput, RunNotFound, ToolCallNotFound
 from runs.hooks.argument_diffs import argument_diff
-from runs.lifecycle import approval_rows, subagent_approvals, subagents, transitions
+from runs.lifecycle import approval_rows, session_subagents, subagent_approvals, transitions
 from runs.models import AgentRun, AgentRunToolCall, Approval
 from runs.providers.messages import canonical
 from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
@@ -89,7 +89,7 @@ def decide(run_id: UUID, call_id: UUID, decision: Decision, *, by: str) -> Decis
         approval.message = REDACTOR.clean_text(decision.message)[0]
         approval.always = decision.always
         _settle(approval, decision.state, by=by)
-        if subagents.is_subagent(run):
+        if session_subagents.is_subagent(run):
             subagent_approvals.go_on(approval, Source.WEB)  # its program closes the call
         else:
             _carry_out(approval)

@@ -13,7 +13,7 @@ from uuid import UUID
 from django.db import transaction
 from django.utils import timezone
 
-from runs.lifecycle import approval_rows, reported_runs, subagents
+from runs.lifecycle import approval_rows, reported_runs, session_subagents
 from runs.lifecycle.approval_rows import ApprovalRequest
 from runs.lifecycle.transitions import PHASES
 from runs.models import AgentRun, AgentRunToolCall, Approval
@@ -32,7 +32,7 @@ REASON = "approval_decided"
 
 def call_of(run: AgentRun, call_id: str) -> AgentRunToolCall | None:
     """Return the newest stored call of a sub-agent of a run by the program's ID; None if it is not stored."""
-    calls = AgentRunToolCall.objects.filter(run__in=subagents.subagents_of(run), call_id=call_id)
+    calls = AgentRunToolCall.objects.filter(run__in=session_subagents.subagents_of(run), call_id=call_id)
     return calls.select_related("run").order_by("-pk").first()
 
 

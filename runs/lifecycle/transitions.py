@@ -124,9 +124,9 @@ def move(
 
 
 def _end_subagents(run: AgentRun, *, source: Source, epoch: int | None) -> None:
-    from runs.lifecycle import subagents  # which reports runs, and so comes after this module
+    from runs.lifecycle import session_subagents  # which reports runs, and so comes after this module
 
-    subagents.end_all(run, source=source, epoch=epoch)
+    session_subagents.end_all(run, source=source, epoch=epoch)
 
 
 def _tell_family(run: AgentRun, to: RunStatus, reason: str) -> None:

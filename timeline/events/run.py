@@ -162,8 +162,8 @@ class RunRolledBack(Payload):
 @register(EventType.RUN_SESSION)
 class RunSession(Payload):
     """A worker opens a session of a command-line program. `resumed`: the session whose transcript it continues.
-    `lost`: the run has earlier answers, but no transcript of them can be continued here, so that it begins anew. `cause`:
-    why, if it is known: `earlier_checkpoint`, because a fork leaves out what its origin has done after it."""
+    `lost`: the run has earlier answers, but no transcript of them can be continued here, so that it begins anew.
+    `cause`: why, if it is known: `earlier_checkpoint`, because a fork leaves out what its origin has done after it."""
 
     session_id: str
     program: Name

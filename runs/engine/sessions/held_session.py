@@ -6,7 +6,7 @@ other run, and lets each call begin only when it is stored as running.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ from pydantic_ai.models import StreamedResponse
 from pydantic_ai.tools import ToolDefinition
 
 from runs import chaos
+from runs.agents.prices import ModelPrice
 from runs.conversation.message_text import CONTINUE
 from runs.conversation.transcript import Conversation
 from runs.engine.event_loop import LoopThread
@@ -98,6 +99,11 @@ class HeldSession:
         is_open = isinstance(last, ModelResponse) and not (last.provider_details or {}).get(TURN_ENDED)
         return FollowUp(more=is_open)
 
+    @property
+    def is_between_turns(self) -> bool:
+        """Whether the program waits for a message, so that nothing is lost if another one continues the session."""
+        return self._session is not None and self._session.is_idle
+
     def open(self, call: ModelCall) -> AbstractAsyncContextManager[StreamedResponse]:
         alive = self._session is not None and self._session.is_alive
         return self._answer(call, None if alive else self._prepare(call))
@@ -135,10 +141,10 @@ class HeldSession:
 
     # --- What the program reports with the end of a turn ---
 
-    def settle_cost(self, usage: TurnUsage, answer: ModelResponse) -> None:
-        """Complete the cost of an answer by what the program reports."""
+    def settle_cost(self, usage: TurnUsage, answer: ModelResponse, prices: Sequence[ModelPrice]) -> list[TurnUsage]:
+        """Complete the cost of an answer by what the program reports. Returns its further usage, by model."""
         self.store_subagent_lines()
-        self._costs.settle(usage, answer, process=self._session)
+        return self._costs.settle(usage, answer, process=self._session, prices=prices)
 
     def structured_output(self) -> str | None:
         """Return the value that the program has made for the agent's schema, as JSON; None without one."""

@@ -1,4 +1,4 @@
-"""Calls of sub-agents that wait for a person. Their program waits for the answers in any order, and goes on meanwhile."""
+"""Calls of sub-agents that wait for a person. Their program takes the answers in any order, and goes on meanwhile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ State = Approval.State
 #: Seconds between two looks for decisions.
 LOOK_S = 0.5
 NOT_STORED = "a person has to approve this, and the program has not reported the call: leave it to the main agent"
-SECRET_LOST = "the approved arguments contain the placeholder of a redacted secret"
+MISPLACED = "the approved arguments contain the placeholder of a redacted secret"
 
 
 @dataclass
@@ -117,7 +117,7 @@ def _verdict(approval: Approval, wait: _Wait) -> CallVerdict:
         return CallVerdict(is_allowed=True, arguments=dict(_object(wait.asked.arguments)) if wait.is_changed else None)
     arguments = restored_arguments(approval.call.changed_arguments, approval.arguments, wait.asked.arguments)
     if PLACEHOLDER in canonical(arguments) and PLACEHOLDER not in canonical(wait.asked.arguments):
-        return CallVerdict(denied=f"Denied by the approval: {SECRET_LOST}")
+        return CallVerdict(denied=f"Denied by the approval: {MISPLACED}")
     return CallVerdict(is_allowed=True, arguments=dict(arguments))
 
 

@@ -19,7 +19,7 @@ from runs.external.import_runs import import_items
 from runs.external.importers.answer_events import event_id, identifier_or_none
 from runs.external.importers.base import ImportedRun, ImportFile, ImportRefused, Item
 from runs.external.importers.claude_conversation import MESSAGES, ClaudeConversation, ConversationLine
-from runs.lifecycle.subagents import completed_event, run_ref
+from runs.lifecycle.session_subagents import completed_event, run_ref
 from runs.lifecycle.title_limits import MAX_TITLE
 from runs.models import AgentRun, AgentRunToolCall
 from runs.providers.messages import request

@@ -84,6 +84,16 @@ def _block(item: UserContent) -> dict[str, Any]:
     return {"type": "text", "text": item if isinstance(item, str) else f"[{type(item).__name__} left out]"}
 
 
+#: The names of the API, and those of the program's own totals.
+_MODEL_USAGE = {
+    "input_tokens": "inputTokens",
+    "output_tokens": "outputTokens",
+    "cache_read_input_tokens": "cacheReadInputTokens",
+    "cache_creation_input_tokens": "cacheCreationInputTokens",
+}
+MAX_MODEL_NAME = 200
+
+
 def usage_of(usage: Mapping[str, Any]) -> RequestUsage:
     """Return the tokens of an answer, in which all input tokens include the cached ones."""
     read, written = _count(usage.get("cache_read_input_tokens")), _count(usage.get("cache_creation_input_tokens"))
@@ -93,6 +103,19 @@ def usage_of(usage: Mapping[str, Any]) -> RequestUsage:
         cache_read_tokens=read,
         cache_write_tokens=written,
     )
+
+
+def model_usage(reported: object) -> dict[str, dict[str, Any]]:
+    """Return the totals of each model that a `result` message reports, by the names of the API; empty without any.
+
+    Unlike those of the API, the names of the program have a unit: `costUSD`.
+    """
+    models = reported.items() if isinstance(reported, dict) else ()
+    return {
+        model: {"cost_usd": str(totals.get("costUSD")), **{name: totals.get(own) for name, own in _MODEL_USAGE.items()}}
+        for model, totals in models
+        if isinstance(totals, dict) and 0 < len(model) <= MAX_MODEL_NAME
+    }
 
 
 def _count(value: object) -> int:

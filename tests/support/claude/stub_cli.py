@@ -8,8 +8,8 @@ A turn without a result gets one of success. Acts that answer:
 
 - {"text": …}
 - {"tool": name, "input": …, "output": …}
-- {"tools": [two or more of these]}: one answer; the results come in reverse order. With `at_once` the program asks about
-  all of them before it waits, and each has its result when it was decided.
+- {"tools": [two or more of these]}: one answer; the results come in reverse order. With `at_once` the program asks
+  about all of them before it waits, and each has its result when it was decided.
 - A tool with `subagent`, a list of such acts, is a sub-agent that does them before the tool has its result.
 
 Others: {"result": subtype, …further fields}, {"exit": status}, {"signal": number}, {"line": what to print},

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from runs import chaos
 from runs.actions.fork import fork
 from runs.actions.resume import resume
 from runs.errors import RunNotFound
@@ -20,7 +21,7 @@ from runs.providers.claude_cli import transcripts
 from runs.worker.worker import Worker
 from tests.support.claude.stub_program import StubProgram
 from tests.support.engine.fixture_types import DieAt
-from tests.support.factories import drive
+from tests.support.factories import drive, make_run
 from tests.support.run_checks import check, events
 from tests.support.waiting import eventually, process_ends
 from timeline.events import describe
@@ -188,6 +189,33 @@ def stop_in_tool(run: AgentRun, program: StubProgram) -> None:
     eventually(lambda: program.ledger, why="the tool runs")
     inbox.stop(run.pk, by="ann")
     connection.close()
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_session_gives_up_its_slot_between_turns_if_another_run_waits(
+    session_run: MakeRun, program: StubProgram, settings: Any, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    """Never in a turn, whatever it takes; and not for nothing, because its program would be started again."""
+    settings.AGENTOPS_SLICE_S = 0
+    run = session_run()
+    ends = {"then": {"result": "success"}}
+    program.script([BASH, {"text": "One.", **ends}, {"text": "Two."}])
+    if others:
+        make_run()
+    sent: list[str] = []
+
+    def send_after_the_turn(point: str) -> None:
+        if point == "checkpoint.committed" and not sent:
+            sent.append("And now?")
+            inbox.send(run.pk, sent[0], by="ann")
+
+    monkeypatch.setattr(chaos, "point", send_after_the_turn)
+    run = drive(run)
+
+    assert (run.status, run.result, program.heard) == ("completed", "Two.", ["Begin.", "And now?"])
+    assert (len(program.starts), program.ledger) == (1 + others, ["Bash"])
+    released = [event for event in events(run) if event.type == "run.phase" and event.payload["reason"] == "slice_over"]
+    assert len(released) == others
 
 
 def test_a_fork_at_the_end_goes_on_in_a_fork_of_the_session(session_run: MakeRun, program: StubProgram) -> None:

@@ -12,7 +12,7 @@ from timeline import log
 from timeline.events.child import ChildRunCompleted
 from timeline.events.run import RunStopped
 from timeline.log import Entry
-from timeline.models import Source
+from timeline.models import Phase, Source
 
 #: The beginning of the external IDs of these runs.
 PREFIX = "subagent:"
@@ -49,7 +49,7 @@ def end_all(run: AgentRun, *, source: Source, epoch: int | None) -> None:
     # First, as for what a worker stores of them: see the lock order in docs/architecture.md.
     log.lock(run.pk)
     for child in unended.select_for_update(no_key=True, of=("self",)).order_by("pk"):
-        entry = Entry(RunStopped(reason="session_ended"), phase=reported_runs.PHASES[RunStatus.STOPPED])
+        entry = Entry(RunStopped(reason="session_ended"), phase=Phase.STOPPED)
         # As what its program reports: no worker writes to it.
         reported_runs.report(child, RunStatus.STOPPED, entry, source=Source.IMPORT, reason="session_ended")
         call = AgentRunToolCall.objects.filter(run=run, child_run=child).first()
