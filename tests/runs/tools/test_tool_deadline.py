@@ -127,7 +127,7 @@ def test_an_async_tool_is_cancelled_at_the_limit(ctx):
         finally:
             cleaned.set()
 
-    with pytest.raises(ToolFailed, match="did not answer within 0.1 s"):
+    with pytest.raises(ToolFailed, match=r"did not answer within 0\.1 s"):
         run_with_deadline(hangs, ctx, {"seconds": 30})
 
     assert cleaned.wait(5)
