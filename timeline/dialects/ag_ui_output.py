@@ -20,12 +20,13 @@ from timeline.dialects.ag_ui_blocks import (
     STEP_ENDS,
     TEXT,
     Block,
-    LogState,
     Message,
     ends_run,
     is_interrupt,
 )
 from timeline.dialects.ag_ui_interrupts import interrupt
+from timeline.dialects.ag_ui_log_state import LogState
+from timeline.dialects.ag_ui_subagents import CHILDREN
 from timeline.dialects.ag_ui_tools import requested_call, tool_messages
 from timeline.dialects.agent_output import WholeTexts, payload_of
 from timeline.events import EventType
@@ -64,6 +65,8 @@ class AgUiRows:
     whole: WholeTexts = field(default_factory=WholeTexts)
     #: What approvals say, by the ID of their call's row.
     approvals: Mapping[UUID, Mapping[str, Any]] = field(default_factory=dict)
+    #: The ID of a call in AG-UI by its model's, for calls that child runs work for.
+    call_ids: Mapping[str, str] = field(default_factory=dict)
     #: The names of the tools that the front end runs.
     front_end_tools: Set[str] = frozenset()
     #: The requests of clients, in order. The last one that begins before an event names its AG-UI run.
@@ -103,7 +106,7 @@ def _translate(event: Event, rows: AgUiRows, state: LogState) -> list[Message]:
     if event.late or event.type == EventType.RUN_RESUMED:
         return []
     if event.type not in MARKERS:
-        return _custom(event, rows) if state.is_open else []
+        return _between(event, rows, state) if state.is_open else []
     messages: list[Message] = []
     if not state.is_open:
         messages.append(_run_started(event, rows))
@@ -123,13 +126,19 @@ def _translate(event: Event, rows: AgUiRows, state: LogState) -> list[Message]:
     return messages
 
 
+def _between(event: Event, rows: AgUiRows, state: LogState) -> list[Message]:
+    """Return the messages of an event that neither opens an AG-UI run nor closes a message."""
+    of_child = state.subagents.messages(event, rows.call_ids) if event.type in CHILDREN else None
+    return _custom(event, rows) if of_child is None else of_child
+
+
 def _with_step(event: Event, messages: list[Message], state: LogState) -> list[Message]:
-    """Return the messages with the begin or the end of a step. An AG-UI run ends with no step open."""
+    """Return the messages with the begin or the end of a step. An AG-UI run ends with no step or subagent open."""
     if event.type == EventType.LLM_TURN_START:
         return [*state.open_step(event), *messages]
     if event.type in STEP_ENDS:
         return [*messages, *state.close_step()]
-    return [*state.close_step(), *messages] if ends_run(event) else messages
+    return [*state.close_step(), *state.subagents.suspend(), *messages] if ends_run(event) else messages
 
 
 def _call_messages(event: Event, rows: AgUiRows, state: LogState) -> list[Message]:
