@@ -6,6 +6,7 @@ only the new messages of a request count, not the history that clients send with
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,6 +15,7 @@ from django.db.models import QuerySet
 
 from agentops.projects.access import Principal
 from agentops.projects.models import Project
+from agentops.projects.names import UUID_PATTERN
 from runs.actions import ag_ui_answers, run_actions
 from runs.actions.ag_ui_answers import DecisionRequired, InterruptAnswer
 from runs.errors import MessageEmpty, NoCheckpoint, RunRefusal
@@ -125,6 +127,7 @@ def _turn(run: AgentRun | None, requests: QuerySet[AgUiRun], request: AgUiReques
     """Return what is new in a request. Raises `InterruptNotOpen` if its answer would be lost."""
     ids = [message.id for message in request.messages]
     known = set(requests.filter(client_message_id__in=ids).values_list("client_message_id", flat=True))
+    known |= _stored(run, ids)
     # What stands before a known message was sent with it.
     first_new = max((index + 1 for index, each in enumerate(ids) if each in known), default=0)
     new = request.messages[first_new:]
@@ -135,6 +138,15 @@ def _turn(run: AgentRun | None, requests: QuerySet[AgUiRun], request: AgUiReques
         return turn
     settled = ag_ui_answers.settled_interrupt(run, turn.answer)
     return replace(turn, answer=None, follows_after=settled if text is None else None)
+
+
+def _stored(run: AgentRun | None, ids: Sequence[str]) -> set[str]:
+    """Return which are IDs of this site, from a snapshot of the conversation."""
+    own = [each for each in ids if re.fullmatch(UUID_PATTERN, each)]
+    if run is None or not own:
+        return set()
+    rows = AgentRunMessage.objects.filter(pk__in=own, run__project=run.project_id)
+    return {str(pk) for pk in rows.values_list("pk", flat=True)}
 
 
 def _act(actor: Principal, project: Project, agent: Agent, before: AgentRun | None, turn: _Turn) -> AgentRun:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import cast
 from uuid import UUID
 
 from runs.conversation.message_text import text_of
 from runs.models import AgentRun, AgentRunToolCall, AgUiRun, Approval
+from runs.queries.ag_ui_history import conversation_before
 from runs.queries.agent_dialect import whole_texts
 from runs.queries.json_columns import to_json
 from runs.queries.masking import mask_rows
 from runs.tools import front_end_tools
 from timeline import log
-from timeline.dialects.ag_ui_blocks import ANCHORS, MARKERS, STEPS, TEXTS, ends_run
+from timeline.dialects.ag_ui_blocks import ANCHORS, MARKERS, STEPS, TEXTS, Message, ends_run
 from timeline.dialects.ag_ui_log_state import LogState
 from timeline.dialects.ag_ui_output import AgUiRows, ClientRun, ag_ui_messages
 from timeline.dialects.ag_ui_subagents import CHILDREN, Subagents
@@ -30,17 +32,34 @@ _NEED_TURN = (EventType.TOOL_START, EventType.TOOL_END, EventType.LLM_TURN_END, 
 _OF_APPROVAL = (EventType.APPROVAL_REQUESTED, EventType.RUN_WAITING, EventType.TOOL_START, EventType.TOOL_END)
 
 
-def ag_ui_texts(log_id: UUID, batch: Sequence[Event]) -> list[list[str]]:
-    """Return the messages of each event of a log as JSON texts, with secrets masked."""
+def ag_ui_texts(log_id: UUID, batch: Sequence[Event], *, has_snapshots: bool = False) -> list[list[str]]:
+    """Return the messages of each event of a log as JSON texts, with secrets masked.
+
+    `has_snapshots`: each AG-UI run begins with the conversation before it.
+    """
+    rows, state = _rows(log_id, batch), _state_before(log_id, batch)
+    if has_snapshots:
+        rows = replace(rows, conversation=partial(conversation_before, translate=_translated))
+    messages = ag_ui_messages(batch, rows, state)
+    texts = iter(mask_rows([to_json(message) for of_event in messages for message in of_event]))
+    return [[next(texts) for _ in of_event] for of_event in messages]
+
+
+def _translated(log_id: UUID, events: Sequence[Event]) -> list[Message]:
+    """Return the messages of a log from its beginning, and the results of calls that the front end has run."""
+    rows = replace(_rows(log_id, events), has_all_results=True)
+    return [message for of_event in ag_ui_messages(events, rows, LogState()) for message in of_event]
+
+
+def _rows(log_id: UUID, batch: Sequence[Event]) -> AgUiRows:
     client_runs = _client_runs(log_id)
     is_named = bool(client_runs) and client_runs[0].after_seq == 0
     lineage = "" if is_named else _lineage(log_id)
     whole, approvals = whole_texts(log_id, batch), _approvals(log_id, batch)
     whole, names = replace(whole, calls=_masked(whole.calls)), _front_end_tools(log_id, whole)
-    rows = AgUiRows(whole, _masked(approvals), _call_ids(log_id, batch), names, client_runs, lineage)
-    messages = ag_ui_messages(batch, rows, _state_before(log_id, batch))
-    texts = iter(mask_rows([to_json(message) for of_event in messages for message in of_event]))
-    return [[next(texts) for _ in of_event] for of_event in messages]
+    return AgUiRows(
+        whole, _masked(approvals), _call_ids(log_id, batch), names, client_runs=client_runs, lineage=lineage
+    )
 
 
 def _masked(rows: Mapping[UUID, Fields]) -> dict[UUID, Fields]:

@@ -14,7 +14,7 @@ from agentops.projects.access import SYSTEM
 from runs.actions import ag_ui_runs
 from runs.actions.ag_ui_runs import AgUiRequest, ClientMessage
 from runs.lifecycle import transitions
-from runs.models import AgentRun, AgUiRun
+from runs.models import AgentRun, AgentRunMessage, AgUiRun
 from runs.queries.ag_ui_dialect import ag_ui_texts
 from runs.statuses import RunStatus
 from tests.support.accounts import with_key
@@ -26,6 +26,7 @@ from timeline.events.run import RunFailed
 from timeline.models import Source
 
 LOOK = ToolCallPart("ledger_read", {"n": 7}, "call-look")
+SNAPSHOT = "MESSAGES_SNAPSHOT"
 TALK = [[ThinkingPart("Hm."), "Let me ", "look. ", LOOK], ["It is ", "seven."]]
 
 
@@ -65,6 +66,44 @@ def test_a_thread_goes_on_with_its_whole_conversation(front_end: Callable[..., F
     assert second.forked_from_id == first.pk
     assert of(events, "RUN_STARTED")[0].input.messages[0].content == "Second."
     assert [event.delta for event in of(events, "TEXT_MESSAGE_CONTENT")] == ["Two."]
+
+
+def test_a_client_without_the_conversation_gets_it(front_end: Callable[..., FrontEnd]) -> None:
+    """In the order of the thread, under the IDs that were streamed; also after an interrupt, and again."""
+    client = front_end([*TALK[0], asks("Which?")], ["It is seven."], ["Two."])
+    first = client.run("How many?")
+    [interrupt] = first[-1].outcome.interrupts
+    second = client.run(None, resume=resolved(interrupt, "that"))
+    last = client.body("And now?", "run-last")
+    third = client.run(None, messages=last["messages"], run_id="run-last")
+    again = client.send(last)[0]
+
+    assert not of(first, SNAPSHOT)
+    texts = [each.delta for each in of([*first, *second], "TEXT_MESSAGE_CONTENT")]
+    [snapshot], [row] = of(third, SNAPSHOT), AgentRunMessage.objects.filter(content__parts__0__content="And now?")
+    assert third.index(snapshot) == 1
+    assert [(each.role, each.content) for each in snapshot.messages if each.role != "reasoning"] == [
+        ("user", "How many?"),
+        ("assistant", texts[0]),
+        ("assistant", None),
+        ("tool", "did 7"),
+        ("tool", "that"),
+        ("assistant", texts[1]),
+        ("user", "And now?"),
+    ]
+    ids = {each.id for each in snapshot.messages}
+    streamed = [*first, *second]
+    assert ids >= {
+        each.message_id for name in ("TEXT_MESSAGE_START", "TOOL_CALL_RESULT") for each in of(streamed, name)
+    }
+    calls = [call for each in snapshot.messages if each.role == "assistant" for call in each.tool_calls or []]
+    assert [call.id for call in calls] == [each.tool_call_id for each in of(streamed, "TOOL_CALL_START")]
+    assert calls[0].function.arguments == '{"n":7}'
+    assert of(again, SNAPSHOT) == [snapshot]
+    # The new message has its ID of this site, by which it is known from now on.
+    known = {"id": snapshot.messages[-1].id, "role": "user", "content": "And now?"}
+    assert known["id"] == str(row.pk)
+    assert client.refused(client.body(None, messages=[known])) == (422, "message_empty")
 
 
 def test_a_repeated_request_starts_nothing_and_is_answered_alike(front_end: Callable[..., FrontEnd]) -> None:

@@ -37,12 +37,12 @@ def test_a_question_interrupts_and_its_answer_goes_on_in_the_same_run(front_end:
     )  # fmt: skip
 
     answer = {"interrupt_id": interrupt.id, "status": "resolved", "payload": "a"}
-    events = client.run(None, run_id="run-2", resume=[answer])
+    events = client.run(None, run_id="run-answer", resume=[answer])
     assert types(events) == [
         *("RUN_STARTED", "TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT"),
         *("TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END", "RUN_FINISHED"),
     ]
-    assert (events[0].run_id, of(events, "TOOL_CALL_RESULT")[0].content) == ("run-2", "a")
+    assert (events[0].run_id, of(events, "TOOL_CALL_RESULT")[0].content) == ("run-answer", "a")
     assert AgentRun.objects.count() == 1
 
     stale = httpx.post(client.url, json=client.body(None, resume=[answer]), headers=client.headers)

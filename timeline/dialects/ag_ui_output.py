@@ -71,6 +71,10 @@ class AgUiRows:
     front_end_tools: Set[str] = frozenset()
     #: The requests of clients, in order. The last one that begins before an event names its AG-UI run.
     client_runs: Sequence[ClientRun] = ()
+    #: Returns the conversation before the AG-UI run that an event begins.
+    conversation: Callable[[Event], list[Message]] = lambda _: []
+    #: Whether the results of calls are wanted that the front end has run, and so has.
+    has_all_results: bool = False
     #: The ID of the run's lineage, which is the thread of a run that no AG-UI client has started.
     lineage: str = ""
 
@@ -109,7 +113,7 @@ def _translate(event: Event, rows: AgUiRows, state: LogState) -> list[Message]:
         return _between(event, rows, state) if state.is_open else []
     messages: list[Message] = []
     if not state.is_open:
-        messages.append(_run_started(event, rows))
+        messages += [_run_started(event, rows), *_snapshot(event, rows)]
         state.is_open = True
     block = Block.of(event, state.anchor) if event.type in BLOCK_KINDS else None
     if state.block is not None and state.block != block:
@@ -149,10 +153,11 @@ def _call_messages(event: Event, rows: AgUiRows, state: LogState) -> list[Messag
     parent = state.message_id(event.log_id)
     if event.type == EventType.APPROVAL_REQUESTED:
         return requested_call(event, rows.approval(event), parent)
-    if rows.is_for_front_end(event):
+    if rows.is_for_front_end(event) and not (rows.has_all_results and event.type == EventType.TOOL_END):
         return requested_call(event, rows.call(event), parent) if event.type == EventType.RUN_WAITING else []
     if event.type in (EventType.TOOL_START, EventType.TOOL_END):
-        return tool_messages(event, rows.call(event), parent, is_shown=bool(rows.approval(event)))
+        is_shown = bool(rows.approval(event)) or rows.is_for_front_end(event)
+        return tool_messages(event, rows.call(event), parent, is_shown=is_shown)
     return []
 
 
@@ -206,6 +211,18 @@ def _run_started(event: Event, rows: AgUiRows) -> Message:
         message = {"id": run.message_id or str(run.message_ref), "role": "user", "content": run.text}
         started["input"] = {**names, "messages": [message]}
     return started
+
+
+def _snapshot(event: Event, rows: AgUiRows) -> list[Message]:
+    """Return the conversation before the AG-UI run, for clients that do not have it.
+
+    The new message gets its ID of this site: clients keep a message that they have before all others.
+    """
+    run, before = rows.client_run(event), rows.conversation(event)
+    if not before:
+        return []
+    new = [] if run.message_ref is None else [{"id": str(run.message_ref), "role": "user", "content": run.text}]
+    return [{"type": "MESSAGES_SNAPSHOT", "messages": [*before, *new]}]
 
 
 def _state(event: Event, rows: AgUiRows) -> list[Message]:

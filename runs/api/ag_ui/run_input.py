@@ -19,6 +19,8 @@ from runs.tools.front_end_tools import InvalidFrontEndTool
 
 #: Messages that clients keep beside the conversation.
 _BESIDE = ("activity", "reasoning")
+#: Messages that a client has only if it has the conversation of its thread.
+_OF_THE_SITE = ("assistant", "tool")
 
 
 class AgUiMessage(OpenSerializer):
@@ -86,7 +88,12 @@ class RunAgentInput(OpenSerializer):
         if sum(len(message.text) for message in messages) + len(context) > inbox.MAX_MESSAGE:
             text = f"the new message must have at most {inbox.MAX_MESSAGE} characters"
             raise ValidationError({"messages": text}, "max_length")
-        return {**attrs, "messages": messages, "context": context, "tool_results": _tool_results(attrs["messages"])}
+        sent = attrs["messages"]
+        has_conversation = any(message["role"] in _OF_THE_SITE for message in sent)
+        return {
+            **attrs, "messages": messages, "context": context, "tool_results": _tool_results(sent),
+            "has_conversation": has_conversation,
+        }  # fmt: skip
 
 
 def request_of(body: Mapping[str, Any]) -> AgUiRequest:

@@ -44,7 +44,7 @@ def test_the_npm_client_talks_to_an_agent(stage: Stage, web_process: MakeWeb, no
     command = ["node", CLIENTS / "run_ag_ui_agent.mjs", node_modules, url, key]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    proposed, asked, answered, painted, again = (json.loads(line) for line in done.stdout.splitlines())
+    proposed, asked, answered, painted, again, anew = (json.loads(line) for line in done.stdout.splitlines())
 
     [approval] = proposed["interrupts"]
     assert approval["message"] == "Approve the call of ledger_read?"
@@ -63,7 +63,12 @@ def test_the_npm_client_talks_to_an_agent(stage: Stage, web_process: MakeWeb, no
     assert painted["messages"][-1]["content"].startswith("All done. ")
     assert [message["content"] for message in again["messages"] if message["role"] == "user"] == ["Go.", "And now?"]
     assert again["state"]["status"] == "completed"
-    run, fork = AgentRun.objects.exclude(pk=first.pk).order_by("pk")
+    assert "MESSAGES_SNAPSHOT" not in again["types"]
+    # A page that was loaded anew has the whole conversation in order, as the one before.
+    assert anew["types"][:2] == ["RUN_STARTED", "MESSAGES_SNAPSHOT"]
+    assert anew["messages"][: len(again["messages"])] == again["messages"]
+    assert [message["role"] for message in anew["messages"][len(again["messages"]) :]] == ["user", "assistant"]
+    run, fork, _ = AgentRun.objects.exclude(pk=first.pk).order_by("pk")
     assert (run.status, fork.forked_from_id) == (RunStatus.COMPLETED, run.pk)
 
 
