@@ -135,9 +135,9 @@ def _ask_again(hook: Hook, context: HookContext) -> HookDecision:
 def _ask(hook: Hook, context: HookContext) -> HookDecision:
     """Call a hook on a thread of its own. Whatever it does, there is a verdict."""
     began = time.perf_counter()
-    limit_s, call = settings.AGENTOPS_HOOK_TIMEOUT_S, OverdueCall(type(hook))
+    limit_s, call = settings.AGENTOPS_HOOK_TIMEOUT_S, OverdueCall(f"hook:{hook.name}")
     try:
-        if too_many(type(hook)):
+        if too_many(f"hook:{hook.name}"):
             raise RuntimeError(f"{MAX_OVERDUE} earlier calls have not returned")
         value = call_within(limit_s, partial(_call, hook, _copy(context), call), name=f"hook-{hook.name}")
         verdict, fault = _checked(hook, context.event, value)

@@ -71,7 +71,7 @@ def _item(block: Mapping[str, Any]) -> UserContent:
 
 
 def content_of(items: str | Sequence[UserContent]) -> str | list[dict[str, Any]]:
-    """Return a user's message as the program reads it. Other media than images become a note in its text."""
+    """Return a user's message as the program reads it. Other media than images and PDFs become a note."""
     return items if isinstance(items, str) else [_block(item) for item in items]
 
 
@@ -79,6 +79,9 @@ def _block(item: UserContent) -> dict[str, Any]:
     if isinstance(item, BinaryContent) and item.is_image:
         data = b64encode(item.data).decode()
         return {"type": "image", "source": {"type": "base64", "media_type": item.media_type, "data": data}}
+    if isinstance(item, BinaryContent) and item.media_type == "application/pdf":
+        data = b64encode(item.data).decode()
+        return {"type": "document", "source": {"type": "base64", "media_type": item.media_type, "data": data}}
     if isinstance(item, ImageUrl):
         return {"type": "image", "source": {"type": "url", "url": item.url}}
     return {"type": "text", "text": item if isinstance(item, str) else f"[{type(item).__name__} left out]"}

@@ -98,7 +98,7 @@ def test_a_hook_that_always_hangs_occupies_a_bounded_number_of_threads(settings:
     assert sum(thread.name == "hook-hangs" for thread in threading.enumerate()) == overdue_calls.MAX_OVERDUE
     released.set()
     settings.AGENTOPS_HOOK_TIMEOUT_S = 20
-    eventually(lambda: not overdue_calls.too_many(type(made)), why="the calls have returned")
+    eventually(lambda: not overdue_calls.too_many(f"hook:{made.name}"), why="the calls have returned")
     assert call_with(made).kind is VerdictKind.ALLOW
 
 
