@@ -12,8 +12,7 @@ from functools import partial
 from django.conf import settings
 from django.db import connections
 
-from agentops.http.deadline import DeadlineExceeded, call_within
-from agentops.http.overdue_calls import MAX_OVERDUE, OverdueCall, too_many
+from agentops.http.deadline import MAX_OVERDUE, DeadlineExceeded, OverdueCall, call_within, too_many
 from runs.hooks.argument_diffs import argument_diff
 from runs.hooks.base import (
     CALL_ORDER,

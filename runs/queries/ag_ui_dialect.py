@@ -10,7 +10,7 @@ from uuid import UUID
 
 from runs.conversation.message_text import text_of
 from runs.models import AgentRun, AgentRunToolCall, AgUiRun, Approval
-from runs.queries.ag_ui_history import conversation_before
+from runs.queries.ag_ui_threads import conversation_before
 from runs.queries.agent_dialect import whole_texts
 from runs.queries.json_columns import to_json
 from runs.queries.masking import mask_rows

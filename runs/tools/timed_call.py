@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from agentops.http.deadline import DeadlineExceeded, TimedCall
-from agentops.http.overdue_calls import MAX_OVERDUE, OverdueCall, too_many
+from agentops.http.deadline import MAX_OVERDUE, DeadlineExceeded, OverdueCall, TimedCall, too_many
 from runs.tools.base import Arguments, Tool, ToolContext, ToolFailed, ToolResult
 
 Watch = Callable[[], None]

@@ -10,8 +10,7 @@ import time
 
 import pytest
 
-from agentops.http.deadline import DeadlineExceeded, call_within
-from agentops.http.overdue_calls import MAX_OVERDUE, too_many
+from agentops.http.deadline import MAX_OVERDUE, DeadlineExceeded, call_within, too_many
 from runs.tools.base import Effect, OutcomeUnknown, Tool, ToolContext, ToolFailed, ToolResult
 from runs.tools.functions import tool
 from runs.tools.timed_call import StartedTool, run_with_deadline

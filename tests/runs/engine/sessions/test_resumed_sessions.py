@@ -137,6 +137,21 @@ def test_a_resumed_run_goes_on_in_its_session(session_run: MakeRun, program: Stu
     assert all("--fork-session" in arguments for arguments in program.starts[1:])
 
 
+def test_media_of_a_resume_reach_the_program(session_run: MakeRun, program: StubProgram) -> None:
+    """As blocks of the API, after the text; without one, in place of "continue"."""
+    image, pdf = ({"kind": "binary", "media_type": kind, "data": "AAAA"} for kind in ("image/png", "application/pdf"))
+    run = drive(session_run(*PLAN, {"text": "More."}, {"text": "Most."}, max_steps=1))
+
+    second = drive(resume(run.pk, by="ann", message="See.", media=[image], max_steps=1).run)
+    drive(resume(second.pk, by="ann", media=[pdf], max_steps=50).run)
+
+    blocks = [
+        {"type": name, "source": {"type": "base64", "media_type": kind, "data": "AAAA"}}
+        for name, kind in (("image", "image/png"), ("document", "application/pdf"))
+    ]
+    assert program.heard == ["Begin.", [{"type": "text", "text": "See."}, blocks[0]], [blocks[1]]]
+
+
 def test_a_fresh_start_is_a_new_session(session_run: MakeRun, program: StubProgram) -> None:
     run = drive(session_run(*PLAN, max_steps=1))
 
