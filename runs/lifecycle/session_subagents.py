@@ -46,7 +46,7 @@ def end_all(run: AgentRun, *, source: Source, epoch: int | None) -> None:
     unended = subagents_of(run).exclude(status__in=TERMINAL)
     if not unended.exists():
         return
-    # First, as for what a worker stores of them: see the lock order in docs/architecture.md.
+    # Before their rows, as the worker that stores what they say locks them: see runs.external.sessions.
     log.lock(run.pk)
     for child in unended.select_for_update(no_key=True, of=("self",)).order_by("pk"):
         entry = Entry(RunStopped(reason="session_ended"), phase=Phase.STOPPED)

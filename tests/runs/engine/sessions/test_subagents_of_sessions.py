@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.test import Client
 
+from agentops.projects.models import Role
 from runs.actions import approvals
 from runs.actions.resume import resume
 from runs.errors import ApprovalDecided
@@ -17,6 +19,7 @@ from runs.lifecycle import inbox
 from runs.lifecycle.approval_decisions import Decision
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Approval
 from runs.queries.waiting_for_people import inbox_count
+from tests.support.accounts import make_person
 from tests.support.claude.stub_program import StubProgram
 from tests.support.engine.hook_samples import use
 from tests.support.factories import drive
@@ -170,6 +173,10 @@ def test_a_call_of_a_sub_agent_waits_for_a_person_and_keeps_no_other_one_waiting
         run.refresh_from_db()
         child = child_of(run)
         seen.extend([run.status, child.status, child.status_reason, inbox_count(run.project_id)])
+        person = Client()
+        person.force_login(make_person(run.project, Role.OPERATOR))
+        page = person.get(f"/runs/{child.pk}").content.decode()
+        seen.append([text in page for text in (f"/calls/{first.call_id}/decide", "where the agent runs, not here")])
         edited = Decision(approves=True, arguments={"path": "copy.txt"})
         approvals.decide("user:ada", child, first.call_id, edited)
         approvals.decide("user:ada", child, asked(run, 2).call_id, Decision(approves=False, message="Not b."))
@@ -177,7 +184,7 @@ def test_a_call_of_a_sub_agent_waits_for_a_person_and_keeps_no_other_one_waiting
     meanwhile(decide)
     run = drive(run)
 
-    assert seen == ["running", "waiting", "approval", 1]
+    assert seen == ["running", "waiting", "approval", 1, [True, False]]
     assert (run.status, program.ledger, len(program.starts)) == ("completed", ["Agent", "Read", "Write"], 1)
     child = child_of(run)
     calls = AgentRunToolCall.objects.filter(run=child).order_by("id")
