@@ -25,7 +25,7 @@ from runs.statuses import RunStatus, ToolStatus, WaitReason
 from runs.tools.output import MODEL_LIMIT
 from timeline import log
 from timeline.events import EventType
-from timeline.events.run import RunPhase
+from timeline.events.run import RunPhase, RunWaiting
 from timeline.events.tool import ToolOutcomeResolved
 from timeline.log import Entry
 from timeline.models import Source
@@ -73,7 +73,7 @@ def resolve(run_id: UUID, call_id: UUID, choice: OutcomeChoice, *, by: str, text
 
     Of several requests at once, the first counts; the others raise `CallNotUnknown`, which names the choice that
     counts. A request by the same person with the same choice and text succeeds again. When no call is left to
-    resolve, the run returns to the queue.
+    resolve, the run returns to the queue; otherwise the log says for which call it waits next.
     """
     text = _check_text(choice, text)
     with transaction.atomic():
@@ -96,11 +96,20 @@ def resolve(run_id: UUID, call_id: UUID, choice: OutcomeChoice, *, by: str, text
             _let_run_again(call, entry)
         else:
             _close(run, call, _STATUSES[choice], text, entry)
-        if not unresolved(run).exists():
-            queued = RunPhase(status=RunStatus.QUEUED, reason=REASON)
-            transitions.move(run, RunStatus.QUEUED, queued, source=Source.WEB, reason=REASON)
+        _go_on(run)
         chaos.point("command.in_transaction")
     return Resolution(run, call, status_before)
+
+
+def _go_on(run: AgentRun) -> None:
+    following = unresolved(run).first()
+    if following is None:
+        queued = RunPhase(status=RunStatus.QUEUED, reason=REASON)
+        transitions.move(run, RunStatus.QUEUED, queued, source=Source.WEB, reason=REASON)
+        return
+    waiting = RunWaiting(reason=WaitReason.UNKNOWN_TOOL)
+    entry = Entry(waiting, ref_id=following.pk, phase=transitions.PHASES[run.state])
+    log.append(run.pk, [entry], source=Source.WEB)
 
 
 def _check_text(choice: OutcomeChoice, text: str | None) -> str:

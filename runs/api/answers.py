@@ -112,7 +112,8 @@ class UsageRow(serializers.ModelSerializer):  # type: ignore[misc]
             cost_source=COST_SOURCES,
             input_tokens=INPUT_TOKENS,
             output_tokens=OUTPUT_TOKENS,
-            outcome="`answered`; `abandoned`: failed or stopped; `lost`, `rolled_back`: repeated after a crash.",
+            outcome="`answered`; `abandoned`: failed or stopped; `lost`, `rolled_back`: repeated after a crash; "
+            "`program`: no call, but tokens that a program reports beyond its answers.",
             usage_complete="False if the provider did not report all tokens. Tokens and cost contain what it reported.",
             cache_saved_usd="Cost without the prompt cache, minus `cost_usd`. Negative if the cache was only written.",
         )
@@ -180,7 +181,7 @@ class UsageTotals(serializers.ModelSerializer):  # type: ignore[misc]
 def usage_totals(run_id: UUID) -> AgentRun | None:
     """Return the run with the totals of its model calls, by one query."""
     totals = {
-        "model_calls": Count("turn_usages"),
+        "model_calls": Count("turn_usages", filter=~Q(turn_usages__outcome="program")),
         "cache_saved_usd": Sum("turn_usages__cache_saved_usd"),
         "incomplete_usage_calls": Count("turn_usages", filter=Q(turn_usages__usage_complete=False)),
     }

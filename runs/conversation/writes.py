@@ -135,6 +135,16 @@ def count_abandoned(run_id: UUID, epoch: int, entries: Sequence[Entry]) -> None:
             used.save(force_insert=True)
 
 
+def count_reported(usages: Sequence[TurnUsage], epoch: int) -> None:
+    """Store what a program has used beyond its answers, before the turn, in the same transaction.
+
+    The order matters for locks, as in `count_abandoned`.
+    """
+    for usage in usages:
+        _count(usage, epoch)
+        usage.save(force_insert=True)
+
+
 def _abandoned_usage(run_id: UUID, payload: LlmTurnAbandoned, step: int) -> TurnUsage:
     is_lost = payload.reason in LOST_WORKER_REASONS
     return TurnUsage(

@@ -48,6 +48,8 @@ from timeline.redaction.redact import MODEL_INPUT
 
 Role = AgentRunMessage.Role
 UserTurn = str | list[Any]
+#: An image or a document in the form of pydantic-ai, as JSON.
+Media = dict[str, Any]
 #: Tools of a front end that were checked; see runs.tools.front_end_tools.
 FrontEndTools = Sequence[Mapping[str, Any]]
 
@@ -125,7 +127,7 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
     """Write a queued run in one transaction, and wake a worker after it. The caller has validated the opening."""
     origin = origin or Origin()
     # The prompt is a column of its own, redacted as the messages are: a run that starts over begins with it.
-    opening = replace(opening, turns=[cast("UserTurn", MODEL_INPUT.clean(turn)[0]) for turn in opening.turns])
+    opening = replace(opening, turns=[_redacted(turn) for turn in opening.turns])
     before = origin.resumed_from
     with transaction.atomic():
         ledger = Log.objects.create(project=project, node_id=str(opening.config.get("agent_id") or "")[:128])
@@ -166,6 +168,22 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
         log.announce_run(project.pk, run.pk)
         wake(run.pk)
     return run
+
+
+def turn_of(message: str | None, media: Sequence[Media]) -> UserTurn:
+    """Return a user message with media."""
+    return [*([message] if message else []), *media] if media else message or ""
+
+
+def _redacted(turn: UserTurn) -> UserTurn:
+    """Return a user message with its texts redacted. The bytes of media are no text."""
+    if isinstance(turn, str):
+        return cast("str", MODEL_INPUT.clean(turn)[0])
+    return [part if _is_binary(part) else MODEL_INPUT.clean(part)[0] for part in turn]
+
+
+def _is_binary(part: object) -> bool:
+    return isinstance(part, dict) and part.get("kind") == "binary"
 
 
 def lock_parent(project: Project, run_id: UUID) -> AgentRun:

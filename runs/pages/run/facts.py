@@ -214,6 +214,7 @@ def _billing(run_id: UUID) -> Billing:
     rows: list[Any] = list(
         TurnUsage.objects.filter(run=run_id).values("model").order_by("model").annotate(
             **_sums("all", Q()),
+            known_calls=Count("pk", filter=~Q(outcome=Outcome.PROGRAM)),
             **_sums("abandoned", Q(outcome=Outcome.ABANDONED)),
             **_sums("repeated", Q(outcome__in=[Outcome.LOST, Outcome.ROLLED_BACK])),
             incomplete=Count("pk", filter=Q(usage_complete=False)),
@@ -228,7 +229,7 @@ def _billing(run_id: UUID) -> Billing:
         )
         for name in ("abandoned", "repeated")
     )
-    shares = [ModelShare(clean(row["model"]), row["all_calls"], row["all_tokens"], row["all_cost"]) for row in rows]
+    shares = [ModelShare(clean(row["model"]), row["known_calls"], row["all_tokens"], row["all_cost"]) for row in rows]
     return Billing(
         abandoned, repeated, sum(row["incomplete"] for row in rows), _total(row["cache_saved"] for row in rows),
         shares if len(shares) > 1 else [],
