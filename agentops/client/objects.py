@@ -117,14 +117,20 @@ class ToolCall(_Object):
 
 
 class Approval(_Object):
-    """A tool call that a person, or a program, approves or denies. Its run waits meanwhile."""
+    """What waits for a person or a program: an approval of a tool call, a question, or an unknown outcome of a call.
 
+    Its run waits meanwhile.
+    """
+
+    #: approval (for `approve` and `deny`), question (`reply`) or unknown_outcome (`resolve_call`).
+    kind: str = "approval"
+    #: The ID of the approval, or of the tool call.
     id: UUID
     run_id: UUID
     #: The `id` of the tool call.
     call_id: UUID
     tool_name: str
-    #: What the call runs with: an object, or the text if it is not a JSON object.
+    #: What the call runs with: an object, or the text if it is not a JSON object. Of a question: `question`, `choices`.
     arguments: Any = None
     #: pending, approved, denied, expired or cancelled.
     state: str

@@ -113,6 +113,8 @@ def test_tool_calls_are_approved_and_denied(site: Site, make_client: MakeClient)
 
 def test_an_unknown_outcome_is_resolved(site: Site, make_client: MakeClient) -> None:
     run = make_waiting(site.project)
+    [waiting] = make_client().approvals(kind=["question", "unknown_outcome"])
+    assert (waiting.kind, waiting.run_id, waiting.expires_at) == ("unknown_outcome", run.pk, None)
     client = make_client()
     [call] = [call for call in client.tool_calls(run.pk) if call.status == "unknown"]
 

@@ -39,6 +39,8 @@ class List:
     key: str = "id"
     #: New rows stand before the old ones.
     newest_first: bool = False
+    #: The rows of the smallest page that has each kind of them.
+    smallest: int = 1
 
 
 def add_agents(run: AgentRun, count: int) -> None:
@@ -68,6 +70,7 @@ LISTS = {
     "checkpoints": List("/{project}/agent-runs/{run}/checkpoints", many_rows.add_checkpoints),
     "errors": List("/{project}/agent-runs/{run}/errors", many_rows.add_errors),
     "usage": List("/{project}/agent-runs/{run}/usage", many_rows.add_usages),
+    "approvals": List("/{project}/approvals", many_rows.add_waiting, newest_first=True, smallest=3),
 }
 WITH_CURSORS = sorted(set(LISTS) - {"events"})
 
@@ -170,7 +173,7 @@ def test_the_number_of_queries_is_constant(name: str, run: AgentRun, client: Cli
     """G16"""
     LISTS[name].add(run, COUNT)
     counts = set()
-    for query in ("limit=1", "limit=100"):
+    for query in (f"limit={LISTS[name].smallest}", "limit=100"):
         with CaptureQueriesContext(
             connection,
         ) as queries:
