@@ -1,7 +1,7 @@
 """Whole outputs of tools: in the row of their call, as the product stores them, or beside it in a table of pieces.
 
 On PostgreSQL, and on SQLite in a process of its own. Each call has an output of 16 Mi characters, the longest that is
-stored. Measured are the commit of a result, the list of the calls, an update of their rows, reading one output, and bytes.
+stored. Measured are the commit of a result, the list of the calls, an update of a row, reading one output, and bytes.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class StoredOutputs:
             rows = [(call.pk.hex, at, text[at : at + PIECE]) for at in range(0, len(text), PIECE)]
             with transaction.atomic(), connection.cursor() as cursor:
                 writes.write(closed.commit)
-                cursor.executemany(f"INSERT INTO {PIECES} VALUES (%s, %s, %s)", rows)  # noqa: S608 - a constant
+                cursor.executemany(f"INSERT INTO {PIECES} VALUES (%s, %s, %s)", rows)
         return (time.perf_counter() - began) * 1000
 
     def list_calls(self) -> None:
@@ -127,7 +127,7 @@ class StoredOutputs:
         else:
             with connection.cursor() as cursor:
                 key = self._calls[0].pk.hex
-                cursor.execute(f"SELECT content FROM {PIECES} WHERE call = %s ORDER BY start", [key])  # noqa: S608 - a constant
+                cursor.execute(f"SELECT content FROM {PIECES} WHERE call = %s ORDER BY start", [key])
                 length = sum(len(content) for (content,) in cursor.fetchall())
         if length != 16 * 2**20:
             raise RuntimeError(f"the output has {length} characters")

@@ -19,7 +19,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from agentops.projects.models import Project
-from runs.models import Agent, AgentRun
+from runs.models import Agent, AgentRun, AgentVersion
 from tests.support.api import many_rows
 from tests.support.api.many_rows import delete_runs, ids_of, make_logless_run, make_runs, pages_of
 from tests.support.factories import make_project
@@ -55,6 +55,15 @@ def add_projects(run: AgentRun, count: int) -> None:
     Project.objects.bulk_create(Project(slug=f"p-{start + number}", name="P") for number in range(count))
 
 
+def add_versions(run: AgentRun, count: int) -> None:
+    agent, _ = Agent.objects.get_or_create(project=run.project, slug="changing", provider="p", model="m")
+    start = agent.versions.count()
+    AgentVersion.objects.bulk_create(
+        AgentVersion(agent=agent, number=start + number, definition={}, created_at=many_rows.NOON)
+        for number in range(1, count + 1)
+    )
+
+
 LISTS = {
     "projects": List("", add_projects),
     "agents": List("/{project}/agents", add_agents),
@@ -70,6 +79,7 @@ LISTS = {
     "checkpoints": List("/{project}/agent-runs/{run}/checkpoints", many_rows.add_checkpoints),
     "errors": List("/{project}/agent-runs/{run}/errors", many_rows.add_errors),
     "usage": List("/{project}/agent-runs/{run}/usage", many_rows.add_usages),
+    "versions": List("/{project}/agents/changing/versions", add_versions, newest_first=True),
     "approvals": List("/{project}/approvals", many_rows.add_waiting, newest_first=True, smallest=3),
 }
 WITH_CURSORS = sorted(set(LISTS) - {"events"})
@@ -184,7 +194,7 @@ def test_the_number_of_queries_is_constant(name: str, run: AgentRun, client: Cli
 
 
 def test_an_empty_list_is_one(run: AgentRun, client: Client) -> None:
-    for name in cases(sorted(set(LISTS) - {"runs", "projects"})):
+    for name in cases(sorted(set(LISTS) - {"runs", "projects", "versions"})):
         page = client.get(url_of(name, run)).json()
         assert (page["results"], page["next"], page.get("previous")) == ([], None, None), name
 
