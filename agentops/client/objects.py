@@ -74,6 +74,14 @@ class RunDetail(Run):
     tool_call_count: int = 0
     error_count: int = 0
     child_count: int = 0
+    #: What this run and all runs below it have used: how many runs these are, their tokens, and their known cost in US
+    #: dollars; None if none is known.
+    total_runs: int = 1
+    total_input_tokens: int = 0
+    total_output_tokens: int = 0
+    total_cost_usd: Decimal | None = None
+    #: How many of these runs have an unknown cost.
+    total_unpriced_runs: int = 0
     #: Of the answer to `resume`: whether the run had been resumed before.
     already_resumed: bool = False
 
