@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from bench.payload import Prose
@@ -49,13 +48,14 @@ def _measure(database: str, count: int, settle: Callable[[], None]) -> None:
     for layout in LAYOUTS:
         before = _stored_bytes()
         stored = StoredOutputs(layout, count)
+        size = _stored_bytes() - before
         settle()
         figures[layout] = {
             "commit of a result": mid(stored.commits),
             "list of the calls": _took(stored.list_calls),
             "update of a row": _took(stored.update_row),
             "reading an output": _took(stored.read_output),
-            "MiB": (_stored_bytes() - before) / 2**20,
+            "MiB": size / 2**20,
         }
     for name in figures["row"]:
         row, pieces = (figures[layout][name] for layout in LAYOUTS)
@@ -169,8 +169,10 @@ def _stored_bytes() -> int:
         if connection.vendor == "postgresql":
             cursor.execute("SELECT pg_database_size(current_database())")
             return int(cursor.fetchone()[0])
-        cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return Path(str(connection.settings_dict["NAME"])).stat().st_size
+        # Without the pages that are free again.
+        sql = "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, "
+        cursor.execute(f"{sql} pragma_page_size")
+        return int(cursor.fetchone()[0])
 
 
 def _took(act: Callable[[], None], times: int = 5) -> float:

@@ -119,6 +119,9 @@ class ToolCall(_Object):
     created_at: datetime
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    #: Of an output above 256 KiB: its size in UTF-8, and the SHA-256 of these bytes. None for others.
+    output_bytes: int | None = None
+    output_sha256: str | None = None
     #: None in lists, as is `output`.
     input: Any = None
     output: Any = None
