@@ -1,7 +1,8 @@
 """Whole outputs of tools: in the row of their call, as the product stores them, or beside it in a table of pieces.
 
 On PostgreSQL, and on SQLite in a process of its own. Each call has an output of 16 Mi characters, the longest that is
-stored. Measured are the commit of a result, the list of the calls, an update of a row, reading one output, and bytes.
+stored, or of 1 Mi with fewer --steps. Measured are the commit of a result, the list of the calls, an update of a row,
+reading one output, and bytes.
 """
 
 from __future__ import annotations
@@ -25,29 +26,29 @@ PIECES = "bench_output_pieces"
 
 
 def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
-    count = QUICK_CALLS if quick or steps < 1000 else CALLS
-    heading(f"outputs: {count} outputs of 16 Mi characters in the row of their call, and in a table of pieces")
-    _measure("PostgreSQL", count, lambda: vacuum(workspace))
+    count, mi = QUICK_CALLS if quick or steps < 1000 else CALLS, 16 if steps >= 1000 else 1
+    heading(f"outputs: {count} outputs of {mi} Mi characters in the row of their call, and in a table of pieces")
+    _measure("PostgreSQL", count, mi, lambda: vacuum(workspace))
     environment = {**os.environ, "AGENTOPS_HOME": str(workspace.folder / "home-sqlite")}
     del environment["DATABASE_URL"]
-    subprocess.run([sys.executable, "-m", "bench.outputs", str(count)], env=environment, check=True)
+    subprocess.run([sys.executable, "-m", "bench.outputs", str(count), str(mi)], env=environment, check=True)
 
 
-def _on_sqlite(count: int) -> None:
+def _on_sqlite(count: int, mi: int) -> None:
     import django
     from django.core.management import call_command
 
     django.setup()
     call_command("migrate", verbosity=0)
-    _measure("SQLite", count, lambda: None)
+    _measure("SQLite", count, mi, lambda: None)
 
 
-def _measure(database: str, count: int, settle: Callable[[], None]) -> None:
+def _measure(database: str, count: int, mi: int, settle: Callable[[], None]) -> None:
     """Measure both layouts with the same texts, and show a row for each figure."""
     figures = {}
     for layout in LAYOUTS:
         before = _stored_bytes()
-        stored = StoredOutputs(layout, count)
+        stored = StoredOutputs(layout, count, mi)
         size = _stored_bytes() - before
         settle()
         figures[layout] = {
@@ -67,19 +68,19 @@ def _measure(database: str, count: int, settle: Callable[[], None]) -> None:
 class StoredOutputs:
     """A run whose calls have long outputs. `commits` are the milliseconds of each commit of a result."""
 
-    def __init__(self, layout: str, count: int) -> None:
+    def __init__(self, layout: str, count: int, mi: int) -> None:
         from agentops.projects.access import SYSTEM
         from agentops.projects.memberships import create_project
         from runs.lifecycle import creation
         from runs.models import Agent
 
-        self._layout = layout
+        self._layout, self._length = layout, mi * 2**20
         project = create_project(f"bench-{layout}", "Bench", actor=SYSTEM)
         agent = Agent.objects.create(project=project, slug="bench", provider="fixture", model="claude-code-5c")
         self._run = creation.create(project, agent, "Read it all.", by="bench")
         self._calls = list(_running_calls(self._run, count))
         _make_table()
-        texts = _texts(count)
+        texts = _texts(count, mi)
         self.commits = [self._commit(number, text) for number, text in enumerate(texts)]
 
     def _commit(self, number: int, text: str) -> float:
@@ -129,7 +130,7 @@ class StoredOutputs:
                 key = self._calls[0].pk.hex
                 cursor.execute(f"SELECT content FROM {PIECES} WHERE call = %s ORDER BY start", [key])
                 length = sum(len(content) for (content,) in cursor.fetchall())
-        if length != 16 * 2**20:
+        if length != self._length:
             raise RuntimeError(f"the output has {length} characters")
 
 
@@ -146,11 +147,11 @@ def _running_calls(run: Any, count: int) -> Iterator[Any]:
         )  # fmt: skip
 
 
-def _texts(count: int) -> Iterator[str]:
-    """Yield texts of 16 Mi characters. They repeat after 1 Mi, which is farther than PostgreSQL's compression looks."""
+def _texts(count: int, mi: int) -> Iterator[str]:
+    """Yield texts of `mi` Mi characters. They repeat after 1 Mi, farther than PostgreSQL's compression looks."""
     prose = Prose(7)
     for _ in range(count):
-        yield prose.text(2**20) * 16
+        yield prose.text(2**20) * mi
 
 
 def _make_table() -> None:
@@ -186,4 +187,4 @@ def _took(act: Callable[[], None], times: int = 5) -> float:
 
 
 if __name__ == "__main__":
-    _on_sqlite(int(sys.argv[1]))
+    _on_sqlite(int(sys.argv[1]), int(sys.argv[2]))
