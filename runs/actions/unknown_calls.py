@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from runs import chaos
 from runs.conversation import tool_results, transcript, writes
+from runs.conversation.open_calls import unresolved_calls
 from runs.conversation.tool_results import CallResult
 from runs.errors import CallNotUnknown, InvalidInput, MessageEmpty, RunNotFound, ToolCallNotFound
 from runs.lifecycle import inbox, transitions
@@ -64,8 +65,7 @@ class Resolution:
 
 def unresolved(run: AgentRun) -> QuerySet[AgentRunToolCall]:
     """Return the calls of a run whose outcome has to be resolved, in the order in which the model requested them."""
-    open_calls = AgentRunToolCall.objects.filter(run=run, status=ToolStatus.UNKNOWN, result_message=None)
-    return open_calls.exclude(finished_at=None).order_by("step_number", "id")
+    return unresolved_calls().filter(run=run).order_by("step_number", "id")
 
 
 def resolve(run_id: UUID, call_id: UUID, choice: OutcomeChoice, *, by: str, text: str | None = None) -> Resolution:

@@ -16,7 +16,7 @@ from agentops.projects.models import Notification, Project
 from runs.api.problems import MAX_FAULTS
 from runs.api.requests.pagination import LINK
 from runs.conversation.turn_usage import buckets_of
-from runs.models import Agent, AgentRun, Checkpoint, RunCommand, RunError, SearchEntry, TurnUsage
+from runs.models import Agent, AgentRun, AgentVersion, Checkpoint, RunCommand, RunError, SearchEntry, TurnUsage
 from runs.queries.run_columns import RUN
 from runs.queries.searching.search_results import Result
 from runs.statuses import RunStatus
@@ -66,6 +66,26 @@ class AgentAnswer(AgentRow):
 
     class Meta(AgentRow.Meta):
         fields = (*AgentRow.Meta.fields, "instructions", "settings", "policies")
+
+
+class AgentVersionRow(serializers.ModelSerializer):  # type: ignore[misc]
+    changed = serializers.ListField(
+        child=serializers.CharField(), help_text="The fields that differ from the version before."
+    )
+
+    class Meta:
+        model = AgentVersion
+        fields: tuple[str, ...] = ("id", "number", "changed", "created_by", "created_at")
+        extra_kwargs: ClassVar = _notes(
+            number="The number of the version, from 1.", created_by="Who made the change; empty if it is not known."
+        )
+
+
+class AgentVersionAnswer(AgentVersionRow):
+    definition = serializers.DictField(help_text="The definition, as a run of this version has it in `agent_config`.")
+
+    class Meta(AgentVersionRow.Meta):
+        fields = (*AgentVersionRow.Meta.fields, "definition")
 
 
 class CheckpointRow(serializers.ModelSerializer):  # type: ignore[misc]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from uuid import UUID
@@ -14,6 +14,7 @@ from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
 
 from agentops.projects.models import Project
 from runs.agents import budgets, output_schema
+from runs.agents.child_limits import ChildLimits, child_limits
 from runs.conversation import transcript, trimming
 from runs.conversation.message_text import SHORT_PREVIEW, text_of
 from runs.errors import (
@@ -52,10 +53,6 @@ UserTurn = str | list[Any]
 Media = dict[str, Any]
 #: Tools of a front end that were checked; see runs.tools.front_end_tools.
 FrontEndTools = Sequence[Mapping[str, Any]]
-
-#: Limits of ancestors and of children of a run. A resumed child is not another child.
-MAX_DEPTH = 2
-MAX_CHILDREN = 20
 
 
 @dataclass(frozen=True)
@@ -192,14 +189,36 @@ def lock_parent(project: Project, run_id: UUID) -> AgentRun:
     parent = rows.filter(project=project, pk=run_id).first()
     if parent is None:
         raise InvalidParent("the project has no such run", pointer="/parent_run_id")
-    depth, ancestor = 1, parent
-    while ancestor.parent_run is not None and depth <= MAX_DEPTH:
-        depth, ancestor = depth + 1, ancestor.parent_run
-    if depth > MAX_DEPTH:
-        raise TooDeep(f"runs can be nested at most {MAX_DEPTH} levels deep", pointer="/parent_run_id")
-    if AgentRun.objects.filter(parent_run=parent, resumed_from=None).count() >= MAX_CHILDREN:
-        raise TooManyChildren(f"a run can have at most {MAX_CHILDREN} children", pointer="/parent_run_id")
+    depth = exceeded_depth([parent, *ancestors_of(parent)])
+    if depth is not None:
+        raise TooDeep(f"runs can be nested at most {depth} levels deep", pointer="/parent_run_id")
+    limit = limits_of(parent).children
+    if count_children(parent) >= limit:
+        raise TooManyChildren(f"a run can have at most {limit} children", pointer="/parent_run_id")
     return parent
+
+
+def ancestors_of(run: AgentRun) -> Iterator[AgentRun]:
+    """Yield the parent of a run, the parent of that one, and so on."""
+    while run.parent_run is not None:
+        run = run.parent_run
+        yield run
+
+
+def exceeded_depth(above: Iterable[AgentRun]) -> int | None:
+    """Return the depth that a new run below these, the nearest first, would exceed; None if each of them allows it."""
+    limits = (limits_of(run).depth for run in above)
+    return next((limit for depth, limit in enumerate(limits, start=1) if depth > limit), None)
+
+
+def limits_of(run: AgentRun) -> ChildLimits:
+    """Return what a run allows below it. Runs of other programs have no settings, and get the site's limits."""
+    return child_limits((run.agent_config.get("settings") or {}) if run.source == AgentRun.Source.NATIVE else {})
+
+
+def count_children(run: AgentRun) -> int:
+    """Return the number of children of a run. A resumed child is not another child."""
+    return AgentRun.objects.filter(parent_run=run, resumed_from=None).count()
 
 
 def check_agent(agent: Agent) -> None:
@@ -221,6 +240,7 @@ def agent_problems(agent: Agent) -> Iterator[InvalidAgent]:
         lambda: trimming.window_of(agent.settings),
         lambda: retry_limits(agent.settings),
         lambda: parallel_limit(agent.settings),
+        lambda: child_limits(agent.settings),
         lambda: output_schema.schema_of(agent.settings),
     ]
     for check in checks:

@@ -80,6 +80,8 @@ class Billing:
     #: Number of model calls for which the provider did not report all tokens.
     incomplete: int
     cache_saved: Decimal | None
+    #: Number of all model calls.
+    calls: int
     #: By model, if there are several.
     models: Sequence[ModelShare] = ()
 
@@ -153,6 +155,12 @@ class RunFacts:
     def has_cost(self) -> bool:
         """Return whether the cost is known."""
         return bool(self.cost)
+
+    @property
+    def cost_text(self) -> str:
+        """Return the cost for display. Runners may report steps without the usage of their calls."""
+        has_calls = self.steps > 0 or self.billing.calls > self.billing.abandoned.calls
+        return self.cost or ("unpriced" if has_calls else "no calls")
 
 
 def with_facts(runs: QuerySet[AgentRun]) -> QuerySet[AgentRun]:
@@ -232,6 +240,7 @@ def _billing(run_id: UUID) -> Billing:
     shares = [ModelShare(clean(row["model"]), row["known_calls"], row["all_tokens"], row["all_cost"]) for row in rows]
     return Billing(
         abandoned, repeated, sum(row["incomplete"] for row in rows), _total(row["cache_saved"] for row in rows),
+        sum(share.calls for share in shares),
         shares if len(shares) > 1 else [],
     )  # fmt: skip
 

@@ -33,6 +33,7 @@ from runs.models import (
     AgentRun,
     AgentRunMessage,
     AgentRunToolCall,
+    AgentVersion,
     Approval,
     Attempt,
     Checkpoint,
@@ -168,7 +169,9 @@ def add_url(model: type[Model]) -> str:
 
 def rows_of(model: type[Model], project: Project) -> list[Any]:
     """The project's, the first and the last among them."""
-    paths: dict[type[Model], str] = {Project: "pk", Event: "log__project", **dict.fromkeys(OF_RUNS, "run__project")}
+    paths: dict[type[Model], str] = {
+        Project: "pk", Event: "log__project", AgentVersion: "agent__project", **dict.fromkeys(OF_RUNS, "run__project"),
+    }  # fmt: skip
     found: Any = model._default_manager.order_by("pk")
     if model not in GLOBAL:
         found = found.filter(**{paths.get(model, "project"): project.pk})
