@@ -13,6 +13,7 @@ from typing import Any
 
 from csp.constants import NONE, SELF
 
+from agentops.database_config import database_config
 from agentops.env import BadSetting, Reader
 from agentops.logging_config import logging_config
 
@@ -136,6 +137,8 @@ AGENTOPS_GRACE_S = env.seconds("AGENTOPS_GRACE_S", 25, low=0, high=600)
 AGENTOPS_SLICE_S = env.seconds("AGENTOPS_SLICE_S", 30, low=0.05, high=3600)
 AGENTOPS_CONCURRENCY = env.integer("AGENTOPS_CONCURRENCY", 8, low=1, high=256)
 AGENTOPS_MAX_TOTAL_STEPS = env.integer("AGENTOPS_MAX_TOTAL_STEPS", 500, low=1, high=1_000_000)
+AGENTOPS_MAX_CHILD_DEPTH = env.integer("AGENTOPS_MAX_CHILD_DEPTH", 2, low=0, high=10)
+AGENTOPS_MAX_CHILDREN = env.integer("AGENTOPS_MAX_CHILDREN", 20, low=0, high=1000)
 AGENTOPS_MAX_RETRIES = env.integer("AGENTOPS_MAX_RETRIES", 3, low=0, high=100)
 AGENTOPS_TOOL_MAX_RETRIES = env.integer("AGENTOPS_TOOL_MAX_RETRIES", 1, low=0, high=100)
 AGENTOPS_RETRY_BASE_DELAY_MS = env.integer("AGENTOPS_RETRY_BASE_DELAY_MS", 500, low=0, high=3_600_000)
@@ -230,41 +233,21 @@ if AGENTOPS_CONNECTIONS <= AGENTOPS_STREAMS:
     raise BadSetting("AGENTOPS_CONNECTIONS must be greater than AGENTOPS_STREAMS, because streams are connections too")
 
 # --- Database -----------------------------------------------------------------------------------------
-_sqlite = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(AGENTOPS_HOME / "agentops.sqlite3")}
-DATABASES: dict[str, dict[str, Any]] = {"default": env.database("DATABASE_URL", _sqlite)}
 # Shown in pg_stat_activity, so that connections can be counted by kind of process.
 AGENTOPS_PROCESS_NAME = env.text("AGENTOPS_PROCESS_NAME", "agentops")
 AGENTOPS_DB_POOL = env.integer("AGENTOPS_DB_POOL", 20, low=0, high=500)
 # How many processes have such a pool: agentops.checks compares all of them with what the server allows.
 AGENTOPS_DB_PROCESSES = env.integer("AGENTOPS_DB_PROCESSES", 1, low=1, high=10_000)
-if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
-    # IMMEDIATE: a transaction that reads first and writes later cannot be refused half-way.
-    # FULL: a commit that was acknowledged survives a power cut. recursive_triggers: REPLACE fires DELETE triggers.
-    DATABASES["default"]["OPTIONS"] = {
-        "transaction_mode": "IMMEDIATE",
-        "timeout": 20,
-        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA recursive_triggers=ON;",
-    }
-    try:
-        Path(DATABASES["default"]["NAME"]).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        text = f"DATABASE_URL must name a file in a directory that this user may write to ({error.strerror})"
-        raise BadSetting(text) from None
-else:
-    options = DATABASES["default"].setdefault("OPTIONS", {})
-    options["application_name"] = AGENTOPS_PROCESS_NAME
-    # The client library would read it from the environment, which workers clean (runs/environment.py).
-    DATABASES["default"]["PASSWORD"] = DATABASES["default"].get("PASSWORD") or os.environ.get("PGPASSWORD", "")
-    # A suspended process must not hold rows beyond its lease; a lock that does not come is an error, tried again.
-    idle_ms = round(AGENTOPS_LEASE_S * 1000)
-    options["options"] = f"-c idle_in_transaction_session_timeout={idle_ms} -c lock_timeout=5000"
-    # After a restart of the server every pooled connection is dead; this backend checks each before its use.
-    DATABASES["default"]["ENGINE"] = "agentops.postgresql"
-    if AGENTOPS_DB_POOL:
-        # A worker has one connection for each run it drives, and a few of its own.
-        if AGENTOPS_DB_POOL < AGENTOPS_CONCURRENCY + 4:
-            raise BadSetting("AGENTOPS_DB_POOL must be at least 4 more than AGENTOPS_CONCURRENCY")
-        options["pool"] = {"min_size": 0, "max_size": AGENTOPS_DB_POOL, "timeout": 15}
+DATABASES: dict[str, dict[str, Any]] = {
+    "default": database_config(
+        env,
+        home=AGENTOPS_HOME,
+        process_name=AGENTOPS_PROCESS_NAME,
+        lease_s=AGENTOPS_LEASE_S,
+        pool=AGENTOPS_DB_POOL,
+        concurrency=AGENTOPS_CONCURRENCY,
+    )
+}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- Celery: hints only, the database is the truth (see runs/tasks.py) ----------------------------------

@@ -47,6 +47,9 @@ GROUPS: dict[str, dict[str, str]] = {
     "Runs": {
         "AGENTOPS_MAX_TOTAL_STEPS": "Limit of the steps of a run and all its predecessors together. A run that has "
         "reached it cannot be resumed or forked.",
+        "AGENTOPS_MAX_CHILD_DEPTH": "Levels of child runs below a run; 0: no child runs. `max_child_depth` in an "
+        "agent's settings can lower it.",
+        "AGENTOPS_MAX_CHILDREN": "Child runs of one run. `max_children` in an agent's settings can lower it.",
         "AGENTOPS_MAX_RETRIES": "Immediate retries of a failed model call. `max_retries` in an agent's settings "
         "overrides it.",
         "AGENTOPS_TOOL_MAX_RETRIES": "Retries of a failed tool call, where the tool is safe to repeat. "

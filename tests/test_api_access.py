@@ -47,6 +47,8 @@ API: dict[str, dict[str, str]] = {
     "api/projects": {"GET": ANYONE},
     "api/projects/<str:project>/agents": {"GET": READ},
     "api/projects/<str:project>/agents/<str:agent>": {"GET": READ},
+    "api/projects/<str:project>/agents/<str:agent>/versions": {"GET": READ},
+    "api/projects/<str:project>/agents/<str:agent>/versions/<int:number>": {"GET": READ},
     "api/projects/<str:project>/agents/<str:agent>/ag-ui": {"POST": OPERATE},
     "api/projects/<str:project>/agent-runs": {"GET": READ, "POST": OPERATE},
     "api/projects/<str:project>/agent-runs/resume": {"POST": OPERATE},
@@ -186,16 +188,16 @@ def caller(who: str, project: Project, foreign: Project) -> Client:
 def parts_of(run: AgentRun) -> Parts:
     message, call = run.messages.earliest("position"), run.tool_calls.earliest("pk")
     agent = run.agent_config["agent_id"]
-    own = {"project": run.project.slug, "agent": agent, "session": run.pk, "job": run.pk}
+    own = {"project": run.project.slug, "agent": agent, "number": 1, "session": run.pk, "job": run.pk}
     file_import = FileImport.objects.filter(project=run.project).first() or make_import(run)
     flow_run = FlowRun.objects.filter(project=run.project).first() or make_ended_flow_run(run.project)
-    own |= {"flow": flow_run.slug, "flow_run_id": flow_run.pk, "number": 1}
+    own |= {"flow": flow_run.slug, "flow_run_id": flow_run.pk}
     ids = {"message_id": message.pk, "call_id": call.pk, "import_id": file_import.pk}
     return {**own, "run_id": run.pk, **ids}
 
 
 def of_nobody(parts: Parts) -> Parts:
-    return {**dict.fromkeys(parts, UNKNOWN), "project": "nowhere", "agent": "nobody", "flow": "nobody", "number": 1}
+    return {**dict.fromkeys(parts, UNKNOWN), "project": "nowhere", "agent": "nobody", "flow": "nobody", "number": 9}
 
 
 def ask(client: Client, method: str, address: str, parts: Parts) -> Any:

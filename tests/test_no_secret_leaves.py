@@ -50,6 +50,8 @@ API = {
         "api/projects",
         "api/projects/<str:project>/agents",
         "api/projects/<str:project>/agents/<str:agent>",
+        "api/projects/<str:project>/agents/<str:agent>/versions",
+        "api/projects/<str:project>/agents/<str:agent>/versions/<int:number>",
     ),
     *("api/projects/<str:project>/agent-runs", "api/projects/<str:project>/notifications", RUN),
     *("api/projects/<str:project>/imports", "api/projects/<str:project>/imports/<uuid:import_id>"),

@@ -36,6 +36,7 @@ REASON_LABELS: dict[str, str] = {
     # Stops
     "hook": "by a hook",
     "repeated_calls": "repeated tool calls",
+    "session_ended": "its session ended",
     # Ends of attempts, abandoned model calls, recoveries and rollbacks
     "continued": "continued",
     "crash": "worker died",

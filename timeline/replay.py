@@ -198,6 +198,10 @@ def _turn_end(frame: Frame, event: FoldedEvent) -> None:
     frame.requested_calls[event.step] += calls if isinstance(calls, int) else len(calls)
 
 
+def _usage(frame: Frame, event: FoldedEvent) -> None:
+    _count_usage(frame, event.payload)
+
+
 def _count_usage(frame: Frame, payload: Mapping[str, Any]) -> None:
     for name in TOKENS:
         frame.tokens[name] += payload.get(name) or 0
@@ -273,6 +277,7 @@ _FOLDS: dict[str, Fold] = {
     EventType.LLM_TURN_START: _turn_start,
     EventType.LLM_TURN_END: _turn_end,
     EventType.LLM_TURN_ABANDONED: _turn_abandoned,
+    EventType.LLM_USAGE: _usage,
     EventType.TOOL_START: _tool_start,
     EventType.TOOL_END: _tool_end,
     EventType.COMMAND_RECEIVED: _command,

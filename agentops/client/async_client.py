@@ -206,9 +206,10 @@ class AsyncClient:
     # --- Decisions about tool calls ---
 
     def approvals(self, **filters: Any) -> AsyncIterator[Approval]:
-        """Yield the approvals of the project, newest first.
+        """Yield what waits for a person in the project, and the approvals that were decided, newest first.
 
-        `filters` are the parameters of the API: `state`, such as "pending" (also several, as a list), and `run_id`.
+        `filters` are the parameters of the API: `kind`, such as "question", `state`, such as "pending" (each also
+        several, as a list), and `run_id`.
         """
         return self._rows(calls.approvals(filters))
 

@@ -74,6 +74,14 @@ class RunDetail(Run):
     tool_call_count: int = 0
     error_count: int = 0
     child_count: int = 0
+    #: What this run and all runs below it have used: how many runs these are, their tokens, and their known cost in US
+    #: dollars; None if none is known.
+    total_runs: int = 1
+    total_input_tokens: int = 0
+    total_output_tokens: int = 0
+    total_cost_usd: Decimal | None = None
+    #: How many of these runs have an unknown cost.
+    total_unpriced_runs: int = 0
     #: Of the answer to `resume`: whether the run had been resumed before.
     already_resumed: bool = False
 
@@ -111,20 +119,29 @@ class ToolCall(_Object):
     created_at: datetime
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    #: Of an output above 256 KiB: its size in UTF-8, and the SHA-256 of these bytes. None for others.
+    output_bytes: int | None = None
+    output_sha256: str | None = None
     #: None in lists, as is `output`.
     input: Any = None
     output: Any = None
 
 
 class Approval(_Object):
-    """A tool call that a person, or a program, approves or denies. Its run waits meanwhile."""
+    """What waits for a person or a program: an approval of a tool call, a question, or an unknown outcome of a call.
 
+    Its run waits meanwhile.
+    """
+
+    #: approval (for `approve` and `deny`), question (`reply`) or unknown_outcome (`resolve_call`).
+    kind: str = "approval"
+    #: The ID of the approval, or of the tool call.
     id: UUID
     run_id: UUID
     #: The `id` of the tool call.
     call_id: UUID
     tool_name: str
-    #: What the call runs with: an object, or the text if it is not a JSON object.
+    #: What the call runs with: an object, or the text if it is not a JSON object. Of a question: `question`, `choices`.
     arguments: Any = None
     #: pending, approved, denied, expired or cancelled.
     state: str

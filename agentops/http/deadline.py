@@ -1,11 +1,12 @@
-"""A deadline for calls that cannot be interrupted."""
+"""A deadline for calls that cannot be interrupted, and a limit for those that run on after it."""
 
 from __future__ import annotations
 
 import contextvars
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
@@ -13,6 +14,11 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 #: Seconds between two checks whether to keep waiting.
 WATCH_S = 0.25
+#: Calls of one function that may be overdue. Beyond it, it is not called: each would cost a thread for ever.
+MAX_OVERDUE = 20
+
+_lock = threading.Lock()
+_overdue: Counter[Hashable] = Counter()
 
 
 class DeadlineExceeded(Exception):
@@ -115,3 +121,30 @@ def _wait_s(until: float | None, watch: Callable[[], None] | None) -> float | No
     if watch is None:
         return left_s
     return WATCH_S if left_s is None else min(left_s, WATCH_S)
+
+
+class OverdueCall:
+    """One call of the function that `key` names, which may outlast its time limit."""
+
+    def __init__(self, key: Hashable) -> None:
+        self._key = key
+        self._has_ended = False
+        self._is_overdue = False
+
+    def give_up(self) -> None:
+        """Count the call as overdue until it ends."""
+        with _lock:
+            self._is_overdue = not self._has_ended
+            _overdue[self._key] += self._is_overdue
+
+    def end(self) -> None:
+        """Note that the call has ended. Called once, in its thread."""
+        with _lock:
+            self._has_ended = True
+            _overdue[self._key] -= self._is_overdue
+
+
+def too_many(key: Hashable) -> bool:
+    """Return whether so many calls of a function are overdue that it must not be called."""
+    with _lock:
+        return _overdue[key] >= MAX_OVERDUE

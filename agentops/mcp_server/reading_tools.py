@@ -21,6 +21,7 @@ Limit = Annotated[int, Field(ge=1, le=MAX_ROWS)]
 WholeLimit = Annotated[int, Field(ge=1, le=MAX_WHOLE_ROWS)]
 Status = Literal["queued", "running", "waiting", "paused", "resumed", "completed", "failed", "stopped"]
 CallStatus = Literal["planned", "running", "completed", "error", "denied", "unknown"]
+Kind = Literal["approval", "question", "unknown_outcome"]
 State = Literal["pending", "approved", "denied", "expired", "cancelled"]
 
 
@@ -48,6 +49,7 @@ class SearchTexts(ListArguments):
 
 
 class ListApprovals(ListArguments):
+    kind: list[Kind] = Field(default=[], max_length=3, description="Default: all.")
     state: list[State] = Field(default=["pending"], max_length=5)
     run_id: RunId | None = None
 
@@ -124,7 +126,7 @@ async def search(api: Api, project: str, args: SearchTexts) -> Any:
 
 
 async def list_approvals(api: Api, project: str, args: ListApprovals) -> Any:
-    filters = {"state": ",".join(args.state), "run_id": args.run_id}
+    filters = {"kind": ",".join(args.kind), "state": ",".join(args.state), "run_id": args.run_id}
     return await _page(api, f"{project}/approvals", args, filters)
 
 
@@ -222,7 +224,9 @@ READING_TOOLS = (
         ListEvents, list_events,
     ),
     ApiTool(
-        "list_approvals", "List approvals", "List tool calls that wait for approval, newest first, or were decided.",
+        "list_approvals", "List what waits for a person",
+        "List what waits for a person, newest first: approvals, questions of agents, and tool calls with an unknown "
+        "outcome. Approvals can be listed after they were decided, by `state`.",
         ListApprovals, list_approvals,
     ),
 )  # fmt: skip

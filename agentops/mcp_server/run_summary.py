@@ -14,6 +14,8 @@ IN_SUMMARY, EVENTS = 3, 8
 MAX_TEXT = 1_000
 #: Fields of a run that say how it was executed, not what happened.
 _LEFT_OUT = frozenset({"agent_config", "run_kind", "starts_fresh", "step_base", "requeued_at", "waited", "last_seq"})
+#: Status reason → the name of what `list_approvals` lists of it.
+_LISTED = {"approval": "approvals", "input": "questions", "unknown_tool": "unknown_outcomes"}
 
 
 async def get_run(api: Api, project: str, args: Any) -> Any:
@@ -56,11 +58,12 @@ async def _calls(api: Api, path: str, filters: Query) -> list[dict[str, Any]]:
 
 
 async def _waits_for(api: Api, project: str, run: Mapping[str, Any], log: list[dict[str, Any]]) -> Any:
-    """Return the approval or the question for which a run waits; None if it waits for neither."""
+    """Return what the run waits for, as it is listed for a person or as its event says; None if it does not wait."""
     if run["status"] != "waiting":
         return None
-    if run["status_reason"] == "approval":
+    if run["status_reason"] in _LISTED:
         page = await ask(api, f"{project}/approvals", {"run_id": run["id"], "state": "pending"})
-        return {"approvals": readable.rows(page["results"])}
+        if page["results"]:
+            return {_LISTED[run["status_reason"]]: readable.rows(page["results"])}
     waits = [event for event in log if event["type"] == "run.waiting"]
     return readable.compact({**waits[-1]["payload"], "seq": waits[-1]["seq"]}) if waits else None

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from agentops.projects.access import Principal
 from runs.actions import approvals, run_actions, unknown_calls
@@ -84,17 +85,23 @@ def is_decision(run: AgentRun) -> bool:
 
 
 def decide(actor: Principal, run: AgentRun, answer: InterruptAnswer) -> AgentRun:
-    """Decide about the tool call for which a run waits. Raises `InvalidInput`, `DecisionRequired` and `RunRefusal`."""
+    """Decide about the tool call for which a run waits. Raises `InvalidInput` and `RunRefusal`."""
     if run.status_reason == WaitReason.APPROVAL:
         approval = Approval.objects.get(run=run, state=Approval.State.PENDING)
         return approvals.decide(actor, run, approval.call_id, _decision(answer)).run
     if answer.is_cancelled:
         return run_actions.stop(actor, run).run
-    calls = list(unknown_calls.unresolved(run)[:2])
-    if len(calls) != 1:
-        raise DecisionRequired("the outcomes of several tool calls are unknown: choose on the run's page")
     choice, text = _outcome(answer.payload)
-    return run_actions.resolve_call(actor, run, calls[0].pk, choice, text=text).run
+    return run_actions.resolve_call(actor, run, _unknown_call(run), choice, text=text).run
+
+
+def _unknown_call(run: AgentRun) -> UUID:
+    """Return the ID of the call that the interrupt names. Several unknown outcomes are resolved one after another."""
+    asked = log.events_of(run.pk).filter(type=EventType.RUN_WAITING).order_by("-seq").values_list("ref_id", flat=True)
+    call_ids, named = list(unknown_calls.unresolved(run).values_list("pk", flat=True)), asked.first()
+    if not call_ids:
+        raise InterruptNotOpen("no outcome of a tool call is unknown any more")
+    return named if named in call_ids else call_ids[0]
 
 
 def _decision(answer: InterruptAnswer) -> Decision:

@@ -6,6 +6,7 @@ only the new messages of a request count, not the history that clients send with
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,11 +15,12 @@ from django.db.models import QuerySet
 
 from agentops.projects.access import Principal
 from agentops.projects.models import Project
+from agentops.projects.names import UUID_PATTERN
 from runs.actions import ag_ui_answers, run_actions
 from runs.actions.ag_ui_answers import DecisionRequired, InterruptAnswer
-from runs.errors import MessageEmpty, NoCheckpoint, RunRefusal
+from runs.errors import InvalidInput, MessageEmpty, NoCheckpoint, RunRefusal
 from runs.lifecycle import questions
-from runs.lifecycle.creation import FrontEndTools
+from runs.lifecycle.creation import FrontEndTools, Media, UserTurn, turn_of
 from runs.models import Agent, AgentRun, AgentRunMessage, AgUiRun
 from runs.statuses import RunStatus
 from timeline.models import Log
@@ -40,12 +42,20 @@ class ThreadBusy(RunRefusal):
     code = "thread_busy"
 
 
+class MediaNotTaken(InvalidInput):
+    """The run of the thread takes no media now."""
+
+    code = "unsupported_content"
+
+
 @dataclass(frozen=True)
 class ClientMessage:
     """A user message, with the client's ID of it."""
 
     id: str
     text: str
+    #: Images and documents after the text.
+    media: Sequence[Media] = ()
 
 
 @dataclass(frozen=True)
@@ -71,11 +81,17 @@ class _Turn:
 
     message: str | None
     message_id: str
+    media: Sequence[Media] = ()
     answer: InterruptAnswer | None = None
     #: The events after this one are wanted, and nothing is to be done.
     follows_after: int | None = None
     tools: FrontEndTools = ()
     tool_results: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether there is a new message."""
+        return self.message is not None or bool(self.media)
 
     @property
     def text(self) -> str | None:
@@ -125,32 +141,47 @@ def _turn(run: AgentRun | None, requests: QuerySet[AgUiRun], request: AgUiReques
     """Return what is new in a request. Raises `InterruptNotOpen` if its answer would be lost."""
     ids = [message.id for message in request.messages]
     known = set(requests.filter(client_message_id__in=ids).values_list("client_message_id", flat=True))
+    known |= _stored(run, ids)
     # What stands before a known message was sent with it.
     first_new = max((index + 1 for index, each in enumerate(ids) if each in known), default=0)
     new = request.messages[first_new:]
-    text = "\n\n".join(message.text for message in new) + request.context if new else None
-    message_id = new[-1].id if new else ""
-    turn = _Turn(text, message_id, request.answer, tools=request.tools, tool_results=request.tool_results)
+    text = "\n\n".join(filter(None, (message.text for message in new))) + request.context if new else ""
+    media = [part for message in new for part in message.media]
+    turn = _Turn(
+        text if text or (new and not media) else None, new[-1].id if new else "", media, request.answer,
+        tools=request.tools, tool_results=request.tool_results,
+    )  # fmt: skip
     if turn.answer is None or turn.answer.interrupt_id == ag_ui_answers.open_interrupt(run):
         return turn
     settled = ag_ui_answers.settled_interrupt(run, turn.answer)
-    return replace(turn, answer=None, follows_after=settled if text is None else None)
+    return replace(turn, answer=None, follows_after=None if turn.is_new else settled)
+
+
+def _stored(run: AgentRun | None, ids: Sequence[str]) -> set[str]:
+    """Return which are IDs of this site, from a snapshot of the conversation."""
+    own = [each for each in ids if re.fullmatch(UUID_PATTERN, each)]
+    if run is None or not own:
+        return set()
+    rows = AgentRunMessage.objects.filter(pk__in=own, run__project=run.project_id)
+    return {str(pk) for pk in rows.values_list("pk", flat=True)}
 
 
 def _act(actor: Principal, project: Project, agent: Agent, before: AgentRun | None, turn: _Turn) -> AgentRun:
     """Carry out the action that continues a thread, and return the run whose events answer the request."""
     if before is None:
-        return run_actions.create(actor, project, agent, _required(turn.message), front_end_tools=turn.tools)
+        return run_actions.create(actor, project, agent, _content(turn), front_end_tools=turn.tools)
     before.project = project
     if turn.follows_after is not None:
         return before
+    if turn.media and not (before.state.terminal or before.state is RunStatus.PAUSED):
+        raise MediaNotTaken("a run that is in progress takes texts only: send media when it has ended or is paused")
     if turn.answer is not None and ag_ui_answers.is_decision(before):
         run = ag_ui_answers.decide(actor, before, turn.answer)
         return run if turn.message is None else run_actions.send(actor, run, turn.message).run
     if turn.answer is not None and turn.answer.is_cancelled:
         return run_actions.stop(actor, before).run
     if before.state is RunStatus.PAUSED:
-        return run_actions.resume(actor, before, message=turn.text, front_end_tools=turn.tools).run
+        return run_actions.resume(actor, before, message=turn.text, media=turn.media, front_end_tools=turn.tools).run
     if questions.is_waiting_for_answer(before):
         return _answer(actor, before, turn)
     if not before.state.terminal:
@@ -174,15 +205,22 @@ def _answer(actor: Principal, run: AgentRun, turn: _Turn) -> AgentRun:
 
 def _begin_again(actor: Principal, project: Project, agent: Agent, before: AgentRun, turn: _Turn) -> AgentRun:
     """Continue an ended run after its last finished step, or with a new run if it has finished none."""
-    message = _required(turn.message)
+    content = _content(turn)
     try:
         step = before.step_count
-        return run_actions.fork(actor, before, step=step, message=message, front_end_tools=turn.tools)
+        return run_actions.fork(
+            actor, before, step=step, message=turn.message, media=turn.media, front_end_tools=turn.tools
+        )
     except NoCheckpoint:
         pass
     # A run that has finished no step has nothing to continue but its prompt.
-    again = f"{before.prompt}\n\n{message}" if isinstance(before.prompt, str) else message
-    return run_actions.create(actor, project, agent, again, front_end_tools=turn.tools)
+    if isinstance(before.prompt, str):
+        content = turn_of("\n\n".join(filter(None, [before.prompt, turn.message])), turn.media)
+    return run_actions.create(actor, project, agent, content, front_end_tools=turn.tools)
+
+
+def _content(turn: _Turn) -> UserTurn:
+    return turn_of(turn.message, turn.media) if turn.media else _required(turn.message)
 
 
 def _required(message: str | None) -> str:

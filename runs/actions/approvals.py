@@ -5,12 +5,10 @@ The caller has checked the permission.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import QuerySet
 
 from agentops.projects.audit import Actor, AuditAction, record
 from agentops.projects.models import Project
@@ -43,12 +41,6 @@ def decide(actor: Actor, run: AgentRun, call_id: UUID, decision: Decision) -> De
             before = {"state": Approval.State.PENDING.value}
             record(actor, RunAuditAction.APPROVAL_DECIDED, project=run.project, obj=run, before=before, after=after)
     return result
-
-
-def pending(projects: Sequence[UUID] | QuerySet[Project]) -> QuerySet[Approval]:
-    """Return the approvals that wait in these projects, the oldest first, with their runs."""
-    rows = Approval.objects.filter(project__in=projects, state=Approval.State.PENDING)
-    return rows.select_related("run", "project", "call").order_by("pk")
 
 
 def rules_of(project: Project) -> list[dict[str, Any]]:

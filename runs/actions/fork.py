@@ -6,7 +6,7 @@ runs.conversation.ancestry.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -32,6 +32,7 @@ def fork(
     step: int | None = None,
     checkpoint_id: UUID | None = None,
     message: str | None = None,
+    media: Sequence[creation.Media] = (),
     agent: Mapping[str, Any] | None = None,
     front_end_tools: creation.FrontEndTools | None = None,
 ) -> AgentRun:
@@ -41,9 +42,10 @@ def fork(
     own, up to the cap. `forked_from` is the run that made the checkpoint; for a resumed run this may be an earlier
     attempt.
 
-    The model sees the conversation up to the checkpoint, and then `message`. Without a message it continues from
-    the results of its tools; after a final answer it gets "continue". `agent` are changed fields of the definition,
-    see EDITABLE; instructions replace the earlier ones. `front_end_tools` replace those of the run.
+    The model sees the conversation up to the checkpoint, and then `message` with its `media`. Without a message it
+    continues from the results of its tools; after a final answer it gets "continue". `agent` are changed
+    fields of the definition, see EDITABLE; instructions replace the earlier ones. `front_end_tools` replace those of
+    the run.
 
     Raises `NoCheckpoint`, `MaxTotalStepsExceeded`, `MessageEmpty` or `InvalidAgent`, and writes nothing then.
     """
@@ -57,7 +59,7 @@ def fork(
         checkpoint.run = origin
         opening = Opening(
             config=creation.with_front_end_tools(_config(origin, agent or {}), front_end_tools),
-            turns=_turns(checkpoint, message),
+            turns=_turns(checkpoint, message, media),
             max_steps=None if "max_steps" in (agent or {}) else origin.max_steps,
             title=origin.title,
             labels=origin.labels,
@@ -104,9 +106,9 @@ def _config(origin: AgentRun, changes: Mapping[str, Any]) -> dict[str, Any]:
         raise
 
 
-def _turns(checkpoint: Checkpoint, message: str | None) -> list[creation.UserTurn]:
-    if message is not None:
-        return [message]
+def _turns(checkpoint: Checkpoint, message: str | None, media: Sequence[creation.Media]) -> list[creation.UserTurn]:
+    if message is not None or media:
+        return [creation.turn_of(message, media)]
     last = AgentRunMessage.objects.filter(run=checkpoint.run_id, position=checkpoint.last_message_position)
     is_answered = last.filter(role=AgentRunMessage.Role.ASSISTANT).exists()
     return [message_text.CONTINUE] if is_answered else []

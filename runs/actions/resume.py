@@ -5,6 +5,7 @@ Everything is validated before anything is written.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -40,6 +41,7 @@ def resume(
     *,
     by: str,
     message: str | None = None,
+    media: Sequence[creation.Media] = (),
     append: bool = True,
     max_steps: int | None = None,
     kill: bool = False,
@@ -50,8 +52,8 @@ def resume(
     """Continue a paused run as a new one, with a fresh step budget. Steps, and the cap on them, count on.
 
     Any number of calls at once create one new run: they wait for the lock on the old row, and find it resumed. A
-    `message` is recorded as a command of the new run. With `kill`, a running run is taken away from its worker and
-    paused first. `reason` is set by a policy, which counts its attempts by it.
+    `message` is recorded as a command of the new run; `media` follow it. With `kill`, a running run is taken away from
+    its worker and paused first. `reason` is set by a policy, which counts its attempts by it.
 
     Raises `RunNotPaused`, `MaxTotalStepsExceeded`, `MessageEmpty` or `InvalidMaxSteps`, and writes nothing then.
     """
@@ -77,7 +79,8 @@ def resume(
             by=by,
             message=message,
         )
-        new = _open_successor(old, _plan(old, message, append=append), opening)
+        plan = _with_media(_plan(old, message, append=append), message, media)
+        new = _open_successor(old, plan, opening)
         payload = RunResumed(run_id=str(new.pk), by=by or None, reason=reason or None)
         transitions.move(old, RunStatus.RESUMED, payload, source=source, reason=reason)
         chaos.point("command.in_transaction")
@@ -115,6 +118,17 @@ def _plan(run: AgentRun, message: str | None, *, append: bool) -> ResumePlan[Age
         current = current.resumed_from
     prompt = creation.text_of_turn(run.root_run.prompt) if run.root_run.prompt is not None else ""
     return resume_plan.plan(message, append=append, attempts=attempts, prompt=prompt)
+
+
+def _with_media(
+    plan: ResumePlan[AgentRun], message: str | None, media: Sequence[creation.Media]
+) -> ResumePlan[AgentRun]:
+    """Return the plan with media in its last user message, or in place of "continue"."""
+    if not media:
+        return plan
+    is_replaced = message is not None or plan.mode is Mode.RESUME
+    before = plan.turns[:-1] if is_replaced else plan.turns
+    return replace(plan, turns=[*before, creation.turn_of(message, media)])
 
 
 def _open_successor(old: AgentRun, plan: ResumePlan[AgentRun], opening: Opening) -> AgentRun:

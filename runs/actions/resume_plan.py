@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from runs.conversation.message_text import CONTINUE
 
@@ -33,7 +33,7 @@ class ResumePlan(Generic[T]):
     #: The attempt whose conversation continues; None for a fresh start.
     session: T | None
     #: The user messages with which the new run begins.
-    turns: list[str]
+    turns: list[Any]
 
 
 def plan(message: str | None, *, append: bool, attempts: Sequence[EarlierAttempt[T]], prompt: str) -> ResumePlan[T]:

@@ -23,7 +23,7 @@ from runs.actions.resume import ResumeResult
 from runs.actions.unknown_calls import OutcomeChoice, Resolution
 from runs.errors import ExternalIdTaken, InvalidInput, MessageEmpty, RunRefusal
 from runs.lifecycle import creation, inbox, reported_runs
-from runs.lifecycle.creation import FrontEndTools, UserTurn
+from runs.lifecycle.creation import FrontEndTools, Media, UserTurn
 from runs.lifecycle.inbox import PostResult
 from runs.lifecycle.reported_runs import ReportedRun
 from runs.models import Agent, AgentRun
@@ -123,6 +123,7 @@ def resume(
     run: AgentRun,
     *,
     message: str | None = None,
+    media: Sequence[Media] = (),
     append: bool = True,
     max_steps: int | None = None,
     kill: bool = False,
@@ -131,7 +132,7 @@ def resume(
     """Continue a paused run as a new one; see runs.actions.resume."""
     with transaction.atomic():
         result = resuming.resume(
-            run.pk, by=_name(actor), message=message, append=append, max_steps=max_steps, kill=kill,
+            run.pk, by=_name(actor), message=message, media=media, append=append, max_steps=max_steps, kill=kill,
             front_end_tools=front_end_tools,
         )  # fmt: skip
         if result.is_existing:
@@ -158,13 +159,14 @@ def fork(
     step: int | None = None,
     checkpoint_id: UUID | None = None,
     message: str | None = None,
+    media: Sequence[Media] = (),
     agent: Mapping[str, Any] | None = None,
     front_end_tools: FrontEndTools | None = None,
 ) -> AgentRun:
     """Create a run from a checkpoint of this one; see runs.actions.fork."""
     with transaction.atomic():
         new = forking.fork(
-            run.pk, by=_name(actor), step=step, checkpoint_id=checkpoint_id, message=message, agent=agent,
+            run.pk, by=_name(actor), step=step, checkpoint_id=checkpoint_id, message=message, media=media, agent=agent,
             front_end_tools=front_end_tools,
         )  # fmt: skip
         after = {

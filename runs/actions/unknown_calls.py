@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from runs import chaos
 from runs.conversation import tool_results, transcript, writes
+from runs.conversation.open_calls import unresolved_calls
 from runs.conversation.tool_results import CallResult
 from runs.errors import CallNotUnknown, InvalidInput, MessageEmpty, RunNotFound, ToolCallNotFound
 from runs.lifecycle import inbox, transitions
@@ -25,7 +26,7 @@ from runs.statuses import RunStatus, ToolStatus, WaitReason
 from runs.tools.output import MODEL_LIMIT
 from timeline import log
 from timeline.events import EventType
-from timeline.events.run import RunPhase
+from timeline.events.run import RunPhase, RunWaiting
 from timeline.events.tool import ToolOutcomeResolved
 from timeline.log import Entry
 from timeline.models import Source
@@ -64,8 +65,7 @@ class Resolution:
 
 def unresolved(run: AgentRun) -> QuerySet[AgentRunToolCall]:
     """Return the calls of a run whose outcome has to be resolved, in the order in which the model requested them."""
-    open_calls = AgentRunToolCall.objects.filter(run=run, status=ToolStatus.UNKNOWN, result_message=None)
-    return open_calls.exclude(finished_at=None).order_by("step_number", "id")
+    return unresolved_calls().filter(run=run).order_by("step_number", "id")
 
 
 def resolve(run_id: UUID, call_id: UUID, choice: OutcomeChoice, *, by: str, text: str | None = None) -> Resolution:
@@ -73,7 +73,7 @@ def resolve(run_id: UUID, call_id: UUID, choice: OutcomeChoice, *, by: str, text
 
     Of several requests at once, the first counts; the others raise `CallNotUnknown`, which names the choice that
     counts. A request by the same person with the same choice and text succeeds again. When no call is left to
-    resolve, the run returns to the queue.
+    resolve, the run returns to the queue; otherwise the log says for which call it waits next.
     """
     text = _check_text(choice, text)
     with transaction.atomic():
@@ -96,11 +96,20 @@ def resolve(run_id: UUID, call_id: UUID, choice: OutcomeChoice, *, by: str, text
             _let_run_again(call, entry)
         else:
             _close(run, call, _STATUSES[choice], text, entry)
-        if not unresolved(run).exists():
-            queued = RunPhase(status=RunStatus.QUEUED, reason=REASON)
-            transitions.move(run, RunStatus.QUEUED, queued, source=Source.WEB, reason=REASON)
+        _go_on(run)
         chaos.point("command.in_transaction")
     return Resolution(run, call, status_before)
+
+
+def _go_on(run: AgentRun) -> None:
+    following = unresolved(run).first()
+    if following is None:
+        queued = RunPhase(status=RunStatus.QUEUED, reason=REASON)
+        transitions.move(run, RunStatus.QUEUED, queued, source=Source.WEB, reason=REASON)
+        return
+    waiting = RunWaiting(reason=WaitReason.UNKNOWN_TOOL)
+    entry = Entry(waiting, ref_id=following.pk, phase=transitions.PHASES[run.state])
+    log.append(run.pk, [entry], source=Source.WEB)
 
 
 def _check_text(choice: OutcomeChoice, text: str | None) -> str:

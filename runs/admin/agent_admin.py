@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from django import forms
@@ -12,14 +13,14 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from agentops.admin_base import cells
-from agentops.admin_base.filters import ProjectFilter
+from agentops.admin_base.filters import ProjectFilter, id_filter
 from agentops.admin_base.forms import ActionForm
-from agentops.admin_base.pages import ScopedAdmin
+from agentops.admin_base.pages import RecordAdmin, ScopedAdmin, Table
 from agentops.http import strict_json
 from agentops.projects.access import Action, project_for
 from runs.actions import agent_definitions
 from runs.errors import InvalidAgent
-from runs.models import Agent
+from runs.models import Agent, AgentVersion
 from timeline.redaction.redact import BARE
 
 #: Keys of a definition → fields of the form with a different name.
@@ -143,3 +144,38 @@ class AgentAdmin(ScopedAdmin):
         if not request.user.has_perm("runs.view_agentrun"):
             return []
         return [("Runs", f"{reverse('admin:runs_agentrun_changelist')}?project={obj.project_id}&agent={obj.pk}")]
+
+    def history(self, request: HttpRequest, obj: Agent) -> Iterator[Table | None]:
+        versions = agent_definitions.versions_of(obj)
+        yield self.table(request, AgentVersion, versions, {"agent": obj.pk}, without="agent_id")
+
+
+@admin.register(AgentVersion)
+class AgentVersionAdmin(RecordAdmin):
+    """Versions of agents, read-only. Each change of an agent makes one."""
+
+    names = ("agent version", "agent versions")
+    project_path = "agent__project"
+    id_fields = ("id", "agent_id")
+    text_fields = ("agent__slug", "created_by")
+    search_help_text = "Search by ID or prefix of it, or by part of the agent or of who changed it."
+    loaded = ("number", "changed", "created_by", "created_at", "agent_id", "agent__slug")
+    list_display = (
+        cells.link("agent_id", "runs_agent", "agent", text="agent__slug"),
+        cells.plain("number", "version"),
+        cells.payload("changed"),
+        cells.words("created_by", "changed by", limit=60),
+        cells.moment("created_at", "changed at"),
+    )
+    list_filter = (ProjectFilter, id_filter("agent"))
+    facts: ClassVar[Any] = (
+        ("Facts", (*list_display, cells.plain("id", "ID"))),
+        ("Definition", (cells.payload("definition"),)),
+    )
+
+    def for_list(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        # Replaces the deferral of `versions_of` too.
+        return super().for_list(rows.select_related("agent"))
+
+    def name_of(self, obj: AgentVersion) -> str:
+        return cells.line(f"Version {obj.number} of {obj.agent.slug}")

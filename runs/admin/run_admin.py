@@ -27,6 +27,17 @@ from timeline.models import RunKind
 
 #: Maximum runs of an invariant check, which executes about 50 queries per run.
 MAX_CHECKED = 10
+#: What the action that leads to a status does, for the page that asks first.
+EFFECTS = {
+    RunStatus.PAUSED: (
+        "Each run pauses after its current step, with the tool calls of that step. Each paused run has to be resumed "
+        "by itself."
+    ),
+    RunStatus.STOPPED: (
+        "This cannot be undone: a stopped run cannot be resumed. A tool call that is running now may still take "
+        "effect; open calls get the status unknown."
+    ),
+}
 #: Related tables on a run's page; messages, tool calls and events are only linked.
 HISTORY = (Attempt, CliSession, Checkpoint, RunError, TurnUsage, RunCommand)
 ROWS = (
@@ -241,26 +252,35 @@ class AgentRunAdmin(RecordAdmin):
         """Resume the selected runs."""
         bulk_actions.each(request, scope_of(request).principal, rows, bulk_actions.resume, done="Resumed")
 
-    @admin.action(description="Pause selected runs and their child runs", permissions=["view"])
-    def pause(self, request: HttpRequest, rows: QuerySet[AgentRun]) -> None:
-        """Pause the selected runs."""
+    @admin.action(description="Pause selected runs…", permissions=["view"])
+    def pause(self, request: HttpRequest, rows: QuerySet[AgentRun]) -> HttpResponse | None:
+        """Ask for confirmation, then pause the selected runs."""
+        if "sure" not in request.POST:
+            return self._confirm(request, rows, "pause", RunStatus.PAUSED)
         bulk_actions.each(request, scope_of(request).principal, rows, bulk_actions.pause, done="Pause requested")
+        return None
 
     @admin.action(description="Stop selected runs…", permissions=["view"])
     def stop(self, request: HttpRequest, rows: QuerySet[AgentRun]) -> HttpResponse | None:
         """Ask for confirmation, then stop the selected runs."""
-        if "sure" in request.POST:
-            bulk_actions.each(request, scope_of(request).principal, rows, bulk_actions.stop, done="Stop requested")
-            return None
+        if "sure" not in request.POST:
+            return self._confirm(request, rows, "stop", RunStatus.STOPPED)
+        bulk_actions.each(request, scope_of(request).principal, rows, bulk_actions.stop, done="Stop requested")
+        return None
+
+    def _confirm(self, request: HttpRequest, rows: QuerySet[AgentRun], verb: str, to: RunStatus) -> HttpResponse:
+        """Show what an action will do to the runs and to their children, with a button to do it."""
+        along = children.taken_along([run.pk for run in rows], to)
         context = {
             **self.admin_site.each_context(request),
-            "along": [
-                (run.pk, title_of(run), run.status)
-                for run in children.taken_along([run.pk for run in rows], RunStatus.STOPPED)
-            ],
-            "title": "Stop these runs?",
+            "title": f"{verb.capitalize()} these runs?",
+            "verb": verb,
+            "done": to.value,
+            "effect": EFFECTS[to],
+            "button": "deletelink" if to is RunStatus.STOPPED else "default",
+            "along": [(run.pk, title_of(run), run.status) for run in along],
             "opts": self.opts,
             "runs": [(run.pk, title_of(run), run.status) for run in rows],
             "back": request.get_full_path(),
         }
-        return TemplateResponse(request, "admin/runs/agentrun/stop.html", context)
+        return TemplateResponse(request, "admin/runs/agentrun/confirm.html", context)

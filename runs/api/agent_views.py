@@ -11,16 +11,24 @@ from rest_framework.request import Request
 
 from agentops.projects.models import Project
 from agentops.projects.names import SLUG_PATTERN
-from runs.api.answers import AgentAnswer, AgentRow
+from runs.actions import agent_definitions
+from runs.api.answers import AgentAnswer, AgentRow, AgentVersionAnswer, AgentVersionRow
 from runs.api.base_views import ApiView, ListView
 from runs.api.negotiation import MaskedJSONRenderer
 from runs.api.problems import ResourceNotFound
-from runs.models import Agent
+from runs.models import Agent, AgentVersion
+
+MAX_VERSION = 2**31 - 1
 
 
 class NoSuchAgent(ResourceNotFound):
     code = "agent_not_found"
     text = "no such agent in this project"
+
+
+class NoSuchVersion(ResourceNotFound):
+    code = "agent_version_not_found"
+    text = "the agent has no such version, or it was made before versions were stored"
 
 
 def agent_in(project: Project, slug: str) -> Agent:
@@ -49,3 +57,27 @@ class AgentDetail(ApiView):
     def get(self, request: Request, **_: Any) -> HttpResponse:
         agent = agent_in(self.get_project(), self.kwargs["agent"])
         return self.etag_response(MaskedJSONRenderer().render(self.get_serializer(agent).data).decode())
+
+
+class AgentVersions(ListView):
+    """List the versions of an agent, the newest first, without their definitions. Each change makes a version."""
+
+    serializer_class = AgentVersionRow
+
+    def get_queryset(self) -> QuerySet[AgentVersion]:
+        return agent_definitions.versions_of(agent_in(self.get_project(), self.kwargs["agent"]))
+
+
+class AgentVersionDetail(ApiView):
+    """Get a version of an agent with its definition."""
+
+    serializer_class = AgentVersionAnswer
+
+    def get(self, request: Request, **_: Any) -> HttpResponse:
+        agent, number = agent_in(self.get_project(), self.kwargs["agent"]), self.kwargs["number"]
+        # Larger numbers do not exist, and PostgreSQL refuses them.
+        rows = AgentVersion.objects.filter(agent=agent, number=number) if number <= MAX_VERSION else None
+        version = rows.first() if rows is not None else None
+        if version is None:
+            raise NoSuchVersion
+        return self.etag_response(MaskedJSONRenderer().render(self.get_serializer(version).data).decode())

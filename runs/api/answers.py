@@ -16,7 +16,7 @@ from agentops.projects.models import Notification, Project
 from runs.api.problems import MAX_FAULTS
 from runs.api.requests.pagination import LINK
 from runs.conversation.turn_usage import buckets_of
-from runs.models import Agent, AgentRun, Checkpoint, RunCommand, RunError, SearchEntry, TurnUsage
+from runs.models import Agent, AgentRun, AgentVersion, Checkpoint, RunCommand, RunError, SearchEntry, TurnUsage
 from runs.queries.run_columns import RUN
 from runs.queries.searching.search_results import Result
 from runs.statuses import RunStatus
@@ -68,6 +68,26 @@ class AgentAnswer(AgentRow):
         fields = (*AgentRow.Meta.fields, "instructions", "settings", "policies")
 
 
+class AgentVersionRow(serializers.ModelSerializer):  # type: ignore[misc]
+    changed = serializers.ListField(
+        child=serializers.CharField(), help_text="The fields that differ from the version before."
+    )
+
+    class Meta:
+        model = AgentVersion
+        fields: tuple[str, ...] = ("id", "number", "changed", "created_by", "created_at")
+        extra_kwargs: ClassVar = _notes(
+            number="The number of the version, from 1.", created_by="Who made the change; empty if it is not known."
+        )
+
+
+class AgentVersionAnswer(AgentVersionRow):
+    definition = serializers.DictField(help_text="The definition, as a run of this version has it in `agent_config`.")
+
+    class Meta(AgentVersionRow.Meta):
+        fields = (*AgentVersionRow.Meta.fields, "definition")
+
+
 class CheckpointRow(serializers.ModelSerializer):  # type: ignore[misc]
     class Meta:
         model = Checkpoint
@@ -112,7 +132,8 @@ class UsageRow(serializers.ModelSerializer):  # type: ignore[misc]
             cost_source=COST_SOURCES,
             input_tokens=INPUT_TOKENS,
             output_tokens=OUTPUT_TOKENS,
-            outcome="`answered`; `abandoned`: failed or stopped; `lost`, `rolled_back`: repeated after a crash.",
+            outcome="`answered`; `abandoned`: failed or stopped; `lost`, `rolled_back`: repeated after a crash; "
+            "`program`: no call, but tokens that a program reports beyond its answers.",
             usage_complete="False if the provider did not report all tokens. Tokens and cost contain what it reported.",
             cache_saved_usd="Cost without the prompt cache, minus `cost_usd`. Negative if the cache was only written.",
         )
@@ -180,7 +201,7 @@ class UsageTotals(serializers.ModelSerializer):  # type: ignore[misc]
 def usage_totals(run_id: UUID) -> AgentRun | None:
     """Return the run with the totals of its model calls, by one query."""
     totals = {
-        "model_calls": Count("turn_usages"),
+        "model_calls": Count("turn_usages", filter=~Q(turn_usages__outcome="program")),
         "cache_saved_usd": Sum("turn_usages__cache_saved_usd"),
         "incomplete_usage_calls": Count("turn_usages", filter=Q(turn_usages__usage_complete=False)),
     }

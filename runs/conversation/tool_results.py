@@ -16,7 +16,7 @@ from typing import Literal
 from django.utils import timezone
 from pydantic_ai.messages import ModelMessage, ToolReturnPart
 
-from runs.conversation import transcript, writes
+from runs.conversation import long_outputs, transcript, writes
 from runs.conversation.message_text import SHORT_PREVIEW
 from runs.conversation.writes import Commit
 from runs.fixtures.format import UNKNOWN_OUTCOME
@@ -104,6 +104,8 @@ def close(
     call.result_message_id = row.id
     if call.output is None:
         call.output = row.content["parts"][0]["content"]
+    if (facts := long_outputs.facts_of(call.output)) is not None:
+        call.output_bytes, call.output_sha256 = facts.size, facts.sha256
     events = [*before, _end_event(call, transcript.masked_text_of(row)), transcript.message_event(row), *result.events]
     commit = Commit(
         run_id=call.run_id, epoch=epoch, source=source, events=events, messages=[row], finished_call=call,

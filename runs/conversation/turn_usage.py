@@ -17,6 +17,8 @@ from runs.models.run import CostSource
 
 #: More than any model call costs, and so little that the sums of many fit their column.
 MAX_COST = Decimal(10) ** 6
+#: Sources of a cost that its event names: the others go without saying.
+SOURCES_IN_EVENTS = frozenset({CostSource.REPORTED, CostSource.PROJECT})
 
 
 @dataclass(frozen=True)

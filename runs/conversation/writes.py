@@ -33,7 +33,13 @@ TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tok
 #: Reasons of an abandoned model call that mean that its worker was lost.
 LOST_WORKER_REASONS = frozenset({"worker_lost"})
 #: Columns of a call that its result changes.
-RESULT_COLUMNS = ("status", "output", "attempts", "duration_ms", "finished_at", "result_message_id")
+RESULT_COLUMNS = (
+    *("status", "output", "output_bytes", "output_sha256", "attempts", "duration_ms", "finished_at"),
+    "result_message_id",
+)
+#: Those of a long output, written by themselves on PostgreSQL: in the JSON of the other rows the output would be
+#: copied and parsed several times.
+LONG_OUTPUT_COLUMNS = ("output", "output_bytes", "output_sha256")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +69,17 @@ def write(commit: Commit) -> bool:
 
     Raise `LeaseLost`, and write nothing, if the run was taken over; `MoveRefused` if a call has changed.
     """
-    if connection.vendor == "postgresql":
+    if connection.vendor != "postgresql":
+        return _write_portable(commit)
+    call = commit.finished_call
+    if call is None or call.output_bytes is None:
         return _write_postgres(commit)
-    return _write_portable(commit)
+    with transaction.atomic():
+        followed = _write_postgres(commit)
+        AgentRunToolCall.objects.filter(pk=call.pk).update(
+            **{name: getattr(call, name) for name in LONG_OUTPUT_COLUMNS}
+        )
+    return followed
 
 
 def _write_postgres(commit: Commit) -> bool:
@@ -75,9 +89,7 @@ def _write_postgres(commit: Commit) -> bool:
         "calls": [_document(row) for row in commit.calls],
         "commands": [_document(row) for row in commit.commands],
         "checkpoint": _document(commit.checkpoint) if commit.checkpoint else None,
-        "finished": _document(commit.finished_call) | {"believed": commit.expected_status}
-        if commit.finished_call
-        else None,
+        "finished": _finished_document(commit.finished_call, commit.expected_status) if commit.finished_call else None,
     }
     call = "SELECT last_seq, followed FROM runs_commit(%s, %s, %s, %s::jsonb, %s::jsonb, %s::jsonb)"
     values = [
@@ -135,6 +147,16 @@ def count_abandoned(run_id: UUID, epoch: int, entries: Sequence[Entry]) -> None:
             used.save(force_insert=True)
 
 
+def count_reported(usages: Sequence[TurnUsage], epoch: int) -> None:
+    """Store what a program has used beyond its answers, before the turn, in the same transaction.
+
+    The order matters for locks, as in `count_abandoned`.
+    """
+    for usage in usages:
+        _count(usage, epoch)
+        usage.save(force_insert=True)
+
+
 def _abandoned_usage(run_id: UUID, payload: LlmTurnAbandoned, step: int) -> TurnUsage:
     is_lost = payload.reason in LOST_WORKER_REASONS
     return TurnUsage(
@@ -181,6 +203,13 @@ def _has_commands(cursor: CursorWrapper, run_id: UUID) -> bool:
     key = AgentRun._meta.pk.get_db_prep_value(run_id, connection)
     cursor.execute("SELECT 1 FROM agent_run_commands WHERE run_id = %s AND applied_at IS NULL LIMIT 1", [key])
     return cursor.fetchone() is not None
+
+
+def _finished_document(call: AgentRunToolCall, expected_status: str) -> dict[str, Any]:
+    """Return a call that has ended, without an output that is written by itself."""
+    document = _document(call) | {"believed": expected_status}
+    left_out = LONG_OUTPUT_COLUMNS if call.output_bytes is not None else ()
+    return {name: value for name, value in document.items() if name not in left_out}
 
 
 def _document(row: models.Model) -> dict[str, Any]:

@@ -241,10 +241,15 @@ class Drive:
     def is_release_due(self) -> bool:
         """Whether to release the run: the worker is ending, or the slice is over and no tool runs.
 
-        The end of a slice would end the program of a session.
+        A release ends the program of a session. So its turn is not cut, and between turns it is only handed back if
+        another run waits for the slot.
         """
-        is_slice_over = self.committed_steps > 0 and time.monotonic() >= self.slice_end and self.session is None
-        return self.shutdown.requested.is_set() or (is_slice_over and not self.ahead)
+        if self.shutdown.requested.is_set():
+            return True
+        is_slice_over = self.committed_steps > 0 and time.monotonic() >= self.slice_end
+        if not is_slice_over or self.ahead or (self.session is not None and self.open_calls):
+            return False
+        return self.session is None or (self.session.is_between_turns and AgentRun.objects.runnable().exists())
 
     def close(self) -> None:
         """Let go of what this worker has started for the run."""

@@ -19,7 +19,7 @@ from runs.external.event_input import IncomingEvent, RejectedEvent
 from runs.external.importers.base import GrowingEvent, ImportedRun, Importer, ImportFile, Item
 from runs.external.projection import Projection
 from runs.external.reported_usage import read_cost
-from runs.lifecycle import reported_runs
+from runs.lifecycle import approval_rows, reported_runs
 from runs.lifecycle.reported_runs import ReportedRun
 from runs.models import AgentRun, AgentRunToolCall, ExternalRun
 from runs.statuses import RunStatus, ToolStatus, WaitReason
@@ -217,8 +217,11 @@ class _RunImport:
     def _goes_on(self, new_events: list[IncomingEvent]) -> bool:
         """Whether something has happened since the session waits, which the file itself does not tell.
 
-        A hook tells so sooner than the last lines of the file are read.
+        A hook tells so sooner than the last lines of the file are read. A sub-agent that waits for an approval of this
+        site has other calls, which go on.
         """
+        if self.run.status_reason == WaitReason.APPROVAL and approval_rows.is_pending(self.run):
+            return False
         if new_events[0].type == EventType.RUN_PHASE:
             return False
         waits = log.events_of(self.run.pk).filter(type=EventType.RUN_WAITING).order_by("-seq").first()

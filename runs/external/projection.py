@@ -41,7 +41,7 @@ _TEXTS = (EventType.LLM_TEXT_DELTA, EventType.LLM_TEXT)
 _THOUGHTS = (EventType.LLM_THINKING_DELTA, EventType.LLM_THINKING)
 _CALL_COLUMNS = (
     *("status", "starts", "attempts", "started_at", "finished_at", "duration_ms"),
-    *("output", "result_message_id", "child_run_id"),
+    *("output", "output_bytes", "output_sha256", "result_message_id", "child_run_id"),
 )
 _STATE_COLUMNS = ("answer_from_seq", "open_texts", "sender", "silent_since")
 

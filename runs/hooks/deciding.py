@@ -12,7 +12,7 @@ from functools import partial
 from django.conf import settings
 from django.db import connections
 
-from agentops.http.deadline import DeadlineExceeded, call_within
+from agentops.http.deadline import MAX_OVERDUE, DeadlineExceeded, OverdueCall, call_within, too_many
 from runs.hooks.argument_diffs import argument_diff
 from runs.hooks.base import (
     CALL_ORDER,
@@ -27,7 +27,6 @@ from runs.hooks.base import (
     Verdict,
     VerdictKind,
 )
-from runs.hooks.overdue_calls import MAX_OVERDUE, HookCall, too_many
 from runs.hooks.patterns import Pattern
 
 log = logging.getLogger(__name__)
@@ -135,9 +134,9 @@ def _ask_again(hook: Hook, context: HookContext) -> HookDecision:
 def _ask(hook: Hook, context: HookContext) -> HookDecision:
     """Call a hook on a thread of its own. Whatever it does, there is a verdict."""
     began = time.perf_counter()
-    limit_s, call = settings.AGENTOPS_HOOK_TIMEOUT_S, HookCall(hook)
+    limit_s, call = settings.AGENTOPS_HOOK_TIMEOUT_S, OverdueCall(f"hook:{hook.name}")
     try:
-        if too_many(hook):
+        if too_many(f"hook:{hook.name}"):
             raise RuntimeError(f"{MAX_OVERDUE} earlier calls have not returned")
         value = call_within(limit_s, partial(_call, hook, _copy(context), call), name=f"hook-{hook.name}")
         verdict, fault = _checked(hook, context.event, value)
@@ -164,7 +163,7 @@ def _copy(context: HookContext) -> HookContext:
     return replace(context, **mutable)
 
 
-def _call(hook: Hook, context: HookContext, call: HookCall) -> object:
+def _call(hook: Hook, context: HookContext, call: OverdueCall) -> object:
     try:
         return hook.decide(context)
     finally:

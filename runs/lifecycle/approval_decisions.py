@@ -18,7 +18,7 @@ from runs.conversation.tool_results import CallResult
 from runs.conversation.tool_starts import as_object
 from runs.errors import ApprovalDecided, ApprovalNotRequested, InvalidInput, RunNotFound, ToolCallNotFound
 from runs.hooks.argument_diffs import argument_diff
-from runs.lifecycle import approval_rows, transitions
+from runs.lifecycle import approval_rows, session_subagents, subagent_approvals, transitions
 from runs.models import AgentRun, AgentRunToolCall, Approval
 from runs.providers.messages import canonical
 from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
@@ -89,13 +89,25 @@ def decide(run_id: UUID, call_id: UUID, decision: Decision, *, by: str) -> Decis
         approval.message = REDACTOR.clean_text(decision.message)[0]
         approval.always = decision.always
         _settle(approval, decision.state, by=by)
-        if not decision.approves:
-            _deny(approval, f"{DENIED} {approval.message}".strip())
+        if session_subagents.is_subagent(run):
+            subagent_approvals.go_on(approval, Source.WEB)  # its program closes the call
         else:
-            append(run.pk, [approval_rows.resolved_event(approval)], source=Source.WEB)
-        _queue(run, Source.WEB)
+            _carry_out(approval)
         chaos.point("decision.in_transaction")
     return DecisionResult(approval, run)
+
+
+def _carry_out(approval: Approval) -> None:
+    if approval.state == State.DENIED:
+        _deny(approval, denial_text(approval))
+    else:
+        append(approval.run_id, [approval_rows.resolved_event(approval)], source=Source.WEB)
+    _queue(approval.run, Source.WEB)
+
+
+def denial_text(approval: Approval) -> str:
+    """Return what the model is told about a call that was not approved."""
+    return EXPIRED if approval.state == State.EXPIRED else f"{DENIED} {approval.message}".strip()
 
 
 def expire_due() -> int:
@@ -131,7 +143,7 @@ def _check(decision: Decision) -> None:
 def _change_arguments(approval: Approval, edited: Mapping[str, Any]) -> None:
     """Store the arguments of the approver. Values that were shown redacted keep their secret if they are unchanged."""
     exact = exact_arguments(approval.call)
-    restored = _restored(edited, approval.arguments, exact)
+    restored = restored_arguments(edited, approval.arguments, exact)
     if PLACEHOLDER in canonical(restored) and PLACEHOLDER not in canonical(exact):
         text = "a value contains the placeholder of a redacted secret: leave the whole value unchanged, or replace it"
         raise InvalidInput(text, pointer="/arguments")
@@ -142,15 +154,16 @@ def _change_arguments(approval: Approval, edited: Mapping[str, Any]) -> None:
         approval.changes = REDACTOR.clean(cast("Any", changes))[0]
 
 
-def _restored(edited: Any, shown: Any, exact: Any) -> Any:
+def restored_arguments(edited: Any, shown: Any, exact: Any) -> Any:
     """Return the edited value, with the exact one in place of each redacted one that was left as it was shown."""
     if canonical(edited) == canonical(shown):
         return exact
     if isinstance(edited, Mapping) and isinstance(shown, dict) and isinstance(exact, Mapping):
-        return {name: _restored(value, shown.get(name), exact.get(name)) for name, value in edited.items()}
+        return {name: restored_arguments(value, shown.get(name), exact.get(name)) for name, value in edited.items()}
     if isinstance(edited, list) and isinstance(shown, list) and isinstance(exact, list):
         known = list(zip(shown, exact, strict=False))
-        return [_restored(value, *(known[at] if at < len(known) else (None, None))) for at, value in enumerate(edited)]
+        pairs = [known[at] if at < len(known) else (None, None) for at in range(len(edited))]
+        return [restored_arguments(value, *pair) for value, pair in zip(edited, pairs, strict=True)]
     return edited
 
 

@@ -114,6 +114,11 @@ def approved_for_run(run: AgentRun, tool_name: str) -> Approval | None:
     return Approval.objects.filter(run=run, tool_name=tool_name, state=State.APPROVED, always=True).first()
 
 
+def is_pending(run: AgentRun) -> bool:
+    """Whether an approval of the run is pending."""
+    return Approval.objects.filter(run=run, state=State.PENDING).exists()
+
+
 def cancel(run: AgentRun) -> list[Entry]:
     """End the pending approval of a run that is paused or stopped, in the transaction of the move. Returns its event.
 

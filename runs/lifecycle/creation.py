@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from uuid import UUID
@@ -14,6 +14,7 @@ from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
 
 from agentops.projects.models import Project
 from runs.agents import budgets, output_schema
+from runs.agents.child_limits import ChildLimits, child_limits
 from runs.conversation import transcript, trimming
 from runs.conversation.message_text import SHORT_PREVIEW, text_of
 from runs.errors import (
@@ -48,12 +49,10 @@ from timeline.redaction.redact import MODEL_INPUT
 
 Role = AgentRunMessage.Role
 UserTurn = str | list[Any]
+#: An image or a document in the form of pydantic-ai, as JSON.
+Media = dict[str, Any]
 #: Tools of a front end that were checked; see runs.tools.front_end_tools.
 FrontEndTools = Sequence[Mapping[str, Any]]
-
-#: Limits of ancestors and of children of a run. A resumed child is not another child.
-MAX_DEPTH = 2
-MAX_CHILDREN = 20
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
     """Write a queued run in one transaction, and wake a worker after it. The caller has validated the opening."""
     origin = origin or Origin()
     # The prompt is a column of its own, redacted as the messages are: a run that starts over begins with it.
-    opening = replace(opening, turns=[cast("UserTurn", MODEL_INPUT.clean(turn)[0]) for turn in opening.turns])
+    opening = replace(opening, turns=[_redacted(turn) for turn in opening.turns])
     before = origin.resumed_from
     with transaction.atomic():
         node_id = opening.config.get("node_id") or opening.config.get("agent_id") or ""
@@ -172,20 +171,58 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
     return run
 
 
+def turn_of(message: str | None, media: Sequence[Media]) -> UserTurn:
+    """Return a user message with media."""
+    return [*([message] if message else []), *media] if media else message or ""
+
+
+def _redacted(turn: UserTurn) -> UserTurn:
+    """Return a user message with its texts redacted. The bytes of media are no text."""
+    if isinstance(turn, str):
+        return cast("str", MODEL_INPUT.clean(turn)[0])
+    return [part if _is_binary(part) else MODEL_INPUT.clean(part)[0] for part in turn]
+
+
+def _is_binary(part: object) -> bool:
+    return isinstance(part, dict) and part.get("kind") == "binary"
+
+
 def lock_parent(project: Project, run_id: UUID) -> AgentRun:
     """Return the parent of a new run, with its row locked, so that two children at once cannot exceed the limit."""
     rows = AgentRun.objects.select_for_update(no_key=True, of=("self",))
     parent = rows.filter(project=project, pk=run_id).first()
     if parent is None:
         raise InvalidParent("the project has no such run", pointer="/parent_run_id")
-    depth, ancestor = 1, parent
-    while ancestor.parent_run is not None and depth <= MAX_DEPTH:
-        depth, ancestor = depth + 1, ancestor.parent_run
-    if depth > MAX_DEPTH:
-        raise TooDeep(f"runs can be nested at most {MAX_DEPTH} levels deep", pointer="/parent_run_id")
-    if AgentRun.objects.filter(parent_run=parent, resumed_from=None).count() >= MAX_CHILDREN:
-        raise TooManyChildren(f"a run can have at most {MAX_CHILDREN} children", pointer="/parent_run_id")
+    depth = exceeded_depth([parent, *ancestors_of(parent)])
+    if depth is not None:
+        raise TooDeep(f"runs can be nested at most {depth} levels deep", pointer="/parent_run_id")
+    limit = limits_of(parent).children
+    if count_children(parent) >= limit:
+        raise TooManyChildren(f"a run can have at most {limit} children", pointer="/parent_run_id")
     return parent
+
+
+def ancestors_of(run: AgentRun) -> Iterator[AgentRun]:
+    """Yield the parent of a run, the parent of that one, and so on."""
+    while run.parent_run is not None:
+        run = run.parent_run
+        yield run
+
+
+def exceeded_depth(above: Iterable[AgentRun]) -> int | None:
+    """Return the depth that a new run below these, the nearest first, would exceed; None if each of them allows it."""
+    limits = (limits_of(run).depth for run in above)
+    return next((limit for depth, limit in enumerate(limits, start=1) if depth > limit), None)
+
+
+def limits_of(run: AgentRun) -> ChildLimits:
+    """Return what a run allows below it. Runs of other programs have no settings, and get the site's limits."""
+    return child_limits((run.agent_config.get("settings") or {}) if run.source == AgentRun.Source.NATIVE else {})
+
+
+def count_children(run: AgentRun) -> int:
+    """Return the number of children of a run. A resumed child is not another child."""
+    return AgentRun.objects.filter(parent_run=run, resumed_from=None).count()
 
 
 def check_agent(agent: Agent) -> None:
@@ -207,6 +244,7 @@ def agent_problems(agent: Agent) -> Iterator[InvalidAgent]:
         lambda: trimming.window_of(agent.settings),
         lambda: retry_limits(agent.settings),
         lambda: parallel_limit(agent.settings),
+        lambda: child_limits(agent.settings),
         lambda: output_schema.schema_of(agent.settings),
     ]
     for check in checks:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runs.conversation import tool_results, tool_starts, transcript, writes
+from runs.conversation.open_calls import asking_calls
 from runs.conversation.tool_results import CallResult
 from runs.lifecycle import transitions
 from runs.models import AgentRun, AgentRunToolCall, RunCommand
@@ -39,9 +40,12 @@ def is_waiting_for_answer(run: AgentRun) -> bool:
 
 def open_question(run: AgentRun) -> OpenQuestion | None:
     """Return the open question of a run; None without one. One query."""
-    call = _question_call(run) if is_waiting_for_answer(run) else None
-    if call is None:
-        return None
+    call = asking_calls(run.pk).first() if is_waiting_for_answer(run) else None
+    return None if call is None else question_in(run, call)
+
+
+def question_in(run: AgentRun, call: AgentRunToolCall) -> OpenQuestion:
+    """Return the question of the call that asks."""
     arguments = call.input if isinstance(call.input, dict) else {}
     if call.tool_name in front_end_tools.names_in(run.agent_config):
         return OpenQuestion(
@@ -57,17 +61,11 @@ def answer(run: AgentRun, command: RunCommand) -> None:
 
     The caller has locked the row of the run, and knows that the run waits.
     """
-    call = _question_call(run)
+    call = asking_calls(run.pk).first()
     if call is not None:
         _close(call, command.payload["message"])
     payload = RunPhase(status=RunStatus.QUEUED, reason=REASON)
     transitions.move(run, RunStatus.QUEUED, payload, source=Source.WEB, reason=REASON)
-
-
-def _question_call(run: AgentRun) -> AgentRunToolCall | None:
-    """Return the call that asks: the first that was not started, because calls run one after the other."""
-    planned = AgentRunToolCall.objects.filter(run=run, status=ToolStatus.PLANNED, result_message=None)
-    return planned.order_by("step_number", "id").first()
 
 
 def _close(call: AgentRunToolCall, text: str) -> None:

@@ -16,7 +16,7 @@ from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 from agentops.projects.models import Project
 from runs.conversation import tool_results, transcript
-from runs.lifecycle import command_outcomes, summaries
+from runs.lifecycle import approval_rows, command_outcomes, summaries
 from runs.lifecycle.transitions import PHASES
 from runs.models import AgentRun, AgentRunMessage, ExternalRun
 from runs.providers.messages import request
@@ -117,7 +117,8 @@ def report(
 ) -> list[AppendResult]:
     """Set the reported status and append its event, in the caller's transaction, which has locked the run's row.
 
-    `at` is the time of the event. Open calls and commands of a run that ends are closed first.
+    `at` is the time of the event. Open calls, commands and the approval of a run that ends are
+    closed first.
     """
     at = at or timezone.now()
     if to.terminal:
@@ -126,13 +127,14 @@ def report(
     elif to is RunStatus.RUNNING and run.started_at is None:
         changes["started_at"] = at
     previous = run.status
+    before = approval_rows.cancel(run) if to.terminal else []
     for name, value in {"status": to.value, "status_reason": REDACTOR.clean_text(reason)[0][:64], **changes}.items():
         setattr(run, name, value)
     run.save(update_fields=["status", "status_reason", *changes])
     if to.terminal:
         tool_results.close_open_calls(run, epoch=None, source=source)
         command_outcomes.close(run.pk, to)
-    results = log.append(run.pk, [entry], source=source, run_kind=RunKind(run.run_kind))
+    results = log.append(run.pk, [*before, entry], source=source, run_kind=RunKind(run.run_kind))
     if previous != run.status:
         log.announce_run(run.project_id, run.pk)
     return results

@@ -103,6 +103,7 @@ def move(
         if not rows.update(**{**_columns(to, reason), **changes}):
             raise _conflict_error(run, epoch)
         if to.terminal or to is RunStatus.PAUSED:
+            _end_subagents(run, source=source, epoch=epoch)
             tool_results.close_open_calls(run, epoch=epoch, source=source)
             command_outcomes.close(run.pk, to)
             events_before = [*approval_rows.cancel(run), *events_before]
@@ -120,6 +121,12 @@ def move(
         if to.terminal:
             chaos.point("end.in_transaction")
     run.status, run.status_reason = to.value, reason
+
+
+def _end_subagents(run: AgentRun, *, source: Source, epoch: int | None) -> None:
+    from runs.lifecycle import session_subagents  # which reports runs, and so comes after this module
+
+    session_subagents.end_all(run, source=source, epoch=epoch)
 
 
 def _tell_family(run: AgentRun, to: RunStatus, reason: str) -> None:

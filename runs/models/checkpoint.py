@@ -62,6 +62,8 @@ class TurnUsage(models.Model):
         ABANDONED = "abandoned"
         #: The worker was lost before the response was stored, and the call was repeated.
         LOST = "lost"
+        #: No call that the run knows of: a program reported these tokens of a model at the end of a turn.
+        PROGRAM = "program"
 
     run = models.ForeignKey(AgentRun, models.PROTECT, related_name="turn_usages", db_index=False)
     step_number = models.PositiveIntegerField()

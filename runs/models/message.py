@@ -29,7 +29,6 @@ class AgentRunMessage(models.Model):
     run = models.ForeignKey(AgentRun, models.PROTECT, related_name="messages", db_index=False)
     position = models.PositiveIntegerField()
     role = models.CharField(max_length=11, choices=Role.choices)
-    content = models.JSONField()
     #: The step whose model call first receives or produces the message. For tool results, the step of the call.
     step_number = models.PositiveIntegerField()
     #: The epoch of the worker that wrote the message. Null if no worker did.
@@ -39,6 +38,8 @@ class AgentRunMessage(models.Model):
     sha256 = models.BinaryField(max_length=32)
     rolled_back_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField()
+    # Last, because it may be large: SQLite reads a value to come to the columns behind it.
+    content = models.JSONField()
 
     class Meta:
         db_table = "agent_run_messages"

@@ -20,13 +20,6 @@ class AgentRunToolCall(models.Model):
     message = models.ForeignKey(AgentRunMessage, models.PROTECT, related_name="tool_calls", db_index=False)
     call_id = models.CharField(max_length=256)
     tool_name = models.CharField(max_length=256)
-    #: The arguments: an object, or the text if it is not a JSON object.
-    input = models.JSONField(null=True)
-    #: The exact arguments that the tool gets instead of those of the message, as a hook or an approver changed them.
-    #: They may contain secrets. Null: nothing was changed.
-    changed_arguments = models.JSONField(null=True)
-    #: The complete output or the error. Null until the call ends.
-    output = models.JSONField(null=True)
     status = models.CharField(max_length=9, choices=choices(ToolStatus), default=ToolStatus.PLANNED.value)
     effect = models.CharField(max_length=12, choices=choices(Effect), default=Effect.AT_MOST_ONCE.value)
     #: Passed to an idempotent tool on every attempt, so that the called service recognises repeats.
@@ -48,6 +41,17 @@ class AgentRunToolCall(models.Model):
     # Invariant M5 checks that a message is the result of one call only.
     result_message = models.ForeignKey(AgentRunMessage, models.PROTECT, null=True, related_name="+", db_index=False)
     child_run = models.ForeignKey(AgentRun, models.PROTECT, null=True, related_name="spawned_by", db_index=False)
+    #: Of an output above 256 KiB: see runs.conversation.long_outputs. Null for others.
+    output_bytes = models.PositiveBigIntegerField(null=True)
+    output_sha256 = models.CharField(max_length=64, null=True)
+    # Last, because they may be large: SQLite reads a value to come to the columns behind it.
+    #: The arguments: an object, or the text if it is not a JSON object.
+    input = models.JSONField(null=True)
+    #: The exact arguments that the tool gets instead of those of the message, as a hook or an approver changed them.
+    #: They may contain secrets. Null: nothing was changed.
+    changed_arguments = models.JSONField(null=True)
+    #: The complete output or the error. Null until the call ends.
+    output = models.JSONField(null=True)
 
     class Meta:
         db_table = "agent_run_tool_calls"

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import cast
 from uuid import UUID
 
 from runs.conversation.message_text import text_of
-from runs.models import AgentRun, AgUiRun, Approval
+from runs.models import AgentRun, AgentRunToolCall, AgUiRun, Approval
+from runs.queries.ag_ui_threads import conversation_before
 from runs.queries.agent_dialect import whole_texts
 from runs.queries.json_columns import to_json
 from runs.queries.masking import mask_rows
 from runs.tools import front_end_tools
 from timeline import log
-from timeline.dialects.ag_ui_blocks import ANCHORS, MARKERS, STEPS, TEXTS, LogState, ends_run
+from timeline.dialects.ag_ui_blocks import ANCHORS, MARKERS, STEPS, TEXTS, Message, ends_run
+from timeline.dialects.ag_ui_log_state import LogState
 from timeline.dialects.ag_ui_output import AgUiRows, ClientRun, ag_ui_messages
+from timeline.dialects.ag_ui_subagents import CHILDREN, Subagents
 from timeline.dialects.agent_output import Fields, WholeTexts
 from timeline.events import EventType
 from timeline.models import Event
@@ -28,17 +32,34 @@ _NEED_TURN = (EventType.TOOL_START, EventType.TOOL_END, EventType.LLM_TURN_END, 
 _OF_APPROVAL = (EventType.APPROVAL_REQUESTED, EventType.RUN_WAITING, EventType.TOOL_START, EventType.TOOL_END)
 
 
-def ag_ui_texts(log_id: UUID, batch: Sequence[Event]) -> list[list[str]]:
-    """Return the messages of each event of a log as JSON texts, with secrets masked."""
+def ag_ui_texts(log_id: UUID, batch: Sequence[Event], *, has_snapshots: bool = False) -> list[list[str]]:
+    """Return the messages of each event of a log as JSON texts, with secrets masked.
+
+    `has_snapshots`: each AG-UI run begins with the conversation before it.
+    """
+    rows, state = _rows(log_id, batch), _state_before(log_id, batch)
+    if has_snapshots:
+        rows = replace(rows, conversation=partial(conversation_before, translate=_translated))
+    messages = ag_ui_messages(batch, rows, state)
+    texts = iter(mask_rows([to_json(message) for of_event in messages for message in of_event]))
+    return [[next(texts) for _ in of_event] for of_event in messages]
+
+
+def _translated(log_id: UUID, events: Sequence[Event]) -> list[Message]:
+    """Return the messages of a log from its beginning, and the results of calls that the front end has run."""
+    rows = replace(_rows(log_id, events), has_all_results=True)
+    return [message for of_event in ag_ui_messages(events, rows, LogState()) for message in of_event]
+
+
+def _rows(log_id: UUID, batch: Sequence[Event]) -> AgUiRows:
     client_runs = _client_runs(log_id)
     is_named = bool(client_runs) and client_runs[0].after_seq == 0
     lineage = "" if is_named else _lineage(log_id)
     whole, approvals = whole_texts(log_id, batch), _approvals(log_id, batch)
     whole, names = replace(whole, calls=_masked(whole.calls)), _front_end_tools(log_id, whole)
-    rows = AgUiRows(whole, _masked(approvals), names, client_runs, lineage)
-    messages = ag_ui_messages(batch, rows, _state_before(log_id, batch))
-    texts = iter(mask_rows([to_json(message) for of_event in messages for message in of_event]))
-    return [[next(texts) for _ in of_event] for of_event in messages]
+    return AgUiRows(
+        whole, _masked(approvals), _call_ids(log_id, batch), names, client_runs=client_runs, lineage=lineage
+    )
 
 
 def _masked(rows: Mapping[UUID, Fields]) -> dict[UUID, Fields]:
@@ -55,6 +76,15 @@ def _approvals(log_id: UUID, batch: Sequence[Event]) -> dict[UUID, Fields]:
     return {pk: {"toolName": name, "toolInput": arguments, "reason": why} for pk, name, arguments, why in rows}
 
 
+def _call_ids(log_id: UUID, batch: Sequence[Event]) -> dict[str, str]:
+    """Return the IDs of the calls that the child runs of a batch work for, by the IDs of their model."""
+    named = {event.payload.get("call_id") for event in batch if event.type in CHILDREN}
+    if not named:
+        return {}
+    calls = AgentRunToolCall.objects.filter(run=log_id, call_id__in=[name for name in named if name])
+    return {call_id: str(pk) for call_id, pk in calls.order_by("pk").values_list("call_id", "pk")}
+
+
 def _front_end_tools(log_id: UUID, whole: WholeTexts) -> frozenset[str]:
     """Return the names of the tools that the front end runs. No query if the batch has no call."""
     if not whole.calls:
@@ -64,7 +94,7 @@ def _front_end_tools(log_id: UUID, whole: WholeTexts) -> frozenset[str]:
 
 
 def _state_before(log_id: UUID, batch: Sequence[Event]) -> LogState:
-    """Return the state before a batch: two queries for one of streamed text, five at most."""
+    """Return the state before a batch: two queries for one of streamed text, seven at most."""
     seq, types = batch[0].seq, {event.type for event in batch}
     if seq == 1:
         return LogState()
@@ -73,7 +103,7 @@ def _state_before(log_id: UUID, batch: Sequence[Event]) -> LogState:
         event = _last(log_id, seq, searched) if types.intersection(needed_by) else None
         return event.seq if event else 0
 
-    return LogState.after(
+    state = LogState.after(
         _last(log_id, seq, MARKERS),
         _last(log_id, seq, STEPS) if any(event.type in STEPS or ends_run(event) for event in batch) else None,
         # A message that is open is closed by any event of MARKERS, by its ID.
@@ -81,6 +111,22 @@ def _state_before(log_id: UUID, batch: Sequence[Event]) -> LogState:
         turn=last_seq(_TURN, _NEED_TURN),
         text=last_seq(TEXTS, {EventType.LLM_TURN_END}),
     )
+    if state.is_open and any(event.type in CHILDREN or ends_run(event) for event in batch):
+        state.subagents = _subagents(log_id, seq)
+    return state
+
+
+def _subagents(log_id: UUID, before: int) -> Subagents:
+    """Return the child runs of the AG-UI run that is open before a sequence number."""
+    passed = log.events_of(log_id).filter(seq__lt=before, seq__gte=before - MAX_SEARCHED, late=False)
+    children = list(passed.filter(type__in=CHILDREN).order_by("seq"))
+    if not children:
+        return Subagents()
+    ends = passed.filter(type__in=[EventType.RUN_WAITING, EventType.RUN_PAUSED]).order_by("-seq")
+    ended = next((event.seq for event in ends if ends_run(event)), 0)
+    # It is opened by a marker: what is between was not sent.
+    begin = passed.filter(type__in=MARKERS, seq__gt=ended).order_by("seq").values_list("seq", flat=True).first() or 0
+    return Subagents.after(event for event in children if event.seq > begin)
 
 
 def _last(log_id: UUID, before: int, types: Iterable[str]) -> Event | None:

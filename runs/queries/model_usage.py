@@ -34,7 +34,8 @@ def usage_by_model(run_id: UUID) -> list[dict[str, Any]]:
     """
     sums: dict[str, Any] = {name: Sum(name) for name in (*TOKENS, "cost_usd")}
     rows: Any = TurnUsage.objects.filter(run=run_id).values("model").order_by("model")
-    return list(rows.annotate(calls=Count("pk"), **sums))
+    # What a program reports beyond its answers is no call that is known.
+    return list(rows.annotate(calls=Count("pk", filter=~Q(outcome=TurnUsage.Outcome.PROGRAM)), **sums))
 
 
 def used_models(project_id: UUID) -> list[UsedModel]:

@@ -98,6 +98,8 @@ _TOOL_CALL = (
         nullable=True,
     ),
     Column("resolved_at", TIME, "t.resolved_at", note="When it was resolved.", nullable=True),
+    Column("output_bytes", INTEGER, "t.output_bytes", note="Size of an output above 256 KiB in UTF-8.", nullable=True),
+    Column("output_sha256", TEXT, "t.output_sha256", note="SHA-256 of these bytes, as stored.", nullable=True),
 )
 _CALLS_BY_STEP = (Key("t.step_number"), by_id("t.id"))
 TOOL_CALLS = Listing("agent_run_tool_calls t JOIN agent_runs r ON r.id = t.run_id", _TOOL_CALL, _CALLS_BY_STEP)

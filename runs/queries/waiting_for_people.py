@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from agentops.projects.models import Project
-from runs.models import AgentRun
+from runs.models import AgentRun, Approval
 from runs.statuses import RunStatus, WaitReason
 
 #: The largest number that is counted.
@@ -19,12 +19,13 @@ _REASONS = (WaitReason.APPROVAL, WaitReason.INPUT, WaitReason.UNKNOWN_TOOL)
 
 
 def inbox_count(project_id: UUID) -> int:
-    """Return the number of runs that wait for an approval or an answer that is given here, at most `MAX_COUNT`."""
+    """Return the number of runs with something in the inbox (runs.queries.waiting_items), at most `MAX_COUNT`."""
     waiting = AgentRun.objects.filter(
-        project=project_id, status=RunStatus.WAITING, status_reason__in=(WaitReason.APPROVAL, WaitReason.INPUT),
-        source=AgentRun.Source.NATIVE,
-    )  # fmt: skip
-    return waiting[:MAX_COUNT].count()
+        project=project_id, status=RunStatus.WAITING, status_reason__in=_REASONS
+    )
+    # Sub-agents of sessions are no native runs, and are decided about here.
+    pending = Approval.objects.filter(run=OuterRef("pk"), state=Approval.State.PENDING)
+    return waiting.filter(Q(source=AgentRun.Source.NATIVE) | Exists(pending))[:MAX_COUNT].count()
 
 
 def waiting_for_people(project: Project, now: datetime) -> int:

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from pydantic_core import SchemaValidator, to_json
 
 from agentops.http import strict_json
+from runs.tools import async_functions
 from runs.tools.base import Arguments, BadArguments, Effect, Tool, ToolContext
 from runs.tools.output import clip
 
@@ -35,11 +36,13 @@ def tool(
     """Make a tool of a function. The docstring becomes the description, the parameters become the schema.
 
     `effect` is `read`, `idempotent` or `at_most_once`. If the first parameter is annotated `ToolContext`, the engine
-    passes the context; the model does not see it.
+    passes the context; the model does not see it. An async function gets an event loop of its own on the tool's thread.
     `repeats_after_error` allows retries of a tool with the effect at_most_once.
     """
 
     def decorator(function: Function) -> Tool:
+        if inline and inspect.iscoroutinefunction(function):
+            raise TypeError(f"Tool {function.__name__!r} is async, and cannot be inline.")
         takes_ctx, visible = _without_context(function)
         schema = pydantic_ai.Tool(visible, name=name, takes_ctx=False)
         return Tool(
@@ -84,15 +87,16 @@ def _executor(
             values: Mapping[str, Any] = validator.validate_python(parse(arguments))
         except ValidationError as error:
             raise BadArguments(_error_text(error)) from error
-        return function(ctx, **values) if takes_ctx else function(**values)
+        value = function(ctx, **values) if takes_ctx else function(**values)
+        return async_functions.run(value, ctx.cancelled) if inspect.iscoroutine(value) else value
 
     return execute
 
 
 def _without_context(function: Function) -> tuple[bool, Function]:
     """Return whether the first parameter is a `ToolContext`, and the function without it, for the schema."""
-    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        raise TypeError(f"Tool {function.__name__!r} must be a plain function, not an async one.")
+    if inspect.isasyncgenfunction(function):
+        raise TypeError(f"Tool {function.__name__!r} must return its result, not yield it.")
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())
     if any(each.kind in (each.POSITIONAL_ONLY, each.VAR_POSITIONAL) for each in parameters):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
-from agentops.http.deadline import DeadlineExceeded, TimedCall
+from agentops.http.deadline import MAX_OVERDUE, DeadlineExceeded, OverdueCall, TimedCall, too_many
 from runs.tools.base import Arguments, Tool, ToolContext, ToolFailed, ToolResult
 
 Watch = Callable[[], None]
@@ -16,14 +17,16 @@ Late = Callable[[ToolResult], None]
 class StartedTool:
     """A tool that runs in a thread of its own, for at most its `timeout_s` seconds.
 
-    Threads cannot be killed: a tool that exceeds the limit keeps running, and its `ctx.cancelled()` returns True.
+    Threads cannot be killed: a tool that exceeds the limit keeps running, and its `ctx.cancelled()` returns True. While
+    `MAX_OVERDUE` calls of the tool do that in this process, it is not called again.
     """
 
     def __init__(self, tool: Tool, ctx: ToolContext, arguments: Arguments) -> None:
         self._tool = tool
         self._abandoned = threading.Event()
+        self._overdue = OverdueCall((StartedTool, tool.name))
         watched = replace(ctx, cancelled=lambda: self._abandoned.is_set() or ctx.cancelled())
-        self._call = TimedCall(tool.timeout_s, lambda: tool.run(watched, arguments), name=f"tool-{tool.name}")
+        self._call = TimedCall(tool.timeout_s, partial(self._run, watched, arguments), name=f"tool-{tool.name}")
 
     def wait(self, watch: Watch | None = None, late: Late | None = None) -> ToolResult:
         """Return the result. Raises `ToolFailed` of the type "timeout" and what the tool raises.
@@ -34,10 +37,20 @@ class StartedTool:
         try:
             return self._call.wait(watch, late)
         except DeadlineExceeded:
+            self._overdue.give_up()
             text = f"{self._tool.name!r} did not answer within {self._tool.timeout_s:g} s"
             raise ToolFailed("timeout", text, retryable=True) from None
         finally:
             self._abandoned.set()
+
+    def _run(self, ctx: ToolContext, arguments: Arguments) -> ToolResult:
+        try:
+            if too_many((StartedTool, self._tool.name)):
+                text = f"not run: {MAX_OVERDUE} earlier calls of {self._tool.name!r} exceeded their time and still run"
+                raise ToolFailed("too_many_timeouts", text)
+            return self._tool.run(ctx, arguments)
+        finally:
+            self._overdue.end()
 
     def abandon(self) -> None:
         """Tell the tool that nobody waits for it."""

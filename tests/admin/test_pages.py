@@ -16,7 +16,6 @@ from agentops.projects.models import AuditEntry, Membership
 from runs.models import (
     AgentRun,
     AgentRunMessage,
-    AgentVersion,
     AgUiRun,
     Chore,
     ClaudeTranscriptEntry,
@@ -42,10 +41,9 @@ def test_every_table_is_there() -> None:
     ours = {model for app in OURS for model in apps.get_app_config(app).get_models()}
 
     # Content of files and sessions, what waits to be filed under a run, names of AG-UI clients, and the search index
-    # are not for people. Versions of agents have pages of their own.
+    # are not for people.
     assert ours - set(registered()) == {
         *(
-            AgentVersion,
             AgUiRun,
             ClaudeTranscriptEntry,
             MaintenanceDoor,

@@ -48,10 +48,17 @@ def test_resume_goes_on_with_each_that_is_paused(client: Client, project: Projec
     assert entries.count() == 2
 
 
-def test_pause(client: Client, project: Project) -> None:
+def test_pause_asks_first_and_names_the_child_runs(client: Client, project: Project) -> None:
     runs = [make_run(make_agent(project)), paused(project)]
+    make_run(runs[0].agent, "p", title="<b>child</b>", parent_id=runs[0].pk)
 
-    told = ask(client, "pause", runs)
+    text = client.post(LIST, {"action": "pause", "index": "0", "_selected_action": str(runs[0].pk)}).content.decode()
+    assert "Child runs that are paused too: 1" in text
+    assert "&lt;b&gt;child&lt;/b&gt;" in text
+    assert "after its current step" in text
+    assert AgentRun.objects.get(pk=runs[0].pk).state is RunStatus.QUEUED
+
+    told = ask(client, "pause", runs, sure="yes")
 
     assert told == ["Pause requested: 1 run.", f"Skipped {runs[1].pk}: already paused."]
     assert AgentRun.objects.get(pk=runs[0].pk).state is RunStatus.PAUSED
@@ -89,7 +96,7 @@ def test_the_role_decides(project: Project, other: Project, role: Role) -> None:
     """5.1: a viewer may look; another project's run is one that is not there."""
     mine, foreign = make_run(make_agent(project)), make_run(make_agent(other))
 
-    told = ask(client_of(make_staff(project, role)), "pause", [mine, foreign])
+    told = ask(client_of(make_staff(project, role)), "pause", [mine, foreign], sure="yes")
 
     done = role is not Role.VIEWER
     assert (AgentRun.objects.get(pk=mine.pk).state is RunStatus.PAUSED) is done

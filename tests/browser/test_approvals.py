@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
+from agentops.projects.access import SYSTEM
+from agentops.projects.memberships import add_member
 from agentops.projects.models import Role
 from runs.lifecycle.approval_decisions import Decision, decide
 from runs.models import AgentRun, AgentRunToolCall, Approval
@@ -12,7 +14,8 @@ from tests.support.accounts import make_person
 from tests.support.browser.accessibility import obstacles
 from tests.support.browser.run_page import open_run
 from tests.support.browser.tabs import Tabs
-from tests.support.factories import drive, make_awaiting_approval, make_project
+from tests.support.engine.policy_occasions import make_asking
+from tests.support.factories import drive, make_awaiting_approval, make_project, make_waiting
 from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser]
@@ -46,6 +49,36 @@ def test_a_call_is_edited_and_approved_without_scripts(tabs: Tabs, web: WebThrea
     assert call_of(run).changed_arguments == {"pattern": "x"}
 
 
+def test_the_inbox_of_all_projects_has_a_menu_and_settles_each_kind(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
+    asking, lost = make_asking(run.project), make_waiting(run.project)
+    person = make_person(run.project, Role.OPERATOR)
+    add_member(make_project("beta"), person, Role.VIEWER, actor=SYSTEM)
+    page = tabs.open(web.url, person, viewport={"width": 400, "height": 800})
+    page.goto(f"{web.url}/p/alpha/approvals")
+    page.get_by_role("link", name="Show all projects").click()
+    expect(page.get_by_role("heading", name="Approvals in all projects")).to_be_visible()
+    page.locator("summary", has_text="All projects").click()
+    expect(page.get_by_role("link", name="Beta")).to_be_visible()
+    assert_fits(page)
+    assert obstacles(page) == []
+    page.keyboard.press("Escape")
+
+    page.get_by_role("link", name="Questions").click()
+    entry = page.locator(".waiting-item")
+    expect(entry).to_contain_text("Which one?")
+    entry.get_by_label("Your answer").fill("This one.")
+    entry.get_by_role("button", name="Send answer").click()
+    expect(page.get_by_text("Answer sent. The run continues.")).to_be_visible()
+    page.get_by_role("link", name="Unknown outcomes").click()
+    entry.get_by_text("Mark as done…").click()
+    assert_fits(page)
+    assert obstacles(page) == []
+    entry.get_by_role("button", name="Mark as done").click()
+    expect(page.get_by_text("Outcome recorded. The run continues.")).to_be_visible()
+    expect(page.locator(".waiting-item")).to_have_count(1)
+    assert [AgentRun.objects.get(pk=each.pk).status for each in (asking, lost)] == ["queued", "queued"]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_inbox_and_the_gate_are_accessible_and_fit_a_narrow_screen(
     tabs: Tabs, web: WebThread, run: AgentRun, scheme: str
@@ -56,7 +89,9 @@ def test_the_inbox_and_the_gate_are_accessible_and_fit_a_narrow_screen(
         viewport={"width": 400, "height": 800},
         color_scheme=scheme,  # type: ignore[arg-type]
     )
-    for address in ("/p/alpha/approvals", f"/runs/{run.pk}"):
+    make_asking(run.project)
+    make_waiting(run.project)
+    for address in ("/p/alpha/approvals", "/approvals", f"/runs/{run.pk}"):
         page.goto(f"{web.url}{address}")
         place = page.locator(f"#approval-{Approval.objects.get(run=run).pk}")
         expect(place.get_by_role("button", name="Approve call")).to_be_visible()

@@ -49,6 +49,10 @@ def test_a_run_is_started_followed_and_read(
     messages, tools = list(client.messages(run.id)), list(client.tool_calls(run.id))
 
     assert (run.status, run.has_ended) == ("completed", True)
+    own = (1, run.input_tokens, run.output_tokens, run.cost_usd, 0)
+    assert own == (
+        run.total_runs, run.total_input_tokens, run.total_output_tokens, run.total_cost_usd, run.total_unpriced_runs
+    )  # fmt: skip
     assert [event.seq for event in followed] == [*range(1, run.last_seq + 1)]
     assert followed[-1].type == "run.completed"
     assert list(client.events(run.id)) == followed
@@ -113,6 +117,8 @@ def test_tool_calls_are_approved_and_denied(site: Site, make_client: MakeClient)
 
 def test_an_unknown_outcome_is_resolved(site: Site, make_client: MakeClient) -> None:
     run = make_waiting(site.project)
+    [waiting] = make_client().approvals(kind=["question", "unknown_outcome"])
+    assert (waiting.kind, waiting.run_id, waiting.expires_at) == ("unknown_outcome", run.pk, None)
     client = make_client()
     [call] = [call for call in client.tool_calls(run.pk) if call.status == "unknown"]
 

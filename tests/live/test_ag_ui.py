@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from agentops.projects.access import SYSTEM
 from runs.actions import ag_ui_runs
 from runs.actions.ag_ui_runs import AgUiRequest, ClientMessage
 from runs.lifecycle import transitions
-from runs.models import AgentRun, AgUiRun
+from runs.models import AgentRun, AgentRunMessage, AgUiRun
 from runs.queries.ag_ui_dialect import ag_ui_texts
 from runs.statuses import RunStatus
 from tests.support.accounts import with_key
@@ -26,6 +27,9 @@ from timeline.events.run import RunFailed
 from timeline.models import Source
 
 LOOK = ToolCallPart("ledger_read", {"n": 7}, "call-look")
+#: A picture of one dot.
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+SNAPSHOT = "MESSAGES_SNAPSHOT"
 TALK = [[ThinkingPart("Hm."), "Let me ", "look. ", LOOK], ["It is ", "seven."]]
 
 
@@ -65,6 +69,74 @@ def test_a_thread_goes_on_with_its_whole_conversation(front_end: Callable[..., F
     assert second.forked_from_id == first.pk
     assert of(events, "RUN_STARTED")[0].input.messages[0].content == "Second."
     assert [event.delta for event in of(events, "TEXT_MESSAGE_CONTENT")] == ["Two."]
+
+
+def test_a_client_without_the_conversation_gets_it(front_end: Callable[..., FrontEnd]) -> None:
+    """In the order of the thread, under the IDs that were streamed; also after an interrupt, and again."""
+    client = front_end([*TALK[0], asks("Which?")], ["It is seven."], ["Two."])
+    first = client.run("How many?")
+    [interrupt] = first[-1].outcome.interrupts
+    second = client.run(None, resume=resolved(interrupt, "that"))
+    last = client.body("And now?", "run-last")
+    third = client.run(None, messages=last["messages"], run_id="run-last")
+    again = client.send(last)[0]
+
+    assert not of(first, SNAPSHOT)
+    texts = [each.delta for each in of([*first, *second], "TEXT_MESSAGE_CONTENT")]
+    [snapshot], [row] = of(third, SNAPSHOT), AgentRunMessage.objects.filter(content__parts__0__content="And now?")
+    assert third.index(snapshot) == 1
+    assert [(each.role, each.content) for each in snapshot.messages if each.role != "reasoning"] == [
+        ("user", "How many?"),
+        ("assistant", texts[0]),
+        ("assistant", None),
+        ("tool", "did 7"),
+        ("tool", "that"),
+        ("assistant", texts[1]),
+        ("user", "And now?"),
+    ]
+    ids = {each.id for each in snapshot.messages}
+    streamed = [*first, *second]
+    assert ids >= {
+        each.message_id for name in ("TEXT_MESSAGE_START", "TOOL_CALL_RESULT") for each in of(streamed, name)
+    }
+    calls = [call for each in snapshot.messages if each.role == "assistant" for call in each.tool_calls or []]
+    assert [call.id for call in calls] == [each.tool_call_id for each in of(streamed, "TOOL_CALL_START")]
+    assert calls[0].function.arguments == '{"n":7}'
+    assert of(again, SNAPSHOT) == [snapshot]
+    # The new message has its ID of this site, by which it is known from now on.
+    known = {"id": snapshot.messages[-1].id, "role": "user", "content": "And now?"}
+    assert known["id"] == str(row.pk)
+    assert client.refused(client.body(None, messages=[known])) == (422, "message_empty")
+
+
+def test_media_reach_the_model(front_end: Callable[..., FrontEnd]) -> None:
+    """With the first message, and with one that continues the thread. Documents of text are text, and so are masked."""
+    client = front_end(["A dot."], ["A page."])
+    image = {"type": "image", "source": {"type": "data", "value": DOT, "mime_type": "image/png"}}
+    secret = b64encode(b"The key is AKIAIOSFODNN7EXAMPLE.").decode()
+    note = {"type": "document", "source": {"type": "data", "value": secret, "mime_type": "text/plain"}}
+    pdf = b64encode(b"%PDF-1.7").decode()
+    page = {"type": "document", "source": {"type": "data", "value": pdf, "mime_type": "application/pdf"}}
+    first = client.run(None, messages=[{"id": "m1", "role": "user", "content": [text_part("See."), image, note]}])
+    client.run(None, messages=[{"id": "m2", "role": "user", "content": [page]}])
+
+    contents = AgentRunMessage.objects.filter(role="user").order_by("pk").values_list("content", flat=True)
+    [[text, dot], [sent]] = [content["parts"][0]["content"] for content in contents]
+    assert text.startswith("See.\nThe key is [REDACTED:")
+    assert (dot["data"], dot["media_type"]) == (DOT, "image/png")
+    assert (sent["data"], sent["media_type"]) == (pdf, "application/pdf")
+    assert of(first, "RUN_STARTED")[0].input.messages[0].content.endswith("\n[image/png]")
+    run, fork = AgentRun.objects.order_by("pk")
+    assert (run.result, fork.result, fork.forked_from_id) == ("A dot.", "A page.", run.pk)
+
+    asking = front_end([asks("Which?")], ["Never."])
+    asking.run("Go.")
+    answer = asking.body(None, messages=[{"id": "m3", "role": "user", "content": [image]}])
+    assert asking.refused(answer) == (422, "unsupported_content")
+
+
+def text_part(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
 
 
 def test_a_repeated_request_starts_nothing_and_is_answered_alike(front_end: Callable[..., FrontEnd]) -> None:
@@ -126,9 +198,17 @@ def test_a_failed_run_ends_with_an_error(front_end: Callable[..., FrontEnd]) -> 
         ({"tools": [{"name": "an alert", "description": "", "parameters": {}}]}, 422, "invalid_tool"),
         ({"messages": []}, 422, "message_empty"),
         ({"messages": [{"id": "m", "role": "assistant", "content": "Hi."}]}, 422, "message_empty"),
-        (
-            {"messages": [{"id": "m", "role": "user", "content": [{"type": "image", "source": {}}]}]},
-            *(422, "unsupported_content"),
+        *(
+            ({"messages": [{"id": "m", "role": "user", "content": [part]}]}, 422, "unsupported_content")
+            for part in (
+                {"type": "image", "source": {}},
+                {"type": "image", "source": {"type": "url", "value": "https://example.org/a.png"}},
+                {"type": "image", "source": {"type": "data", "value": "not base64", "mimeType": "image/png"}},
+                {"type": "image", "source": {"type": "data", "value": "PGh0bWw+", "mimeType": "image/png"}},
+                {"type": "document", "source": {"type": "data", "value": "AAAA", "mimeType": "application/zip"}},
+                {"type": "binary", "mimeType": "image/png", "data": "AAAA"},
+                {"type": "video", "source": {"type": "data", "value": "AAAA", "mimeType": "video/mp4"}},
+            )
         ),
         ({"messages": [{"id": "m", "role": "user", "content": "x" * 200_001}]}, 422, "max_length"),
         ({"threadId": "a b"}, 422, "invalid_identifier"),

@@ -8,15 +8,23 @@ from typing import Any
 
 import httpx
 import pytest
+from django.db import transaction
 from pydantic_ai.messages import ToolCallPart
 
 from agentops.projects.access import SYSTEM
-from runs.actions import approvals
+from runs import chaos
+from runs.actions import ag_ui_runs, approvals
+from runs.actions.ag_ui_runs import AgUiRequest, ClientMessage
+from runs.engine.shutdown import ShutdownDue
 from runs.lifecycle.approval_decisions import Decision
-from runs.models import AgentRun, AgUiRun, Approval
+from runs.models import AgentRun, AgentRunToolCall, AgUiRun, Approval
 from tests.support.engine.policy_occasions import asks
-from tests.support.factories import make_waiting
+from tests.support.factories import drive, make_waiting
 from tests.support.web.ag_ui_front_end import ASKING, FrontEnd, of, resolved, types
+from timeline import log
+from timeline.events.tool import ToolStart
+from timeline.log import Entry
+from timeline.models import Source
 
 LOOK = ToolCallPart("ledger_read", {"n": 7}, "call-look")
 
@@ -29,12 +37,12 @@ def test_a_question_interrupts_and_its_answer_goes_on_in_the_same_run(front_end:
     )  # fmt: skip
 
     answer = {"interrupt_id": interrupt.id, "status": "resolved", "payload": "a"}
-    events = client.run(None, run_id="run-2", resume=[answer])
+    events = client.run(None, run_id="run-answer", resume=[answer])
     assert types(events) == [
         *("RUN_STARTED", "TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT"),
         *("TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END", "RUN_FINISHED"),
     ]
-    assert (events[0].run_id, of(events, "TOOL_CALL_RESULT")[0].content) == ("run-2", "a")
+    assert (events[0].run_id, of(events, "TOOL_CALL_RESULT")[0].content) == ("run-answer", "a")
     assert AgentRun.objects.count() == 1
 
     stale = httpx.post(client.url, json=client.body(None, resume=[answer]), headers=client.headers)
@@ -140,6 +148,41 @@ def test_an_unknown_outcome_is_resolved(front_end: Callable[..., FrontEnd]) -> N
     assert httpx.post(client.url, json=wrong, headers=client.headers).status_code == 422
     events = client.run(None, resume=resolved(interrupt, {"choice": "done", "text": "42"}))
     assert of(events, "TOOL_CALL_RESULT")[0].content == "42"
+
+
+def test_several_unknown_outcomes_are_resolved_one_after_another(front_end: Callable[..., FrontEnd]) -> None:
+    """Each has an interrupt of its own, in the order of the calls."""
+    once = [ToolCallPart("ledger_once", {"n": n}, f"call-{n}") for n in (1, 2)]
+    client = front_end(once, ["All known."], tools=["ledger_once"])
+    client.agent.settings |= {"on_unknown_tool": "wait"}
+    client.agent.save()
+    request = AgUiRequest(client.thread, "run-a", [ClientMessage("m", "Go.")])
+    run = ag_ui_runs.start(SYSTEM, client.agent.project, client.agent, request).run
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chaos, "point", leave_in_tool)
+        client.worker.drive(run.pk)
+    drive(run, client.worker)
+    # A worker that ran both at once has lost the second one, too.
+    first, second = AgentRunToolCall.objects.filter(run=run).order_by("id")
+    AgentRunToolCall.objects.filter(pk=second.pk).update(
+        status="unknown", starts=1, started_at=first.started_at, finished_at=first.finished_at
+    )
+    start = Entry(ToolStart(call_id=second.call_id, tool_name=second.tool_name), step=1, ref_id=second.pk)
+    with transaction.atomic():
+        log.append(run.pk, [start], source=Source.WEB)
+
+    [one] = client.send(client.body(None, "run-a"))[0][-1].outcome.interrupts
+    [other] = client.run(None, resume=resolved(one, {"choice": "done", "text": "41"}))[-1].outcome.interrupts
+    events = client.run(None, resume=resolved(other, {"choice": "done", "text": "42"}))
+
+    assert [each.tool_call_id for each in (one, other)] == [str(first.pk), str(second.pk)]
+    assert of(events, "TOOL_CALL_RESULT")[0].content == "42"
+    assert (events[-1].outcome.type, events[-1].result) == ("success", "All known.")
+
+
+def leave_in_tool(point: str) -> None:
+    if point == "tool.marked_running":
+        raise ShutdownDue
 
 
 def test_a_pause_interrupts_and_is_resumed_or_cancelled(front_end: Callable[..., FrontEnd]) -> None:

@@ -37,6 +37,7 @@ TYPES = [
     "llm.thinking",
     "llm.turn.end",
     "llm.turn.abandoned",
+    "llm.usage",
     "retry.scheduled",
     "tool.start",
     "tool.output",
@@ -71,6 +72,7 @@ TYPES = [
 ]
 
 REQUIRED: dict[str, dict[str, object]] = {
+    "llm.usage": {"model": "claude-haiku-4-5"},
     "run.phase": {"status": "running"},
     "run.waiting": {"reason": "approval"},
     "run.paused": {"reason": "operator"},
@@ -297,6 +299,7 @@ def test_the_special_sets_are_types() -> None:
         "run.recovered",
         "run.rolled_back",
         "run.session",
+        "llm.usage",
         "run.resumed",
         "policy.applied",
         "hook.decided",

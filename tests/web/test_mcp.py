@@ -142,7 +142,8 @@ def test_what_a_run_waits_for_is_told_and_settled(web: WebThread) -> None:
     resolve = ("resolve_tool_call", {**one, "call_id": call["id"], "choice": "done", "text": "42"})
     [(failed, settled)] = calls(web, key, resolve, query="?allow_writes=true")
 
-    assert (got["waits_for"]["reason"], call["status"]) == ("unknown_tool", "unknown")
+    [waiting] = got["waits_for"]["unknown_outcomes"]
+    assert (waiting["kind"], waiting["call_id"], call["status"]) == ("unknown_outcome", call["id"], "unknown")
     assert (failed, settled["output"], settled["status"]) == (False, "42", "completed")
 
 

@@ -20,12 +20,13 @@ from timeline.dialects.ag_ui_blocks import (
     STEP_ENDS,
     TEXT,
     Block,
-    LogState,
     Message,
     ends_run,
     is_interrupt,
 )
 from timeline.dialects.ag_ui_interrupts import interrupt
+from timeline.dialects.ag_ui_log_state import LogState
+from timeline.dialects.ag_ui_subagents import CHILDREN
 from timeline.dialects.ag_ui_tools import requested_call, tool_messages
 from timeline.dialects.agent_output import WholeTexts, payload_of
 from timeline.events import EventType
@@ -64,10 +65,16 @@ class AgUiRows:
     whole: WholeTexts = field(default_factory=WholeTexts)
     #: What approvals say, by the ID of their call's row.
     approvals: Mapping[UUID, Mapping[str, Any]] = field(default_factory=dict)
+    #: The ID of a call in AG-UI by its model's, for calls that child runs work for.
+    call_ids: Mapping[str, str] = field(default_factory=dict)
     #: The names of the tools that the front end runs.
     front_end_tools: Set[str] = frozenset()
     #: The requests of clients, in order. The last one that begins before an event names its AG-UI run.
     client_runs: Sequence[ClientRun] = ()
+    #: Returns the conversation before the AG-UI run that an event begins.
+    conversation: Callable[[Event], list[Message]] = lambda _: []
+    #: Whether the results of calls are wanted that the front end has run, and so has.
+    has_all_results: bool = False
     #: The ID of the run's lineage, which is the thread of a run that no AG-UI client has started.
     lineage: str = ""
 
@@ -103,10 +110,10 @@ def _translate(event: Event, rows: AgUiRows, state: LogState) -> list[Message]:
     if event.late or event.type == EventType.RUN_RESUMED:
         return []
     if event.type not in MARKERS:
-        return _custom(event, rows) if state.is_open else []
+        return _between(event, rows, state) if state.is_open else []
     messages: list[Message] = []
     if not state.is_open:
-        messages.append(_run_started(event, rows))
+        messages += [_run_started(event, rows), *_snapshot(event, rows)]
         state.is_open = True
     block = Block.of(event, state.anchor) if event.type in BLOCK_KINDS else None
     if state.block is not None and state.block != block:
@@ -123,13 +130,19 @@ def _translate(event: Event, rows: AgUiRows, state: LogState) -> list[Message]:
     return messages
 
 
+def _between(event: Event, rows: AgUiRows, state: LogState) -> list[Message]:
+    """Return the messages of an event that neither opens an AG-UI run nor closes a message."""
+    of_child = state.subagents.messages(event, rows.call_ids) if event.type in CHILDREN else None
+    return _custom(event, rows) if of_child is None else of_child
+
+
 def _with_step(event: Event, messages: list[Message], state: LogState) -> list[Message]:
-    """Return the messages with the begin or the end of a step. An AG-UI run ends with no step open."""
+    """Return the messages with the begin or the end of a step. An AG-UI run ends with no step or subagent open."""
     if event.type == EventType.LLM_TURN_START:
         return [*state.open_step(event), *messages]
     if event.type in STEP_ENDS:
         return [*messages, *state.close_step()]
-    return [*state.close_step(), *messages] if ends_run(event) else messages
+    return [*state.close_step(), *state.subagents.suspend(), *messages] if ends_run(event) else messages
 
 
 def _call_messages(event: Event, rows: AgUiRows, state: LogState) -> list[Message]:
@@ -140,10 +153,11 @@ def _call_messages(event: Event, rows: AgUiRows, state: LogState) -> list[Messag
     parent = state.message_id(event.log_id)
     if event.type == EventType.APPROVAL_REQUESTED:
         return requested_call(event, rows.approval(event), parent)
-    if rows.is_for_front_end(event):
+    if rows.is_for_front_end(event) and not (rows.has_all_results and event.type == EventType.TOOL_END):
         return requested_call(event, rows.call(event), parent) if event.type == EventType.RUN_WAITING else []
     if event.type in (EventType.TOOL_START, EventType.TOOL_END):
-        return tool_messages(event, rows.call(event), parent, is_shown=bool(rows.approval(event)))
+        is_shown = bool(rows.approval(event)) or rows.is_for_front_end(event)
+        return tool_messages(event, rows.call(event), parent, is_shown=is_shown)
     return []
 
 
@@ -197,6 +211,18 @@ def _run_started(event: Event, rows: AgUiRows) -> Message:
         message = {"id": run.message_id or str(run.message_ref), "role": "user", "content": run.text}
         started["input"] = {**names, "messages": [message]}
     return started
+
+
+def _snapshot(event: Event, rows: AgUiRows) -> list[Message]:
+    """Return the conversation before the AG-UI run, for clients that do not have it.
+
+    The new message gets its ID of this site: clients keep a message that they have before all others.
+    """
+    run, before = rows.client_run(event), rows.conversation(event)
+    if not before:
+        return []
+    new = [] if run.message_ref is None else [{"id": str(run.message_ref), "role": "user", "content": run.text}]
+    return [{"type": "MESSAGES_SNAPSHOT", "messages": [*before, *new]}]
 
 
 def _state(event: Event, rows: AgUiRows) -> list[Message]:

@@ -143,3 +143,20 @@ class LlmTurnAbandoned(Payload):
 
     def describe(self) -> str:
         return sentence("Model call abandoned", because(self.reason))
+
+
+@register(EventType.LLM_USAGE)
+class LlmUsage(Payload):
+    """A program reported tokens of a model that none of its answers has, such as those of calls of its own."""
+
+    model: str
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    cache_read_tokens: Count | None = None
+    cache_write_tokens: Count | None = None
+    cost_usd: Money | None = None
+    cost_source: Literal["reported", "project"] | None = None
+
+    def describe(self) -> str:
+        tokens = number((self.input_tokens or 0) + (self.output_tokens or 0), "further token")
+        return sentence("The program used", tokens, f"of {self.model}")

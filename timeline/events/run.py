@@ -162,16 +162,23 @@ class RunRolledBack(Payload):
 @register(EventType.RUN_SESSION)
 class RunSession(Payload):
     """A worker opens a session of a command-line program. `resumed`: the session whose transcript it continues.
-    `lost`: the run has earlier answers, but no transcript of them can be continued here, so that it begins anew."""
+    `lost`: the run has earlier answers, but no transcript of them can be continued here, so that it begins anew.
+    `cause`: why, if it is known: `earlier_checkpoint`, because a fork leaves out what its origin has done after it."""
 
     session_id: str
     program: Name
     resumed: str | None = None
     lost: bool | None = None
+    cause: Name | None = None
 
     def describe(self) -> str:
         how = self.resumed and f"continues {self.resumed}"
         anew = "begins anew, because no transcript of the earlier steps can be continued" if self.lost else None
+        if anew and self.cause == "earlier_checkpoint":
+            anew = (
+                "begins anew with the user messages, because the run was forked at an earlier checkpoint, and the "
+                "transcript goes on after it"
+            )
         return sentence(f"Session {self.session_id} of {self.program}", how or anew or "begins")
 
 

@@ -30,6 +30,7 @@ class EventType(StrEnum):
     LLM_THINKING = "llm.thinking"
     LLM_TURN_END = "llm.turn.end"
     LLM_TURN_ABANDONED = "llm.turn.abandoned"
+    LLM_USAGE = "llm.usage"
     RETRY_SCHEDULED = "retry.scheduled"
     TOOL_START = "tool.start"
     TOOL_OUTPUT = "tool.output"
@@ -76,6 +77,7 @@ RESERVED_TYPES: frozenset[str] = frozenset(
         EventType.RUN_RECOVERED,
         EventType.RUN_ROLLED_BACK,
         EventType.RUN_SESSION,
+        EventType.LLM_USAGE,
         EventType.RUN_RESUMED,
         EventType.POLICY_APPLIED,
         EventType.HOOK_DECIDED,

@@ -14,7 +14,7 @@ COMMANDS = {
     "agent": "Define agents, start runs, watch and control them",
     "tools": "List the tools that agents can call, and where they come from",
     "extensions": "List tools, providers, hooks and importers of packages, and where they come from",
-    "approvals": "List tool calls that wait for approval, and change the approval rules of a project",
+    "approvals": "List what waits for a person, and change the approval rules of a project",
     "replay": "Play the stored events of a run again, read-only",
     "project": "Create and list projects",
     "key": "Create, list and revoke API keys",

@@ -6,6 +6,8 @@ The stream is served by timeline.live, as that of `…/agent-runs/{run}/events/s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -37,8 +39,9 @@ _NOTICES = {
 }
 
 
-def _in_ag_ui(log_id: UUID, batch: Sequence[Event]) -> list[Piece]:
-    return [{"message": texts} if texts else {} for texts in ag_ui_texts(log_id, batch)]
+def _in_ag_ui(log_id: UUID, batch: Sequence[Event], *, has_snapshots: bool = False) -> list[Piece]:
+    of_events = ag_ui_texts(log_id, batch, has_snapshots=has_snapshots)
+    return [{"message": texts} if texts else {} for texts in of_events]
 
 
 def _notice(name: str, data: str, cursor: StreamCursor | None) -> bytes:
@@ -51,6 +54,8 @@ def _notice(name: str, data: str, cursor: StreamCursor | None) -> bytes:
 
 #: AG-UI. A stream has one AG-UI run: its clients wait for the end of the stream, and do not reopen it by themselves.
 AG_UI = Rendering("ag-ui", _in_ag_ui, closes_after=ends_run, notice=_notice, is_reopened=False)
+#: For a client that does not have the conversation of its thread.
+AG_UI_WITH_SNAPSHOTS = replace(AG_UI, name="ag-ui-with-snapshots", render=partial(_in_ag_ui, has_snapshots=True))
 _LAST_EVENT_ID = OpenApiParameter(
     "Last-Event-ID", str, OpenApiParameter.HEADER, description="Continue after the event with this `id`."
 )
@@ -91,4 +96,5 @@ class AgUiRunView(ApiView):
         after = cursor_of(request)
         if after.seq < started.after_seq:
             after = StreamCursor(started.after_seq, incarnations.current())
-        return log_stream(run.log, after, AG_UI, permit, ended=run.state.terminal)
+        rendering = AG_UI if body.validated_data["has_conversation"] else AG_UI_WITH_SNAPSHOTS
+        return log_stream(run.log, after, rendering, permit, ended=run.state.terminal)

@@ -11,6 +11,7 @@ from rest_framework.exceptions import ValidationError
 
 from runs.actions.ag_ui_answers import InterruptAnswer
 from runs.actions.ag_ui_runs import AgUiRequest, ClientMessage
+from runs.api.ag_ui.message_parts import content_of
 from runs.api.requests.bodies import Choice, Identifier, OpenSerializer, StringField
 from runs.lifecycle import inbox
 from runs.models.ag_ui_run import MAX_CLIENT_ID
@@ -19,12 +20,14 @@ from runs.tools.front_end_tools import InvalidFrontEndTool
 
 #: Messages that clients keep beside the conversation.
 _BESIDE = ("activity", "reasoning")
+#: Messages that a client has only if it has the conversation of its thread.
+_OF_THE_SITE = ("assistant", "tool")
 
 
 class AgUiMessage(OpenSerializer):
     id = StringField(help_text="The client's ID of the message.")
     role = StringField()
-    content = serializers.JSONField(required=False, help_text="A text, or a list of text parts.")
+    content = serializers.JSONField(required=False, help_text="A text, or a list of texts, images and documents.")
     toolCallId = StringField(required=False, allow_null=True, help_text="Of a message with the role `tool`.")
     error = StringField(required=False, allow_null=True, help_text="Why a tool of the front end has failed.")
 
@@ -86,7 +89,12 @@ class RunAgentInput(OpenSerializer):
         if sum(len(message.text) for message in messages) + len(context) > inbox.MAX_MESSAGE:
             text = f"the new message must have at most {inbox.MAX_MESSAGE} characters"
             raise ValidationError({"messages": text}, "max_length")
-        return {**attrs, "messages": messages, "context": context, "tool_results": _tool_results(attrs["messages"])}
+        sent = attrs["messages"]
+        has_conversation = any(message["role"] in _OF_THE_SITE for message in sent)
+        return {
+            **attrs, "messages": messages, "context": context, "tool_results": _tool_results(sent),
+            "has_conversation": has_conversation,
+        }  # fmt: skip
 
 
 def request_of(body: Mapping[str, Any]) -> AgUiRequest:
@@ -120,7 +128,8 @@ def _last_messages(messages: list[dict[str, Any]]) -> list[ClientMessage]:
             continue
         if message["role"] != "user":
             break
-        last.insert(0, ClientMessage(_message_id(message["id"], index), _text(message.get("content"), index)))
+        content = content_of(message.get("content"), f"/messages/{index}/content")
+        last.insert(0, ClientMessage(_message_id(message["id"], index), content.text, content.media))
     return last
 
 
@@ -141,17 +150,3 @@ def _message_id(client_id: str, index: int) -> str:
         return str(Identifier(MAX_CLIENT_ID).run_validation(client_id))
     except ValidationError as error:
         raise ValidationError({"messages": {index: {"id": error.detail}}}) from None
-
-
-def _text(content: Any, index: int) -> str:
-    """Return the text of a message. Raises `ValidationError` for media, and for what AG-UI does not know."""
-    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    texts = [
-        part["text"]
-        for part in (parts if isinstance(parts, list) else [None])
-        if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
-    ]
-    if not isinstance(parts, list) or len(texts) != len(parts):
-        text = "the content of a user message must be text, or a list of text parts"
-        raise ValidationError({"messages": {index: {"content": [text]}}}, "unsupported_content")
-    return "\n".join(texts)

@@ -48,8 +48,9 @@ class Pages(BasePagination):  # type: ignore[misc]
         """Return the rows of the requested page. The order of `queryset` must be total."""
         self.request, self.limit = request, int(view.query["limit"])
         filters = sorted((name, str(value)) for name, value in view.query.items() if name not in _PARAMETERS)
-        # A cursor is valid for this view, project, run and these filters only.
-        scope = [request.resolver_match.url_name, str(view.project_id), str(view.kwargs.get("run_id")), filters]
+        # A cursor is valid for this view, project, run or agent, and these filters only.
+        owner = view.kwargs.get("run_id") or view.kwargs.get("agent")
+        scope = [request.resolver_match.url_name, str(view.project_id), str(owner), filters]
         self.bound_to = json.dumps(scope).encode()
         self.cursor = _decode_cursor(view.query["cursor"], self.bound_to) if "cursor" in view.query else None
         span = self.cursor or RowSpan(backward="at" in view.query)

@@ -6,7 +6,7 @@ other run, and lets each call begin only when it is stored as running.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -23,14 +23,15 @@ from pydantic_ai.models import StreamedResponse
 from pydantic_ai.tools import ToolDefinition
 
 from runs import chaos
-from runs.conversation import ancestry
+from runs.agents.prices import ModelPrice
 from runs.conversation.message_text import CONTINUE
 from runs.conversation.transcript import Conversation
 from runs.engine.event_loop import LoopThread
 from runs.engine.leases import Lease
 from runs.engine.safe_commit import commit_safely, do_nothing
-from runs.engine.sessions import program_questions, session_messages, subagent_records
+from runs.engine.sessions import earlier_sessions, program_questions, session_messages, subagent_records
 from runs.engine.sessions.reported_costs import ReportedCosts
+from runs.engine.sessions.subagent_waits import SubagentWaits
 from runs.models import AgentRun, CliSession, TurnUsage
 from runs.providers.base import FollowUp, ModelCall
 from runs.providers.claude_cli import blocks, program_command, transcripts
@@ -78,9 +79,11 @@ class HeldSession:
         self._heard = 0
         self._decisions: dict[str, CallVerdict] = {}
         self._subagents = subagent_records.records_of(run.pk, lease.epoch)
+        self._may_have_subagents = True
         self._costs = ReportedCosts(run)
-        #: What was decided of the calls of sub-agents.
+        #: What was decided of the calls of sub-agents, and those that wait for a person.
         self.subagent_decisions: dict[str, CallVerdict] = {}
+        self.subagent_waits = SubagentWaits(run, lease)
         #: Sessions that the program could not resume.
         self._missing: set[UUID] = set()
 
@@ -95,6 +98,11 @@ class HeldSession:
         last = self._conversation.history[-1] if self._conversation.history else None
         is_open = isinstance(last, ModelResponse) and not (last.provider_details or {}).get(TURN_ENDED)
         return FollowUp(more=is_open)
+
+    @property
+    def is_between_turns(self) -> bool:
+        """Whether the program waits for a message, so that nothing is lost if another one continues the session."""
+        return self._session is not None and self._session.is_idle
 
     def open(self, call: ModelCall) -> AbstractAsyncContextManager[StreamedResponse]:
         alive = self._session is not None and self._session.is_alive
@@ -133,10 +141,10 @@ class HeldSession:
 
     # --- What the program reports with the end of a turn ---
 
-    def settle_cost(self, usage: TurnUsage, answer: ModelResponse) -> None:
-        """Complete the cost of an answer by what the program reports."""
+    def settle_cost(self, usage: TurnUsage, answer: ModelResponse, prices: Sequence[ModelPrice]) -> list[TurnUsage]:
+        """Complete the cost of an answer by what the program reports. Returns its further usage, by model."""
         self.store_subagent_lines()
-        self._costs.settle(usage, answer, process=self._session)
+        return self._costs.settle(usage, answer, process=self._session, prices=prices)
 
     def structured_output(self) -> str | None:
         """Return the value that the program has made for the agent's schema, as JSON; None without one."""
@@ -158,6 +166,12 @@ class HeldSession:
         self.store_subagent_lines()
         self._write_records(partial(self._subagents.end, call_id, SUBAGENT_ENDS.get(status, RunStatus.STOPPED)))
 
+    def _end_subagents(self) -> None:
+        """End the records of sub-agents without a program, also those whose program died with an earlier worker."""
+        if self._may_have_subagents:
+            self._write_records(self._subagents.end_all)
+            self._may_have_subagents = False
+
     def _write_records(self, write: Callable[[], None]) -> None:
         # Each line has an ID, by which it is stored once.
         commit_safely(write, is_committed=lambda: False, read_result=do_nothing, lease=self._lease)
@@ -165,6 +179,10 @@ class HeldSession:
     def take_subagent_requests(self) -> list[SubagentRequest]:
         """Return the requests about calls of sub-agents since the last time. Each needs an answer."""
         return self._session.take_subagent_requests() if self._session is not None else []
+
+    def take_withdrawn(self) -> set[str]:
+        """Return the IDs of the requests that the program has withdrawn since the last time."""
+        return self._session.take_withdrawn() if self._session is not None else set()
 
     def answer_subagent(self, request: SubagentRequest, decision: CallVerdict) -> None:
         """Answer whether a sub-agent's call may run."""
@@ -176,14 +194,14 @@ class HeldSession:
     def end(self, *, gently: bool = True) -> None:
         """End the program: in its own way, so that its transcript is whole, or at once if the run is not ours."""
         session = self._session
-        if session is None:
-            return
-        gently = gently and not self._lease.lost.is_set()
-        self._loop.submit(session.close() if gently else session.kill()).result(END_S)
+        if session is not None:
+            gently = gently and not self._lease.lost.is_set()
+            self._loop.submit(session.close() if gently else session.kill()).result(END_S)
         with suppress(LeaseLost):
             self.store_subagent_lines()
-            self._write_records(self._subagents.end_all)
+            self._end_subagents()
         self._session = None
+        self.subagent_waits = SubagentWaits(self._run, self._lease)
 
     # --- The beginning ------------------------------------------------------------------------------------------
 
@@ -191,29 +209,28 @@ class HeldSession:
         """Choose the session to continue, and store the ID of the new one, before its program is started."""
         for run_id in filter(None, (self._run.pk, self._run.resumed_from_id)):
             kill_leftovers(str(run_id))
-        self._write_records(self._subagents.end_all)
-        # The transcript of a run that this one was forked from goes on after the fork.
-        segments = [segment.run_id for segment in ancestry.segments_of(self._run) if segment.upto is None]
+        self._end_subagents()
+        self._may_have_subagents = True
         config = self._config()
-        earlier = (
-            CliSession.objects.filter(run__in=segments).order_by("-created_at", "-id").values_list("id", flat=True)
-        )
-        known = [session_id for session_id in earlier if session_id not in self._missing]
-        resumed = next((session_id for session_id in known if transcripts.path_of(config, session_id)), None)
+        earlier = earlier_sessions.find(self._run, config, missing=self._missing)
+        resumed = earlier.session_id
         row = CliSession(
             id=uuid4(), run=self._run, resumed_id=resumed, epoch=self._lease.epoch, created_at=timezone.now()
         )
         has_answers = any(isinstance(message, ModelResponse) for message in call.history)
-        self._store(row, lost=resumed is None and has_answers)
+        self._store(row, lost=resumed is None and has_answers, is_cut=earlier.is_cut)
         chaos.point("session.stored")
         start = program_command.Start(str(row.pk), str(resumed) if resumed else None)
         words = program_command.command(call.model, call.settings, session_messages.instructions(call.history), start)
         environment = program_command.environment(str(self._run.pk), str(row.pk), config)
         return _Launch(ProgramCommand(words, environment, self._folder(call.settings)), row)
 
-    def _store(self, row: CliSession, *, lost: bool) -> None:
+    def _store(self, row: CliSession, *, lost: bool, is_cut: bool) -> None:
         resumed = str(row.resumed_id) if row.resumed_id else None
-        event = SessionEvent(session_id=str(row.pk), program=PROGRAM, resumed=resumed, lost=lost or None)
+        event = SessionEvent(
+            session_id=str(row.pk), program=PROGRAM, resumed=resumed, lost=lost or None,
+            cause="earlier_checkpoint" if lost and is_cut else None,
+        )  # fmt: skip
 
         def write() -> None:
             with transaction.atomic():

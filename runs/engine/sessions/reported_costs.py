@@ -1,51 +1,137 @@
-"""What a program reports that its session has cost: more than its answers, for it also calls models of its own."""
+"""What a program reports that its session has used: more than its answers, for it also calls models of its own.
+
+It reports the totals of its process at the end of each turn: the cost, and the tokens and the cost of each model.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
+from typing import Any
 
 from django.db.models import Q, Sum
+from django.utils import timezone
 from pydantic_ai.messages import ModelResponse
 
-from runs.agents.prices import COST_PLACES
-from runs.conversation.turn_usage import MAX_COST
+from runs.agents.prices import COST_PLACES, ModelPrice, price_for
+from runs.conversation.turn_usage import MAX_COST, buckets_of
+from runs.lifecycle.session_subagents import subagents_of
 from runs.models import AgentRun, TurnUsage
 from runs.models.run import CostSource
+from runs.providers.claude_cli import blocks
 
 NOTHING = Decimal(0)
+TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+MAX_MODELS = 50
+#: What a program adds to the name of a model: the size of its window, or the date of its version.
+_ADDED = re.compile(r"\[[^]]*\]$|-\d{8}(?=\[|$)")
+
+
+@dataclass
+class _Used:
+    """Tokens by kind, and US dollars."""
+
+    tokens: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOKENS, 0))
+    cost: Decimal = NOTHING
+
+    def add(self, tokens: Mapping[str, int], cost: Decimal, *, sign: int = 1) -> None:
+        for name in TOKENS:
+            self.tokens[name] += sign * tokens[name]
+        self.cost += sign * cost
 
 
 class ReportedCosts:
-    """The costs of a run whose program reports a total at the end of each turn, for each of its processes anew."""
+    """The costs of a run whose program reports totals at the end of each turn, for each of its processes anew."""
 
     def __init__(self, run: AgentRun) -> None:
         self._run = run
         self._process: object = None
-        #: What the run and its sub-agents had cost before the process.
-        self._before = NOTHING
+        #: What the run and its sub-agents had used of each model before the process.
+        self._before: dict[str, _Used] = {}
 
-    def settle(self, usage: TurnUsage, answer: ModelResponse, *, process: object) -> None:
+    def settle(
+        self, usage: TurnUsage, answer: ModelResponse, *, process: object, prices: Sequence[ModelPrice]
+    ) -> list[TurnUsage]:
         """Add to the last answer of a turn what the program reports beyond the known costs of its answers.
 
-        Prices of the project stay as they are.
+        Returns the tokens of models beyond those of the answers, to store. Prices of the project stay as they are.
         """
         if process is not self._process:
-            self._process, self._before = process, self._spent()
-        total = _total(answer)
-        if total is None or usage.cost_source == CostSource.PROJECT:
-            return
-        known = self._spent() - self._before + (usage.cost_usd or NOTHING)
-        usage.cost_usd = (usage.cost_usd or NOTHING) + max(total - known, NOTHING)
-        usage.cost_source = CostSource.REPORTED.value
+            self._process, self._before = process, self._used()
+        details = answer.provider_details or {}
+        total, by_model = _amount(details.get("total_cost_usd")), details.get("model_usage")
+        if total is None and not by_model:
+            return []
+        known = self._known(usage)
+        rows = self._rows(usage, by_model if isinstance(by_model, dict) else {}, known, prices)
+        if total is not None and usage.cost_source != CostSource.PROJECT:
+            spent = sum((used.cost for used in known.values()), NOTHING)
+            spent += sum((row.cost_usd or NOTHING for row in rows), NOTHING)
+            usage.cost_usd = (usage.cost_usd or NOTHING) + max(total - spent, NOTHING)
+            usage.cost_source = CostSource.REPORTED.value
+        return rows
 
-    def _spent(self) -> Decimal:
-        runs = AgentRun.objects.filter(Q(pk=self._run.pk) | Q(parent_run=self._run))
-        return runs.aggregate(cost=Sum("cost_usd"))["cost"] or NOTHING
+    def _rows(
+        self, usage: TurnUsage, reported: Mapping[str, Any], known: Mapping[str, _Used], prices: Sequence[ModelPrice]
+    ) -> list[TurnUsage]:
+        rows = []
+        for model, totals in list(reported.items())[:MAX_MODELS]:
+            used = known.get(_plain(model), _Used())
+            counts = blocks.usage_of(totals)
+            rest = {name: max(getattr(counts, name) - used.tokens[name], 0) for name in TOKENS}
+            cost = max((_amount(totals.get("cost_usd")) or NOTHING) - used.cost, NOTHING)
+            if _plain(model) == _plain(usage.model):
+                cost = NOTHING  # the answer gets it, with what no model has
+            if any(rest.values()) or cost:
+                rows.append(self._row(usage, model, rest, cost, prices))
+        return rows
+
+    def _row(
+        self, usage: TurnUsage, model: str, tokens: Mapping[str, int], cost: Decimal, prices: Sequence[ModelPrice]
+    ) -> TurnUsage:
+        row = TurnUsage(
+            run_id=self._run.pk, step_number=usage.step_number, attempt=usage.attempt, model=model[:200], **tokens,
+            cost_usd=cost, cost_source=CostSource.REPORTED.value, outcome=TurnUsage.Outcome.PROGRAM,
+            created_at=timezone.now(),
+        )  # fmt: skip
+        price = price_for(prices, model)
+        if price is not None:
+            row.cost_usd, row.cost_source = price.cost(buckets_of(row)), CostSource.PROJECT.value
+        return row
+
+    def _known(self, usage: TurnUsage) -> dict[str, _Used]:
+        """Return what is known of this process, by model, with the answer that is not stored yet."""
+        known = self._used()
+        known.setdefault(_plain(usage.model), _Used()).add(_tokens(usage), usage.cost_usd or NOTHING)
+        for model, used in self._before.items():
+            known.setdefault(model, _Used()).add(used.tokens, used.cost, sign=-1)
+        return known
+
+    def _used(self) -> dict[str, _Used]:
+        runs = Q(run=self._run) | Q(run__in=subagents_of(self._run))
+        rows: Any = TurnUsage.objects.filter(runs).values("model").order_by("model")
+        by_model: dict[str, _Used] = {}
+        for row in rows.annotate(cost=Sum("cost_usd"), **{f"{name}_sum": Sum(name) for name in TOKENS}):
+            tokens = {name: row[f"{name}_sum"] for name in TOKENS}
+            by_model.setdefault(_plain(row["model"]), _Used()).add(tokens, row["cost"] or NOTHING)
+        return by_model
 
 
-def _total(answer: ModelResponse) -> Decimal | None:
+def _tokens(usage: TurnUsage) -> dict[str, int]:
+    return {name: getattr(usage, name) for name in TOKENS}
+
+
+def _plain(model: str) -> str:
+    """Return the name of a model without what a program adds to it."""
+    return _ADDED.sub("", _ADDED.sub("", model))
+
+
+def _amount(value: object) -> Decimal | None:
+    """Return a reported cost in US dollars; None for what is none."""
     try:
-        total = round(Decimal(str((answer.provider_details or {}).get("total_cost_usd"))), COST_PLACES)
-        return total if 0 <= total < MAX_COST else None
+        cost = round(Decimal(str(value)), COST_PLACES)
+        return cost if 0 <= cost < MAX_COST else None
     except InvalidOperation:  # not a number, in words or by IEEE 754
         return None

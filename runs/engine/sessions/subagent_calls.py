@@ -1,24 +1,29 @@
-"""Calls of sub-agents that the program of a session runs: hooks and rules decide, and what they did is stored.
+"""Calls of sub-agents that the program of a session runs: hooks, rules and people decide, and what they did is stored.
 
-Nobody can be asked: the sub-agent would have to be kept waiting, with its program and this worker.
+A sub-agent ends with its program. So its program, and this worker, wait while a person decides about a call.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from runs.agents import approval_rules
 from runs.agents.approval_rules import ApprovalAction
 from runs.engine.drive import Drive
 from runs.engine.notes import note
-from runs.engine.turns import hook_events
+from runs.engine.turns import call_gate, hook_events
 from runs.hooks.base import HookContext, HookEvent, VerdictKind
 from runs.hooks.deciding import HookDecision, decide_call
+from runs.providers.claude_cli import program_command
 from runs.providers.claude_cli.call_requests import CallVerdict, SubagentRequest
+from runs.providers.claude_cli.program_session import HOOK_TIMEOUT_S
 from runs.providers.messages import canonical
 from runs.tools.base import Tool
 from timeline.events.hook import HookDecided, SafetyBlock
 from timeline.log import Entry
 
-NO_PERSON = "a person has to approve this, and nobody is asked for a sub-agent: leave the call to the main agent"
+#: Seconds that a person has at most: the program does not wait longer.
+MAX_EXPIRES_S = HOOK_TIMEOUT_S - 600
 
 
 def attend(drive: Drive) -> None:
@@ -27,15 +32,24 @@ def attend(drive: Drive) -> None:
     assert session is not None
     # First, so that a call is stored before it may run.
     session.store_subagent_lines()
+    waits = session.subagent_waits
     for request in session.take_subagent_requests():
         decision = session.subagent_decisions.get(request.call_id)
-        if decision is None:
-            decision = session.subagent_decisions[request.call_id] = _decide(drive, request)
+        if decision is None and not waits.join(request):
+            decision = _decide(drive, request)
+        if decision is not None:
+            session.subagent_decisions[request.call_id] = decision
+            session.answer_subagent(request, decision)
+    if withdrawn := session.take_withdrawn():
+        waits.withdraw(withdrawn)
+    for request, decision in waits.take_decided():
+        session.subagent_decisions[request.call_id] = decision
         session.answer_subagent(request, decision)
 
 
-def _decide(drive: Drive, request: SubagentRequest) -> CallVerdict:
-    """Ask the hooks and the rules, and store what they say before the program is told."""
+def _decide(drive: Drive, request: SubagentRequest) -> CallVerdict | None:
+    """Ask the hooks and the rules, and store what they say. Returns None if the call has to wait for a person."""
+    assert drive.session is not None
     tool = drive.toolset.get(request.tool_name)
     assert tool is not None
     if not drive.stands_before(tool):
@@ -43,23 +57,29 @@ def _decide(drive: Drive, request: SubagentRequest) -> CallVerdict:
     step = drive.run.step_count
     decision = decide_call(drive.hooks, _context(drive, request, tool, step))
     rule = approval_rules.decide(drive.approval_rules, tool.name, decision.arguments)
+    events = [_verdict(one, request, step) for one in decision.decisions]
     denied_by, reason = "", ""
     if decision.kind is VerdictKind.DENY:
         denied_by, reason = decision.hook, decision.reason
     elif rule is not None and rule.action is ApprovalAction.DENY:
         denied_by, reason = "an approval rule", rule.reason or "calls like this are not allowed"
-    elif decision.kind is VerdictKind.ASK or (rule is not None and rule.action is ApprovalAction.ASK):
-        denied_by, reason = decision.hook or "an approval rule", NO_PERSON
-    events = [_verdict(one, request, step) for one in decision.decisions]
     if denied_by:
         block = SafetyBlock(code=denied_by, reason=reason, call_id=request.call_id, tool_name=tool.name)
         events.append(Entry(block, step=step))
     if events:
         note(drive.lease, *events)
+    if denied_by:
+        return CallVerdict(denied=f"Denied by {denied_by}: {reason}")
     is_changed = canonical(decision.arguments) != canonical(request.arguments)
+    if call_gate.needs_person(decision, rule, tool):
+        asked = call_gate.approval_request(decision, rule)
+        # The run of a sub-agent cannot pause: its program would wait on.
+        asked = replace(asked, expires_s=min(asked.expires_s, MAX_EXPIRES_S), pauses_on_expiry=False)
+        return drive.session.subagent_waits.add(request, asked, is_changed=is_changed)
     arguments = dict(decision.arguments) if is_changed and isinstance(decision.arguments, dict) else None
-    denied = f"Denied by {denied_by}: {reason}" if denied_by else ""
-    return CallVerdict(denied=denied, is_allowed=rule is not None and not denied, arguments=arguments)
+    # The program asks about changed arguments, which nobody else would answer.
+    is_free = arguments is not None and program_command.is_free(tool.name, drive.settings)
+    return CallVerdict(is_allowed=rule is not None or is_free, arguments=arguments)
 
 
 def _context(drive: Drive, request: SubagentRequest, tool: Tool, step: int) -> HookContext:

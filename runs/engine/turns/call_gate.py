@@ -57,7 +57,7 @@ def review(drive: Drive, call: AgentRunToolCall, tool: Tool) -> CallPermit | Cal
     if rule is not None and rule.action is ApprovalAction.DENY:
         return denial(call, "an approval rule", rule.reason or "calls like this are not allowed", events)
     changed = decision.arguments if canonical(decision.arguments) != canonical(given) else call.changed_arguments
-    if not _asks(decision, rule, tool):
+    if not needs_person(decision, rule, tool):
         return CallPermit(_as_changed(changed), events, is_allowed=rule is not None)
     approval = approval_rows.approved(call)
     if approval is not None and canonical(decision.arguments) != canonical(given):
@@ -69,7 +69,7 @@ def review(drive: Drive, call: AgentRunToolCall, tool: Tool) -> CallPermit | Cal
         standing = approval_rows.approved_before(call, decision.arguments)
     if standing is not None:
         return CallPermit(_as_changed(changed), [*events, _standing_event(call, standing)], is_allowed=True)
-    return ApprovalNeeded(call, _request(decision, rule), _as_changed(changed) is not None, events)
+    return ApprovalNeeded(call, approval_request(decision, rule), _as_changed(changed) is not None, events)
 
 
 def given_arguments(drive: Drive, call: AgentRunToolCall) -> Arguments:
@@ -86,13 +86,15 @@ def denial(call: AgentRunToolCall, denied_by: str, reason: str, events: Sequence
     return CallResult(ToolStatus.DENIED, text, call.attempts, call.duration_ms, [*events, entry])
 
 
-def _asks(decision: CallDecision, rule: ApprovalRule | None, tool: Tool) -> bool:
+def needs_person(decision: CallDecision, rule: ApprovalRule | None, tool: Tool) -> bool:
+    """Whether a person has to approve a call that nothing denies."""
     if decision.kind is VerdictKind.ASK:
         return True
     return tool.needs_approval if rule is None else rule.action is ApprovalAction.ASK
 
 
-def _request(decision: CallDecision, rule: ApprovalRule | None) -> ApprovalRequest:
+def approval_request(decision: CallDecision, rule: ApprovalRule | None) -> ApprovalRequest:
+    """Return the request of what asks: a hook, a rule or the tool itself."""
     is_rule = rule is not None and rule.action is ApprovalAction.ASK
     expires_s = rule.expires_s if rule is not None and rule.expires_s is not None else None
     if decision.kind is VerdictKind.ASK:

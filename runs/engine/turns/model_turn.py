@@ -27,13 +27,12 @@ from runs.engine.drive import Drive, FailedAttempts
 from runs.engine.notes import note, note_failure
 from runs.engine.results import AnswerCommitted, NoAnswer
 from runs.engine.safe_commit import commit_safely
-from runs.engine.sessions import held_session, session_calls
+from runs.engine.sessions import held_session, session_calls, session_usage
 from runs.engine.shutdown import ShutdownDue, StopPending
 from runs.engine.turns import open_call
 from runs.engine.turns.model_stream import IDLE_S, Deltas, ModelCallState, TextChunk, read
 from runs.lifecycle import inbox
 from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand, RunError, TurnUsage
-from runs.models.run import CostSource
 from runs.providers import retries
 from runs.providers.base import ModelCall
 from runs.providers.retries import Failure, RetryDelay
@@ -43,9 +42,6 @@ from timeline.events.llm import LlmTurnAbandoned, LlmTurnEnd, LlmTurnStart
 from timeline.events.notice import ContextTrimmed
 from timeline.events.retry import RetryScheduled
 from timeline.log import Entry
-
-#: Sources of a cost that its event names: the others go without saying.
-SOURCES_IN_EVENTS = frozenset({CostSource.REPORTED, CostSource.PROJECT})
 
 
 @dataclass(frozen=True)
@@ -245,8 +241,7 @@ def _commit(
     response = cast("ModelResponse", message)
     calls = _planned_calls(drive, row, response)
     usage = turn_usage.usage_of(run.pk, step, attempt, response, duration_ms, prices=drive.prices, model=drive.model)
-    if drive.session is not None:
-        drive.session.settle_cost(usage, response)
+    further = drive.session.settle_cost(usage, response, drive.prices) if drive.session is not None else []
     turn_end = Entry(_turn_end(usage, response, len(calls)), step=step, ref_id=row.id, clean=True)
     entries = [
         *blocks,
@@ -255,6 +250,7 @@ def _commit(
         *open_call.dropped_calls_event(dropped_count, step),
         *_trimming_events(drive),
         *drive.spending.count(usage, step),
+        *session_usage.events(drive, further, step),
     ]
     commands = _recorded_turns(drive, step)
     entries += [inbox.received_event(command) for command in commands]
@@ -266,7 +262,7 @@ def _commit(
         run_id=run.pk, epoch=drive.epoch, events=entries, messages=[row], usage=usage, calls=calls, commands=commands
     )
     commit_safely(
-        partial(writes.write, turn),
+        partial(session_usage.write, turn, further) if further else partial(writes.write, turn),
         is_committed=lambda: AgentRunMessage.objects.filter(pk=row.pk).exists(),
         read_result=lambda: False,
         lease=drive.lease,
@@ -325,6 +321,6 @@ def _usage_fields(usage: TurnUsage) -> dict[str, Any]:
         "model": usage.model or None,
         **{name: getattr(usage, name) or None for name in writes.TOKENS},
         "cost_usd": str(usage.cost_usd) if usage.cost_usd is not None else None,
-        "cost_source": usage.cost_source if usage.cost_source in SOURCES_IN_EVENTS else None,
+        "cost_source": usage.cost_source if usage.cost_source in turn_usage.SOURCES_IN_EVENTS else None,
         "duration_ms": usage.duration_ms,
     }

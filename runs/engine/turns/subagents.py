@@ -172,18 +172,16 @@ def _check(run: AgentRun, request: SpawnRequest) -> list[tuple[AgentTask, Agent 
 def _check_nesting(run: AgentRun, names: set[str], *, new_count: int) -> None:
     if not new_count:
         return
-    depth, ancestor = 1, run
-    while True:
+    above = [run, *creation.ancestors_of(run)]
+    for ancestor in above:
         if (own := str(ancestor.agent_config.get("agent_id"))) in names:
             raise _Refused(f"{own!r} is this agent, or one for which it works: it cannot be started from here.")
-        if ancestor.parent_run is None:
-            break
-        depth, ancestor = depth + 1, ancestor.parent_run
-    if depth > creation.MAX_DEPTH:
-        raise _Refused(f"Runs can be nested at most {creation.MAX_DEPTH} levels deep: do this yourself.")
-    existing = AgentRun.objects.filter(parent_run=run, resumed_from=None).count()
-    if existing + new_count > creation.MAX_CHILDREN:
-        raise _Refused(f"A run can have at most {creation.MAX_CHILDREN} children; this one has {existing}.")
+    depth = creation.exceeded_depth(above)
+    if depth is not None:
+        raise _Refused(f"Runs can be nested at most {depth} levels deep: do this yourself.")
+    existing, limit = creation.count_children(run), creation.limits_of(run).children
+    if existing + new_count > limit:
+        raise _Refused(f"A run can have at most {limit} children; this one has {existing}.")
 
 
 def _check_resumable(run: AgentRun, run_id: str) -> None:

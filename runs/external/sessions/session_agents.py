@@ -19,20 +19,18 @@ from runs.external.import_runs import import_items
 from runs.external.importers.answer_events import event_id, identifier_or_none
 from runs.external.importers.base import ImportedRun, ImportFile, ImportRefused, Item
 from runs.external.importers.claude_conversation import MESSAGES, ClaudeConversation, ConversationLine
+from runs.lifecycle.session_subagents import completed_event, run_ref
 from runs.lifecycle.title_limits import MAX_TITLE
 from runs.models import AgentRun, AgentRunToolCall
 from runs.providers.messages import request
-from runs.statuses import RunStatus
+from runs.statuses import TERMINAL, RunStatus
 from timeline import log
-from timeline.events import Payload
-from timeline.events.child import ChildRunCompleted, ChildRunStarted
+from timeline.events.child import ChildRunStarted
 from timeline.events.message import MessageAdded
 from timeline.log import Entry
 from timeline.models import Source
 
 logger = logging.getLogger(__name__)
-#: The beginning of the IDs of these runs.
-PREFIX = "subagent:"
 AGENT = "sub-agent"
 _FILE = ImportFile("session")
 #: How the program names the end of a task that runs in the background.
@@ -81,7 +79,7 @@ class SessionAgents:
         with self._held() as run:
             for run_id in filter(None, (run.pk, run.resumed_from_id)):
                 agents = AgentRun.objects.filter(project=run.project, external_id__startswith=run_ref(run_id, ""))
-                for child in [child for child in agents.order_by("pk") if not child.state.terminal]:
+                for child in agents.exclude(status__in=TERMINAL).order_by("pk"):
                     self._end(run, str(child.external_id), RunStatus.STOPPED)
 
     @contextmanager
@@ -128,7 +126,7 @@ class SessionAgents:
         [child] = report.runs
         if child.pk in report.opened and agent.call.run_id == run.pk:
             started = ChildRunStarted(run_id=str(child.pk), agent=agent.head.agent, call_id=agent.call.call_id)
-            self._note(run, child, agent.call.step_number, started)
+            self._note(run, Entry(started, step=agent.call.step_number, ref_id=child.pk))
 
     def _end(self, run: AgentRun, reference: str, status: RunStatus) -> None:
         child = AgentRun.objects.filter(project=run.project, external_id=reference).first()
@@ -138,12 +136,7 @@ class SessionAgents:
         [child] = import_items(run.project, [head], by=f"run:{run.pk}").runs
         call = AgentRunToolCall.objects.filter(run=run, child_run=child).first()
         if call is not None:
-            completed = ChildRunCompleted(
-                run_id=str(child.pk), agent=str(child.agent_config.get("agent_id")), call_id=call.call_id,
-                status=child.status, summary=child.summary or None, steps=child.step_count,
-                cost_usd=None if child.cost_usd is None else str(child.cost_usd),
-            )  # fmt: skip
-            self._note(run, child, call.step_number, completed)
+            self._note(run, completed_event(child, call))
 
     def _end_task(self, run: AgentRun, data: Mapping[str, Any]) -> None:
         """End a sub-agent that has worked in the background."""
@@ -151,13 +144,8 @@ class SessionAgents:
         if isinstance(call_id, str) and status is not None:
             self._end(run, run_ref(run.pk, call_id), status)
 
-    def _note(self, run: AgentRun, child: AgentRun, step: int, payload: Payload) -> None:
-        log.append(run.pk, [Entry(payload, step=step, ref_id=child.pk)], source=Source.WORKER, epoch=self._epoch)
-
-
-def run_ref(run_id: UUID, call_id: str) -> str:
-    """Return the external ID of the run of the sub-agent that works for a call."""
-    return f"{PREFIX}{run_id}:{call_id}"[:200]
+    def _note(self, run: AgentRun, entry: Entry) -> None:
+        log.append(run.pk, [entry], source=Source.WORKER, epoch=self._epoch)
 
 
 def _head(run: AgentRun, call: AgentRunToolCall, first: ConversationLine) -> ImportedRun:

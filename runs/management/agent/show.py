@@ -56,6 +56,7 @@ TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")
 def lines_of(facts: Facts) -> list[tuple[str, str]]:
     """Return the facts as pairs of a name and a line of text, without empty ones."""
     calls, event, cost = facts["tool_calls"], facts["last_event"], facts["cost_usd"]
+    unknown_cost = "unpriced" if any(facts["tokens"].values()) else None
     pairs = [
         ("run", facts["id"]),
         ("project", facts["project"]),
@@ -65,7 +66,7 @@ def lines_of(facts: Facts) -> list[tuple[str, str]]:
         ("status", with_reason(facts)),
         ("steps", f"{facts['step_count']}/{facts['step_limit']}"),
         ("tokens", ", ".join(f"{name} {count}" for name, count in facts["tokens"].items() if count)),
-        ("cost", f"{cost:f} USD, {facts['cost_source']}" if cost is not None else "unpriced"),
+        ("cost", f"{cost:f} USD, {facts['cost_source']}" if cost is not None else unknown_cost),
         ("created", _moment(facts["created_at"])),
         ("started", _moment(facts["started_at"])),
         ("completed", _moment(facts["completed_at"])),

@@ -1,8 +1,9 @@
-"""`agentops approvals`: the tool calls that wait for a person, and the rules of a project that let them wait."""
+"""`agentops approvals`: what waits for a person, and the rules of a project that let tool calls wait."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -16,18 +17,27 @@ from runs.actions import approvals
 from runs.management.agent.input_files import STDIN, read_definition
 from runs.management.agent.references import operator
 from runs.management.agent.run_table import redacted, shorten
-from runs.models import Approval
 from runs.queries.json_columns import to_json
+from runs.queries.json_lists import RowSpan
+from runs.queries.waiting_items import ItemKind, WaitingItem, waiting_items
+
+#: Items that are loaded at once.
+PAGE_ROWS = 200
 
 
 class Command(AgentopsCommand):
     help = (
-        "List the tool calls that wait for approval; decide them with `agent approve` and `agent deny`. "
-        "Show or replace the approval rules of the project, which hold for all its agents"
+        "List what waits for a person, the oldest first: tool calls that wait for approval (`agent approve` and "
+        "`agent deny` decide), questions of agents (`agent send` answers) and tool calls with an unknown outcome "
+        "(`agent outcome` resolves it). Show or replace the approval rules of the project, which hold for all its "
+        "agents"
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("project", metavar="PROJECT", nargs="?", help="slug or ID (default: all projects)")
+        parser.add_argument(
+            "--kind", action="append", choices=[kind.value for kind in ItemKind], help="kind; may be repeated"
+        )
         rules = parser.add_mutually_exclusive_group()
         rules.add_argument("--rules", action="store_true", help="print the rules of the project as JSON")
         rules.add_argument(
@@ -61,21 +71,32 @@ class Command(AgentopsCommand):
         self.stdout.write(f"{project.slug}: {len(document['approvals'])} rules")
 
     def _list(self, projects: Sequence[UUID] | QuerySet[Project], options: dict[str, Any]) -> None:
-        rows = list(map(_row, approvals.pending(projects)))
+        kinds = [ItemKind(kind) for kind in options["kind"] or ItemKind]
+        rows = list(map(_row, _items(projects, kinds)))
         if options["json"]:
             self.write_json(rows)
         elif rows:
             self.write_table([name.replace("_", " ") for name in rows[0]], [list(row.values()) for row in rows])
 
 
-def _row(approval: Approval) -> dict[str, Any]:
+def _items(projects: Sequence[UUID] | QuerySet[Project], kinds: Sequence[ItemKind]) -> Iterator[WaitingItem]:
+    """Yield all that waits, page by page, the oldest first."""
+    span = RowSpan(backward=True, limit=PAGE_ROWS)
+    while items := waiting_items(projects, span, kinds=kinds):
+        yield from items
+        span = replace(span, position=(items[-1].id.hex,))
+
+
+def _row(item: WaitingItem) -> dict[str, Any]:
+    approval = item.approval
     return {
-        "project": approval.project.slug,
-        "run_id": str(approval.run_id),
-        "tool_name": redacted(approval.tool_name),
-        "arguments": shorten(redacted(to_json(approval.arguments))),
-        "reason": redacted(approval.reason),
-        "created_at": approval.created_at,
-        "expires_at": approval.expires_at,
-        "call_id": str(approval.call_id),
+        "kind": item.kind.value,
+        "project": item.run.project.slug,
+        "run_id": str(item.run.pk),
+        "tool_name": redacted(item.call.tool_name),
+        "arguments": shorten(redacted(to_json(item.call.input if approval is None else approval.arguments))),
+        "reason": redacted(approval.reason) if approval is not None else "",
+        "created_at": item.since,
+        "expires_at": item.expires_at,
+        "call_id": str(item.call.pk),
     }

@@ -21,6 +21,7 @@ SETTINGS = (
     FieldType("context_window", "Context window in tokens", Kind.COUNT, "Default: as known of the model."),
     FieldType("max_retries", "Retries of a model call", Kind.COUNT, "Default: the site's setting."),
     FieldType("tool_max_retries", "Retries of a tool call", Kind.COUNT, "Default: the site's setting."),
+    FieldType("max_children", "Child runs of a run", Kind.COUNT, "At most, and by default, the site's setting."),
     FieldType("tool_output_limit", "Characters of a tool's output that the model sees", Kind.COUNT, "Default: 8000."),
 )
 CHOICES = (

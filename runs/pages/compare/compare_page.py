@@ -183,7 +183,7 @@ def _side(data: RunData) -> Side:
         "Tool calls": str(facts.all_calls),
         "Input tokens": f"{run.input_tokens:,}",
         "Output tokens": f"{run.output_tokens:,}",
-        "Cost": facts.cost or "unpriced",
+        "Cost": facts.cost_text,
         "Duration": "–" if facts.duration is None else format_duration(facts.duration),
     }
     return Side(run, clean(run.title) or "(untitled)", fact_texts)

@@ -11,7 +11,7 @@ from datetime import timedelta
 from django.urls import reverse
 from django.utils import timezone
 
-from runs.lifecycle import inbox
+from runs.lifecycle import inbox, session_subagents
 from runs.models import AgentRun, Attempt, RunCommand
 from runs.pages.run import waits
 from runs.pages.run.banner import Banner, actor_label, href_of, label_of, newest_event, parse_time
@@ -35,7 +35,8 @@ def banners_of(data: RunData, lineage: Lineage, pending: list[RunCommand]) -> li
     """Return the banners of a run. `pending` are the commands in its inbox that are not applied yet."""
     run = data.run
     if run.source != AgentRun.Source.NATIVE and run.state not in (RunStatus.FAILED, RunStatus.STOPPED):
-        return external_banners(run)
+        is_decided_here = run.status_reason == WaitReason.APPROVAL and session_subagents.is_subagent(run)
+        return waits.waiting_banners(data, lineage) if is_decided_here else external_banners(run)
     of_status = _OF_STATUS.get(run.state)
     banners = of_status(data, lineage) if of_status is not None else []
     banners += [_requested(command) for command in pending if command.type in _REQUESTS]

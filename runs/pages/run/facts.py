@@ -80,6 +80,8 @@ class Billing:
     #: Number of model calls for which the provider did not report all tokens.
     incomplete: int
     cache_saved: Decimal | None
+    #: Number of all model calls.
+    calls: int
     #: By model, if there are several.
     models: Sequence[ModelShare] = ()
 
@@ -154,6 +156,12 @@ class RunFacts:
         """Return whether the cost is known."""
         return bool(self.cost)
 
+    @property
+    def cost_text(self) -> str:
+        """Return the cost for display. Runners may report steps without the usage of their calls."""
+        has_calls = self.steps > 0 or self.billing.calls > self.billing.abandoned.calls
+        return self.cost or ("unpriced" if has_calls else "no calls")
+
 
 def with_facts(runs: QuerySet[AgentRun]) -> QuerySet[AgentRun]:
     """Annotate runs with the columns that `run_data_of` needs. Large columns are deferred."""
@@ -214,6 +222,7 @@ def _billing(run_id: UUID) -> Billing:
     rows: list[Any] = list(
         TurnUsage.objects.filter(run=run_id).values("model").order_by("model").annotate(
             **_sums("all", Q()),
+            known_calls=Count("pk", filter=~Q(outcome=Outcome.PROGRAM)),
             **_sums("abandoned", Q(outcome=Outcome.ABANDONED)),
             **_sums("repeated", Q(outcome__in=[Outcome.LOST, Outcome.ROLLED_BACK])),
             incomplete=Count("pk", filter=Q(usage_complete=False)),
@@ -228,9 +237,10 @@ def _billing(run_id: UUID) -> Billing:
         )
         for name in ("abandoned", "repeated")
     )
-    shares = [ModelShare(clean(row["model"]), row["all_calls"], row["all_tokens"], row["all_cost"]) for row in rows]
+    shares = [ModelShare(clean(row["model"]), row["known_calls"], row["all_tokens"], row["all_cost"]) for row in rows]
     return Billing(
         abandoned, repeated, sum(row["incomplete"] for row in rows), _total(row["cache_saved"] for row in rows),
+        sum(share.calls for share in shares),
         shares if len(shares) > 1 else [],
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ from django.urls import reverse
 from uuid_utils.compat import uuid7
 
 from agentops.projects.access import Action, Principal, actions_of
-from runs.lifecycle import inbox
+from runs.lifecycle import inbox, session_subagents
 from runs.models import AgentRun, AgentRunMessage, RunCommand
 from runs.pages.run.banner import Banner
 from runs.pages.run.banners import banners_of, pending_commands
@@ -122,7 +122,8 @@ def refusals_of(run: AgentRun, pending: Sequence[RunCommand], *, allowed: bool) 
     """Return which actions are not available, to a user who may operate the run if `allowed`."""
     if not allowed or run.source != AgentRun.Source.NATIVE:
         why = NOT_ALLOWED if not allowed else EXTERNAL
-        return ActionRefusals(why, why, why, why, why)
+        # People decide here about the calls of a session's sub-agents.
+        return ActionRefusals(why, why, why, why, "" if allowed and session_subagents.is_subagent(run) else why)
     requested = {command.type for command in pending}
     ended = f"The run has ended: it is {run.status}." if run.state.terminal else ""
     return ActionRefusals(

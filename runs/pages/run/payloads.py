@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
-from django.db.models import Model
+from django.db.models import Case, F, JSONField, Model, When
+from django.db.models.functions import Substr
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -23,12 +24,14 @@ from agentops.projects.access import Action, Principal, may, projects_for
 from agentops.projects.requests import principal_of
 from runs.access import run_for
 from runs.actions.reveal import PARAMETER, SHOW, reveal
+from runs.conversation.long_outputs import text_of
 from runs.errors import RunNotFound
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
 from runs.pages.timeline.card_contents import resolution_text
 from runs.pages.timeline.event_texts import HIDDEN_THINKING, media_name
+from runs.queries.text_functions import JsonText
 from timeline import log
-from timeline.display import Clip, clean, clip, format_json, format_ms
+from timeline.display import LOOKAHEAD, Clip, clean, clip, format_json, format_ms
 from timeline.reasons import reason_label
 
 #: Maximum bytes of a text on a page; a download has all of it.
@@ -53,11 +56,13 @@ class PayloadText:
     folded: bool = False
     #: Whether the text is displayed with its secrets.
     secrets: bool = False
+    #: The bytes of the whole text if `text` is only its beginning.
+    size: int = 0
 
     @property
     def clip(self) -> Clip:
         """Return the text for display, truncated to WHOLE_BYTES."""
-        return clip(self.text, WHOLE_BYTES, secrets=self.secrets)
+        return clip(self.text, WHOLE_BYTES, size=self.size, secrets=self.secrets)
 
 
 @dataclass(frozen=True)
@@ -103,14 +108,19 @@ def call(request: HttpRequest, run_id: UUID, call_id: UUID) -> HttpResponse:
     """Show a tool call of a run. Raise RunNotFound if it does not exist."""
     principal = principal_of(request)
     run = run_for(principal, run_id)
-    row = AgentRunToolCall.objects.select_related("result_message").filter(run=run, pk=call_id).first()
+    row = _call_of(run, call_id, whole=request.GET.get("download") == "output")
     if row is None:
         raise RunNotFound("tool call not found")
     facts = [("Call ID", clean(row.call_id)), ("Effect", row.effect.replace("_", " ")), ("Step", row.step_number)]
     facts += [("Outcome", resolution_text(row.status, row.resolved_by or "")), ("Resolved", row.resolved_at)]
     facts += [("Starts", row.starts), ("Attempts", row.attempts)]
     facts += [("Duration", format_ms(row.duration_ms) if row.duration_ms is not None else None)]
-    facts += [("Planned", row.created_at), ("Started", row.started_at), ("Finished", row.finished_at)]
+    facts += [
+        ("Output SHA-256", row.output_sha256),
+        ("Planned", row.created_at),
+        ("Started", row.started_at),
+        ("Finished", row.finished_at),
+    ]
     links = [("Requesting message", reverse("runs:message", args=[run.pk, row.message_id]))]
     if row.child_run_id:
         links.append(("Child run", reverse("runs:detail", args=[row.child_run_id])))
@@ -189,16 +199,37 @@ def _file(payload: PayloadPage, name: str) -> HttpResponse:
     return response
 
 
+def _call_of(run: AgentRun, call_id: UUID, *, whole: bool) -> AgentRunToolCall | None:
+    """Return a call. Unless the `whole` of it is asked for, a long output is read and set as far as a page shows it."""
+    rows = AgentRunToolCall.objects.select_related("result_message").filter(run=run, pk=call_id)
+    if whole:
+        return rows.first()
+    short = Case(When(output_bytes=None, then=F("output")), output_field=JSONField())
+    head = Case(When(output_bytes__isnull=False, then=Substr(JsonText("output"), 1, WHOLE_BYTES + LOOKAHEAD)))
+    row: Any = rows.defer("output").annotate(short_output=short, output_head=head).first()
+    if row is not None:
+        row.output = row.short_output if row.output_bytes is None else row.output_head
+    return cast("AgentRunToolCall | None", row)
+
+
 def _call_parts(row: AgentRunToolCall, *, secrets: bool = False) -> list[PayloadText]:
     parts = [PayloadText("arguments", "Arguments", format_json(row.input, secrets=secrets))]
     if row.output is not None:
-        parts.append(PayloadText("output", "Output", _text_of(row.output, secrets=secrets)))
+        text = _text_of(row.output, secrets=secrets)
+        parts.append(PayloadText("output", "Output", text, size=row.output_bytes or 0))
     sent_output = row.result_message.content["parts"][0]["content"] if row.result_message is not None else row.output
-    if sent_output != row.output:
+    if _differs(row, sent_output):
         parts.append(
             PayloadText("sent", "Output sent to the model", _text_of(sent_output, secrets=secrets), folded=True)
         )
     return [replace(part, secrets=secrets) for part in (*parts, *_failures(row))]
+
+
+def _differs(row: AgentRunToolCall, sent_output: Any) -> bool:
+    """Return whether the model got another output than the stored one, of which perhaps only the beginning was read."""
+    if row.output_bytes is None:
+        return bool(sent_output != row.output)
+    return sent_output is not row.output and len(text_of(sent_output).encode(errors="replace")) < row.output_bytes
 
 
 def _message_parts(row: AgentRunMessage, *, secrets: bool) -> Iterator[PayloadText]:

@@ -12,7 +12,7 @@ from datetime import datetime
 from runs.actions import unknown_calls
 from runs.lifecycle import questions
 from runs.lifecycle.questions import OpenQuestion
-from runs.models import AgentRun, Approval
+from runs.models import AgentRun, AgentRunToolCall, Approval
 from runs.pages.approvals.shown_approval import shown
 from runs.pages.run.banner import AgentQuestion, Banner, OpenCall, href_of, label_of, newest_event, parse_time
 from runs.pages.run.facts import RunData
@@ -73,14 +73,13 @@ def _unknown_tool(run: AgentRun, banner: Banner) -> Banner:
 
 
 def _open_calls(run: AgentRun) -> list[OpenCall]:
-    calls = unknown_calls.unresolved(run)[:MAX_CALLS]
-    return [
-        OpenCall(
-            call.pk, clip(call.tool_name, LINE).text, call.step_number, one_line(call.input),
-            call.effect == Effect.AT_MOST_ONCE,
-        )
-        for call in calls
-    ]  # fmt: skip
+    return list(map(open_call, unknown_calls.unresolved(run)[:MAX_CALLS]))
+
+
+def open_call(call: AgentRunToolCall) -> OpenCall:
+    """Return a call with an unknown outcome as pages show it."""
+    name, is_unsafe = clip(call.tool_name, LINE).text, call.effect == Effect.AT_MOST_ONCE
+    return OpenCall(call.pk, name, call.step_number, one_line(call.input), is_unsafe)
 
 
 def _input(run: AgentRun, banner: Banner) -> Banner:

@@ -12,13 +12,14 @@ from functools import cached_property
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Case, F, Func, JSONField, Q, TextField, When
+from django.db.models import BooleanField, Case, F, JSONField, Q, When
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Length, Substr
 from django.urls import reverse
 
 from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand
 from runs.pages.timeline.cards import OTHER_BYTES, TEXT_BYTES
+from runs.queries.text_functions import JsonText, Utf8Bytes
 from timeline.display import Clip, clip
 from timeline.event_rows import payload_of
 from timeline.events import EventType
@@ -158,32 +159,25 @@ def _calls(log_id: UUID, ids: set[UUID], messages: set[UUID]) -> Iterator[CallRo
     """Return the calls with these IDs and all calls of these messages. May contain duplicates."""
     part = KeyTransform("0", KeyTransform("parts", "result_message__content"))
     rows = AgentRunToolCall.objects.filter(run=log_id).annotate(
-        whole=_Text("output"),
+        whole=JsonText("output"),
         # Compare only the output's length: text appended for the model, such as a warning, is not stored output.
-        sent_output=Substr(KeyTextTransform("content", part), 1, Length(_Text("output"))),
+        sent_output=Substr(KeyTextTransform("content", part), 1, Length(JsonText("output"))),
         head=Substr(KeyTextTransform("content", part), 1, HEAD),
         size=Length(KeyTextTransform("content", part)),
         first=_first_of(part),
         kind=_kind_of(part),
-        has_unsent_output=~Q(sent_output=F("whole")),
+        # A long output is not read: that the model got less of it shows in the bytes.
+        has_unsent_output=Case(
+            When(output_bytes__isnull=False, then=Q(output_bytes__gt=Utf8Bytes(KeyTextTransform("content", part)))),
+            default=~Q(sent_output=F("whole")),
+            output_field=BooleanField(),
+        ),
     )
     columns = ("pk", "message_id", "call_id", "tool_name", "effect", "input", "starts", "result_message_id")
     rows = rows.values(*columns, "child_run_id", "resolved_by", *TEXT_COLUMNS, "has_unsent_output")
     # UNION instead of OR: SQLite would not use the indexes of both conditions.
     union = rows.filter(pk__in=ids).union(rows.filter(message__in=messages), all=True)
     return map(_call, union)
-
-
-class _Text(Func):
-    """The text of a JSON column that holds a string; the JSON of any other value."""
-
-    output_field = TextField()
-
-    def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> Any:
-        return self.as_sql(compiler, connection, template="(%(expressions)s #>> '{}')", **extra)
-
-    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
-        return self.as_sql(compiler, connection, template="JSON_EXTRACT(%(expressions)s, '$')", **extra)
 
 
 def _call(row: Mapping[str, Any]) -> CallRow:

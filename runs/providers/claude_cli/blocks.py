@@ -71,7 +71,7 @@ def _item(block: Mapping[str, Any]) -> UserContent:
 
 
 def content_of(items: str | Sequence[UserContent]) -> str | list[dict[str, Any]]:
-    """Return a user's message as the program reads it. Other media than images become a note in its text."""
+    """Return a user's message as the program reads it. Other media than images and PDFs become a note."""
     return items if isinstance(items, str) else [_block(item) for item in items]
 
 
@@ -79,9 +79,22 @@ def _block(item: UserContent) -> dict[str, Any]:
     if isinstance(item, BinaryContent) and item.is_image:
         data = b64encode(item.data).decode()
         return {"type": "image", "source": {"type": "base64", "media_type": item.media_type, "data": data}}
+    if isinstance(item, BinaryContent) and item.media_type == "application/pdf":
+        data = b64encode(item.data).decode()
+        return {"type": "document", "source": {"type": "base64", "media_type": item.media_type, "data": data}}
     if isinstance(item, ImageUrl):
         return {"type": "image", "source": {"type": "url", "url": item.url}}
     return {"type": "text", "text": item if isinstance(item, str) else f"[{type(item).__name__} left out]"}
+
+
+#: The names of the API, and those of the program's own totals.
+_MODEL_USAGE = {
+    "input_tokens": "inputTokens",
+    "output_tokens": "outputTokens",
+    "cache_read_input_tokens": "cacheReadInputTokens",
+    "cache_creation_input_tokens": "cacheCreationInputTokens",
+}
+MAX_MODEL_NAME = 200
 
 
 def usage_of(usage: Mapping[str, Any]) -> RequestUsage:
@@ -93,6 +106,19 @@ def usage_of(usage: Mapping[str, Any]) -> RequestUsage:
         cache_read_tokens=read,
         cache_write_tokens=written,
     )
+
+
+def model_usage(reported: object) -> dict[str, dict[str, Any]]:
+    """Return the totals of each model that a `result` message reports, by the names of the API; empty without any.
+
+    Unlike those of the API, the names of the program have a unit: `costUSD`.
+    """
+    models = reported.items() if isinstance(reported, dict) else ()
+    return {
+        model: {"cost_usd": str(totals.get("costUSD")), **{name: totals.get(own) for name, own in _MODEL_USAGE.items()}}
+        for model, totals in models
+        if isinstance(totals, dict) and 0 < len(model) <= MAX_MODEL_NAME
+    }
 
 
 def _count(value: object) -> int:

@@ -30,6 +30,10 @@ class SubagentRequest:
     arguments: Message
     message: Message
 
+    @property
+    def request_id(self) -> str:
+        return str(self.message.get("request_id"))
+
 
 def answer_to(request: Message, decision: CallVerdict) -> Message:
     """Return the answer to a request. The program's own rules decide of a call that nobody has allowed."""

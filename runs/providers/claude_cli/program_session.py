@@ -27,8 +27,9 @@ from runs.providers.claude_cli.process import CliProcess
 
 #: The name of our hook, which the program repeats when it calls it.
 HOOK = "agentops_before_tool"
-#: Seconds that the program waits for an answer of our hook: a call may have to wait for others of its turn.
-HOOK_TIMEOUT_S = 86_400
+#: Seconds that the program waits for an answer of our hook: a call may have to wait for others of its turn, and that of
+#: a sub-agent for a person. A week, because timers of Node.js end at once if they are longer than 24 days.
+HOOK_TIMEOUT_S = 7 * 86_400
 #: Seconds after a result in which a program that has a further message begins its next turn.
 NEXT_TURN_S = 3.0
 
@@ -66,6 +67,8 @@ class ProgramSession:
         #: What sub-agents have said, and the requests about their calls, until the thread of the run takes them.
         self._subagent_lines: deque[Message] = deque()
         self._subagent_requests: deque[SubagentRequest] = deque()
+        #: The IDs of requests that the program has withdrawn.
+        self._withdrawn: deque[str] = deque()
         #: Whether a message was sent in the middle of a turn. The program may keep it for a turn of its own.
         self._has_said_more = False
         #: Whether the last turn has its `result`, so that the program waits for a message.
@@ -111,6 +114,7 @@ class ProgramSession:
                         return message
                 case "control_cancel_request":
                     self._forget(message.get("request_id"))
+                    self._withdrawn.append(str(message.get("request_id")))
                 case "stream_event" | "assistant" | "user" if message.get("parent_tool_use_id"):
                     self._subagent_lines.append(message)
                 case "system" if message.get("subtype") == "task_notification":
@@ -204,6 +208,10 @@ class ProgramSession:
     def take_subagent_requests(self) -> list[SubagentRequest]:
         """Return the requests about calls of sub-agents since the last time. Each needs an answer."""
         return [self._subagent_requests.popleft() for _ in range(len(self._subagent_requests))]
+
+    def take_withdrawn(self) -> set[str]:
+        """Return the IDs of the requests that the program has withdrawn since the last time."""
+        return {self._withdrawn.popleft() for _ in range(len(self._withdrawn))}
 
     @property
     def asking(self) -> list[str]:

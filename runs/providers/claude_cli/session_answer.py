@@ -148,6 +148,8 @@ class CliAnswer(StreamedResponse):
     def _end_turn(self, result: Message) -> None:
         self._session.raise_failure(result)
         reported = {name: result[name] for name in ("total_cost_usd", "structured_output") if result.get(name)}
+        if by_model := blocks.model_usage(result.get("modelUsage")):
+            reported["model_usage"] = by_model
         self._reported = {TURN_ENDED: True, **reported}
         if not self._parts and isinstance(result.get("result"), str):
             self._parts.append(TextPart(result["result"]))

@@ -45,6 +45,7 @@ TOOL_CALL_INVARIANTS: tuple[Invariant, ...] = (
         WHERE r.ended AND t.step_number >= o.step AND (t.status IN ('planned', 'running')
             OR (t.status = 'unknown' AND t.result_message_id IS NULL))"""),
     Invariant("T9", "an approval is pending as long as its run waits for it", """
-        SELECT r.id, a.id FROM native r LEFT JOIN approvals a ON a.run_id = r.id AND a.state = 'pending'
-        WHERE (a.id IS NOT NULL) <> (r.status = 'waiting' AND r.status_reason = 'approval')"""),
+        SELECT r.id, a.id FROM runs r LEFT JOIN approvals a ON a.run_id = r.id AND a.state = 'pending'
+        WHERE (r.source = 'native' OR a.id IS NOT NULL)
+            AND (a.id IS NOT NULL) <> (r.status = 'waiting' AND r.status_reason = 'approval')"""),
 )  # fmt: skip

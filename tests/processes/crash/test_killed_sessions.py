@@ -9,13 +9,13 @@ import pytest
 
 from agentops.projects.models import Project
 from runs.lifecycle import creation, inbox
-from runs.models import Agent, AgentRun, CliSession
+from runs.models import Agent, AgentRun, AgentRunToolCall, CliSession
 from runs.statuses import RunStatus
 from tests.support.claude.stub_program import StubProgram
 from tests.support.processes.databases import reconnect
 from tests.support.processes.stage import Stage
 from tests.support.run_checks import check
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, process_ends
 
 BASH = {"tool": "Bash", "input": {"command": "ls"}, "output": "ran {command}"}
 PLAN = [{"text": "I look.", "then": {"sleep": 0.4}}, BASH, {"text": "All done.", "first": {"sleep": 0.4}}]
@@ -79,7 +79,9 @@ def test_another_worker_goes_on_with_the_session(stage: Stage, program: StubProg
     check(run)
 
 
-def test_a_sub_agent_ends_with_its_program(stage: Stage, program: StubProgram) -> None:
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["recovered", "stopped"])
+def test_a_sub_agent_ends_with_its_program(stage: Stage, program: StubProgram, *, is_stopped: bool) -> None:
+    """Also where the run is stopped before a worker has started its program again."""
     acts = [{"text": "I look."}, BASH]
     agent = {"tool": "Agent", "input": {"prompt": "Look."}, "output": "x", "subagent": acts, "meanwhile": {"sleep": 1}}
     run = session_run(stage, program, agent, {"text": "All done."})
@@ -87,12 +89,33 @@ def test_a_sub_agent_ends_with_its_program(stage: Stage, program: StubProgram) -
     stage.workers[0].killed()
     child = AgentRun.objects.get(parent_run=run)
     assert child.status == RunStatus.RUNNING
+    if is_stopped:
+        inbox.stop(run.pk, by="ann")
     worker(stage, program)
 
-    stage.reaches(run, RunStatus.COMPLETED)
+    stage.reaches(run, RunStatus.STOPPED if is_stopped else RunStatus.COMPLETED)
 
     child.refresh_from_db()
     assert child.status == RunStatus.STOPPED
+    assert len(program.starts) == (1 if is_stopped else 2)
+    check(run)
+    check(child)
+
+
+def test_a_stop_ends_a_sub_agent_at_work(stage: Stage, program: StubProgram) -> None:
+    """With its program, in the middle of its tool; and nobody is asked any more."""
+    slow = {**BASH, "meanwhile": {"sleep": 60}}
+    agent = {"tool": "Agent", "input": {"prompt": "Look."}, "output": "x", "subagent": [{"text": "I look."}, slow]}
+    run = session_run(stage, program, agent, {"text": "All done."})
+    worker(stage, program)
+    eventually(lambda: "Bash" in program.ledger, why="the sub-agent's tool runs")
+
+    inbox.stop(run.pk, by="ann")
+    stage.reaches(run, RunStatus.STOPPED)
+
+    child = AgentRun.objects.get(parent_run=run)
+    assert (child.status, AgentRunToolCall.objects.get(run=child).status) == (RunStatus.STOPPED, "unknown")
+    process_ends(int((program.folder / "pid").read_text()))
     check(run)
     check(child)
 

@@ -44,7 +44,7 @@ def test_the_npm_client_talks_to_an_agent(stage: Stage, web_process: MakeWeb, no
     command = ["node", CLIENTS / "run_ag_ui_agent.mjs", node_modules, url, key]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    proposed, asked, answered, painted, again = (json.loads(line) for line in done.stdout.splitlines())
+    proposed, asked, answered, painted, again, anew = (json.loads(line) for line in done.stdout.splitlines())
 
     [approval] = proposed["interrupts"]
     assert approval["message"] == "Approve the call of ledger_read?"
@@ -63,7 +63,12 @@ def test_the_npm_client_talks_to_an_agent(stage: Stage, web_process: MakeWeb, no
     assert painted["messages"][-1]["content"].startswith("All done. ")
     assert [message["content"] for message in again["messages"] if message["role"] == "user"] == ["Go.", "And now?"]
     assert again["state"]["status"] == "completed"
-    run, fork = AgentRun.objects.exclude(pk=first.pk).order_by("pk")
+    assert "MESSAGES_SNAPSHOT" not in again["types"]
+    # A page that was loaded anew has the whole conversation in order, as the one before.
+    assert anew["types"][:2] == ["RUN_STARTED", "MESSAGES_SNAPSHOT"]
+    assert anew["messages"][: len(again["messages"])] == again["messages"]
+    assert [message["role"] for message in anew["messages"][len(again["messages"]) :]] == ["user", "assistant"]
+    run, fork, _ = AgentRun.objects.exclude(pk=first.pk).order_by("pk")
     assert (run.status, fork.forked_from_id) == (RunStatus.COMPLETED, run.pk)
 
 
@@ -77,18 +82,26 @@ LOOSE: list[tuple[str, dict[str, Any]]] = [
     ("llm.turn.end", {"text": "Four.", "toolCalls": [{"id": "a", "name": "look"}, {"id": "b", "name": "look"}]}),
     ("tool.end", {"callId": "a", "output": {"found": [1]}}),
     ("tool.start", {"callId": "b", "toolName": "look", "arguments": {"at": 1}}),
+    ("child_run.started", {"run_id": "c-1", "agent": "helper", "call_id": "b", "prompt": "Look."}),
     ("x.mine", {"any": "thing"}),
+    ("child_run.completed", {"run_id": "c-1", "agent": "helper", "call_id": "b", "summary": "Seen.", "steps": 2}),
+    ("child_run.completed", {"run_id": "c-1", "agent": "helper", "call_id": "b"}),
+    ("child_run.started", {"run_id": "c-2"}),
     ("tool.end", {"callId": "b", "error": "gone"}),
     ("message.added", {"role": "user", "content": "And?"}),
     ("llm.text.delta", {"text": "Hm."}),
     ("approval.requested", {"callId": "c", "toolName": "look"}),
     ("run.waiting", {"reason": "approval"}),
+    ("child_run.started", {"run_id": "c-3", "agent": "unseen"}),
     ("approval.resolved", {"callId": "c", "decision": "approved"}),
     ("run.waiting", {"reason": "input", "question": "Which?"}),
     ("message.added", {"role": "user", "content": "That."}),
     ("llm.turn.start", {"model": "m"}),
     ("llm.text.delta", {"text": "Half an ans", "index": 0}),
     ("llm.turn.abandoned", {"reason": "cut"}),
+    ("child_run.completed", {"run_id": "c-3", "agent": "unseen", "status": "completed"}),
+    ("child_run.completed", {"run_id": "c-2", "status": "failed", "error": "It is gone."}),
+    ("child_run.started", {"run_id": "c-4", "agent": "late"}),
     ("error", {"errorType": "network_error", "error": "cut"}),
     ("llm.text.delta", {"text": "The answer.", "index": 0}),
     ("run.completed", {"result": {"all": "done"}}),
@@ -127,7 +140,30 @@ def test_the_npm_verifier_finds_no_fault_in_any_log(node_modules: Path) -> None:
     done = subprocess.run(command, input=told, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines() == ["ok"] * len(runs)
 
+    events = logs[0]
+    whole = ag_ui_texts(events[0].log_id, events)
+    for begin in range(1, len(events)):
+        assert ag_ui_texts(events[0].log_id, events[begin:]) == whole[begin:]
     loose = [json.loads(text) for text in streams[0]]
+    call_id = next(each["toolCallId"] for each in reversed(loose) if each["type"] == "TOOL_CALL_START")
+    children = [
+        {name: value for name, value in each.items() if name not in ("timestamp", "type", "metadata")}
+        for each in loose
+        if each["type"].startswith("SUBAGENT_")
+    ]
+    suspended = {"outcome": {"type": "suspended"}}
+    assert children == [
+        {"subagentRunId": "c-1", "name": "helper", "description": "Look.", "parentToolCallId": call_id},
+        {"subagentRunId": "c-1", "outcome": {"type": "success"}, "result": "Seen."},
+        {"subagentRunId": "c-2", "name": "agent"},
+        {"subagentRunId": "c-2", **suspended},
+        {"subagentRunId": "c-3", "name": "unseen"},
+        {"subagentRunId": "c-3", "outcome": {"type": "success"}},
+        {"subagentRunId": "c-2", "name": "agent"},
+        {"subagentRunId": "c-2", "message": "It is gone.", "code": "failed"},
+        {"subagentRunId": "c-4", "name": "late"},
+        {"subagentRunId": "c-4", **suspended},
+    ]
     said = [each["delta"] for each in loose if each["type"] == "TEXT_MESSAGE_CONTENT"]
     assert said == ["Go.", "One ", "two.", "Three.", "And?", "Hm.", "That.", "Half an ans", "The answer."]
     assert [each["type"] for each in loose].count("RUN_STARTED") == 3

@@ -18,6 +18,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import get_resolver, reverse
 
 from agentops.projects.models import Project, Role
+from runs.actions import agent_definitions
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
 from tests.support.accounts import make_person, signed_in, with_key
 from tests.support.api.many_rows import add_events, make_logless_run, unknown_id
@@ -250,6 +251,20 @@ def test_every_agent_is_told(run: AgentRun, client: Client) -> None:
     assert {key: detail[key] for key in row} == row
     assert detail["settings"] == run.agent.settings  # type: ignore[union-attr]
     assert {"instructions", "settings", "policies"} & set(row) == set()
+
+
+def test_each_version_of_an_agent_is_told(run: AgentRun, client: Client) -> None:
+    definition = {**run.agent_config, "instructions": "Look twice."}
+    agent_definitions.apply(run.project, {n: v for n, v in definition.items() if n != "version"}, by="test")
+    url = "/api/projects/alpha/agents/reviewer/versions"
+    rows = client.get(url).json()["results"]
+    newest = client.get(f"{url}/{rows[0]['number']}").json()
+
+    assert [(row["number"], row["changed"]) for row in rows] == [(2, ["instructions"]), (1, [])]
+    assert newest == {**rows[0], "definition": {**definition, "version": 2}}
+    assert client.get(f"{url}/1").json()["definition"] == run.agent_config
+    for missing in ("3", "0", "9" * 30):
+        assert client.get(f"{url}/{missing}").json()["code"] == "agent_version_not_found"
 
 
 # --- Their form ---------------------------------------------------------------------------------------------------

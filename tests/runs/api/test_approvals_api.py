@@ -8,7 +8,8 @@ from agentops.projects.models import AuditEntry
 from runs.models import AgentRun, AgentRunToolCall, Approval
 from tests.support.accounts import key_prefix
 from tests.support.api.write_requests import Program, pointers, program, refused
-from tests.support.factories import drive, make_awaiting_approval, make_project
+from tests.support.engine.policy_occasions import make_asking
+from tests.support.factories import drive, make_awaiting_approval, make_project, make_waiting
 from tests.support.run_checks import check
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -49,6 +50,30 @@ def test_a_program_lists_and_approves(alpha: Program, run: AgentRun) -> None:
     assert (listed(alpha, "?state=pending"), len(listed(alpha))) == ([], 1)
     assert AuditEntry.objects.get(action="run.approval_decided").actor == by
     check(drive(run))
+
+
+def test_one_list_has_all_that_waits_and_each_kind_is_settled(alpha: Program, run: AgentRun) -> None:
+    asking, lost = make_asking(alpha.project), make_waiting(alpha.project)
+    make_asking(make_project("other"))
+    rows = listed(alpha, "?state=pending")
+    assert [(row["kind"], row["run_id"]) for row in rows] == [
+        ("unknown_outcome", str(lost.pk)), ("question", str(asking.pk)), ("approval", str(run.pk)),
+    ]  # fmt: skip
+    outcome, question, approval = rows
+    assert len({frozenset(row) for row in rows}) == 1
+    assert (question["tool_name"], question["arguments"]) == ("ask_user", {"question": "Which one?"})
+    assert (approval["expires_at"] is None, question["expires_at"], outcome["expires_at"]) == (False, None, None)
+    assert all(row["created_at"] for row in rows)
+    assert [row["id"] for row in listed(alpha, "?kind=question,unknown_outcome")] == [outcome["id"], question["id"]]
+    assert listed(alpha, f"?run_id={lost.pk}") == [outcome]
+    assert [row["kind"] for row in listed(alpha, "?state=approved,pending")] == [row["kind"] for row in rows]
+
+    assert refused(alpha.post(f"/{asking.pk}/approvals/{question['call_id']}", {"decision": "approve"}))[0] == 409
+    assert alpha.post(f"/{asking.pk}/commands", {"type": "reply", "message": "This."}).status_code == 202
+    resolve = f"/{lost.pk}/tool-calls/{outcome['call_id']}/resolve"
+    assert alpha.post(resolve, {"choice": "done", "output": "42"}).status_code == 200
+    assert listed(alpha, "?state=pending") == [approval]
+    check(drive(asking))
 
 
 def test_the_second_decision_is_refused_with_the_name_of_the_first(alpha: Program, run: AgentRun) -> None:

@@ -19,7 +19,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from agentops.projects.models import Project
-from runs.models import Agent, AgentRun
+from runs.models import Agent, AgentRun, AgentVersion
 from tests.support.api import many_rows
 from tests.support.api.many_rows import delete_runs, ids_of, make_logless_run, make_runs, pages_of
 from tests.support.factories import make_project
@@ -39,6 +39,8 @@ class List:
     key: str = "id"
     #: New rows stand before the old ones.
     newest_first: bool = False
+    #: The rows of the smallest page that has each kind of them.
+    smallest: int = 1
 
 
 def add_agents(run: AgentRun, count: int) -> None:
@@ -51,6 +53,15 @@ def add_agents(run: AgentRun, count: int) -> None:
 def add_projects(run: AgentRun, count: int) -> None:
     start = Project.objects.count()
     Project.objects.bulk_create(Project(slug=f"p-{start + number}", name="P") for number in range(count))
+
+
+def add_versions(run: AgentRun, count: int) -> None:
+    agent, _ = Agent.objects.get_or_create(project=run.project, slug="changing", provider="p", model="m")
+    start = agent.versions.count()
+    AgentVersion.objects.bulk_create(
+        AgentVersion(agent=agent, number=start + number, definition={}, created_at=many_rows.NOON)
+        for number in range(1, count + 1)
+    )
 
 
 LISTS = {
@@ -68,6 +79,8 @@ LISTS = {
     "checkpoints": List("/{project}/agent-runs/{run}/checkpoints", many_rows.add_checkpoints),
     "errors": List("/{project}/agent-runs/{run}/errors", many_rows.add_errors),
     "usage": List("/{project}/agent-runs/{run}/usage", many_rows.add_usages),
+    "versions": List("/{project}/agents/changing/versions", add_versions, newest_first=True),
+    "approvals": List("/{project}/approvals", many_rows.add_waiting, newest_first=True, smallest=3),
 }
 WITH_CURSORS = sorted(set(LISTS) - {"events"})
 
@@ -170,7 +183,7 @@ def test_the_number_of_queries_is_constant(name: str, run: AgentRun, client: Cli
     """G16"""
     LISTS[name].add(run, COUNT)
     counts = set()
-    for query in ("limit=1", "limit=100"):
+    for query in (f"limit={LISTS[name].smallest}", "limit=100"):
         with CaptureQueriesContext(
             connection,
         ) as queries:
@@ -181,7 +194,7 @@ def test_the_number_of_queries_is_constant(name: str, run: AgentRun, client: Cli
 
 
 def test_an_empty_list_is_one(run: AgentRun, client: Client) -> None:
-    for name in cases(sorted(set(LISTS) - {"runs", "projects"})):
+    for name in cases(sorted(set(LISTS) - {"runs", "projects", "versions"})):
         page = client.get(url_of(name, run)).json()
         assert (page["results"], page["next"], page.get("previous")) == ([], None, None), name
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -53,7 +54,7 @@ def test_it_is_valid_openapi_3_1(described: dict[str, Any]) -> None:
 def test_every_view_is_in_it(described: dict[str, Any]) -> None:
     told = {(path, verb) for path, verb, _ in operations(described)}
     there = {
-        (path.replace("<uuid:", "{").replace("<str:", "{").replace("<int:", "{").replace(">", "}"), verb)
+        (re.sub(r"<\w+:(\w+)>", r"{\1}", path), verb)
         for path, view in patterns(urls.urlpatterns)
         if view.schema is not None
         for verb in ("get", "post", "put", "patch", "delete")
@@ -118,7 +119,7 @@ def test_answers_are_what_the_document_says(described: dict[str, Any]) -> None:
     places = {"project": run.project.slug, "run_id": str(run.pk), "agent": run.agent_config["agent_id"]}
     places |= {"import_id": str(make_import(run).pk)}
     flow_run = make_ended_flow_run(run.project)
-    places |= {"flow": flow_run.slug, "flow_run_id": str(flow_run.pk), "number": "1"}
+    places |= {"flow": flow_run.slug, "flow_run_id": str(flow_run.pk), "number": 1}
     places |= {"session": str(run.pk), "job": str(run.pk)}
     places |= {"message_id": str(run.messages.first().pk), "call_id": str(run.tool_calls.first().pk)}
     client = Client(headers=with_key(run.project, "read", "secrets"))

@@ -17,7 +17,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from agentops.projects.models import AuditEntry, Role
-from runs.lifecycle import creation, inbox, transitions
+from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, RunCommand
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
@@ -146,7 +146,7 @@ def test_a_parent_and_its_limits(alpha: Program) -> None:
     assert refused(child(low)) == (422, "max_depth_exceeded")
     assert counts() == before
 
-    for number in range(creation.MAX_CHILDREN - 1):
+    for number in range(django_settings.AGENTOPS_MAX_CHILDREN - 1):
         made = child(top)
         assert made.status_code == 201, number
     # A child that went on as another run is still one child.
@@ -155,10 +155,24 @@ def test_a_parent_and_its_limits(alpha: Program) -> None:
     assert refused(child(top)) == (422, "max_children_exceeded")
 
 
+@pytest.mark.parametrize(
+    ("lowered", "depth", "children"), [({"max_child_depth": 1}, 1, 9), ({"max_children": 1}, 2, 1)]
+)
+def test_an_agent_lowers_the_limits_of_its_children(
+    alpha: Program, settings: Settings, lowered: dict[str, int], depth: int, children: int
+) -> None:
+    settings.AGENTOPS_MAX_CHILDREN = 9
+    top = make_run(make_agent(alpha.project, settings=lowered))
+    body = {"agent_id": "player", "prompt": "Go."}
+    first = alpha.post("", body | {"parent_run_id": str(top.pk)}).json()["id"]
+    answers = [alpha.post("", body | {"parent_run_id": parent}).status_code for parent in (first, str(top.pk))]
+    assert answers == [201 if depth > 1 else 422, 201 if children > 1 else 422]
+
+
 @pytest.mark.django_db(transaction=True)
-def test_the_last_place_for_a_child_is_given_once(alpha: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_place_for_a_child_is_given_once(alpha: Program, settings: Settings) -> None:
     """Eight at once."""
-    monkeypatch.setattr(creation, "MAX_CHILDREN", 2)
+    settings.AGENTOPS_MAX_CHILDREN = 2
     parent = make_run(make_agent(alpha.project))
     body = {"agent_id": "player", "prompt": "Go.", "parent_run_id": str(parent.pk)}
     statuses: list[int] = []

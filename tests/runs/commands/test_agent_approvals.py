@@ -11,7 +11,8 @@ import pytest
 
 from agentops.projects.models import Project
 from runs.models import AgentRunToolCall, Approval
-from tests.support.factories import drive, make_awaiting_approval
+from tests.support.engine.policy_occasions import make_asking
+from tests.support.factories import drive, make_awaiting_approval, make_waiting
 
 Command = Callable[..., str]
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -38,6 +39,19 @@ def test_without_a_project_all_are_listed(command: Command, refused: Any) -> Non
     rows = json.loads(command("approvals", "--json"))
     assert [(row["project"], row["run_id"]) for row in rows] == [(run.project.slug, str(run.pk)) for run in runs]
     assert refused("approvals", "--rules")[0] == 2
+
+
+def test_questions_and_unknown_outcomes_are_listed_and_settled(command: Command) -> None:
+    asking, lost, run = make_asking(), make_waiting(), make_awaiting_approval()
+    rows = json.loads(command("approvals", "--json"))
+    assert [(row["kind"], row["run_id"]) for row in rows] == [
+        ("question", str(asking.pk)), ("unknown_outcome", str(lost.pk)), ("approval", str(run.pk)),
+    ]  # fmt: skip
+    assert "Which one?" in command("approvals", asking.project.slug)
+    [outcome] = json.loads(command("approvals", "--kind", "unknown_outcome", "--json"))
+    command("agent", "send", str(asking.pk), "This one.")
+    command("agent", "outcome", str(lost.pk), outcome["call_id"], "--done", "42")
+    assert [row["kind"] for row in json.loads(command("approvals", "--json"))] == ["approval"]
 
 
 def test_a_call_is_denied_and_the_run_goes_on(command: Command) -> None:

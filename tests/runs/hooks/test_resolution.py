@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from runs.hooks import overdue_calls
+from agentops.http import deadline
 from runs.hooks.base import Hook, HookContext, HookEvent, Verdict, VerdictKind
 from runs.hooks.deciding import ActiveHook, decide_call, decide_turn
 from runs.hooks.patterns import Pattern
@@ -92,13 +92,13 @@ def test_a_hook_that_always_hangs_occupies_a_bounded_number_of_threads(settings:
     settings.AGENTOPS_HOOK_TIMEOUT_S = 0.001
     released = threading.Event()
     made = hook(lambda _: released.wait() and None, name="hangs")
-    reasons = [call_with(made).reason for _ in range(overdue_calls.MAX_OVERDUE + 3)]
+    reasons = [call_with(made).reason for _ in range(deadline.MAX_OVERDUE + 3)]
 
     assert reasons[-1] == "raised RuntimeError: 20 earlier calls have not returned"
-    assert sum(thread.name == "hook-hangs" for thread in threading.enumerate()) == overdue_calls.MAX_OVERDUE
+    assert sum(thread.name == "hook-hangs" for thread in threading.enumerate()) == deadline.MAX_OVERDUE
     released.set()
     settings.AGENTOPS_HOOK_TIMEOUT_S = 20
-    eventually(lambda: not overdue_calls.too_many(made), why="the calls have returned")
+    eventually(lambda: not deadline.too_many(f"hook:{made.name}"), why="the calls have returned")
     assert call_with(made).kind is VerdictKind.ALLOW
 
 

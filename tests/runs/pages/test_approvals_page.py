@@ -17,13 +17,14 @@ from agentops.projects import approval_links, mailing
 from agentops.projects.access import SYSTEM
 from agentops.projects.memberships import add_member, remove_member
 from agentops.projects.models import Role
+from runs.actions import unknown_calls
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunToolCall, Approval
+from runs.pages.approvals import inbox_page
 from tests.support.accounts import make_person, with_key
-from tests.support.engine.policy_occasions import asks, saying
-from tests.support.factories import drive, make_agent, make_awaiting_approval, make_project, make_run
+from tests.support.engine.policy_occasions import make_asking
+from tests.support.factories import drive, make_awaiting_approval, make_project, make_waiting
 from tests.support.pages.parsed_page import Element, parse
-from tests.support.processes.scripted_model import PLAYS
 from tests.support.redact_samples import TOKENS
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
@@ -129,25 +130,40 @@ def test_secrets_of_arguments_are_masked_on_every_page(run: AgentRun) -> None:
         assert token not in client.get(url).content.decode()
 
 
-def test_questions_of_agents_are_in_the_same_inbox(run: AgentRun) -> None:
-    PLAYS["asks"] = saying([asks("Which branch?", choices=["main", "next"])], ["Thanks."])
-    try:
-        settings = {"play": "asks", "ledger": ""}
-        agent = make_agent(
-            run.project, provider="scripted", model="scripted-model", tools=["ask_user"], settings=settings
-        )
-        asking = drive(make_run(agent, "Go."))
-        client = client_of(run)
-        body = page(client)
-        assert link_count(body) == "Approvals 2 waiting"
-        assert "Which branch?" in body.text
-        [choices, _] = forms_to(body, f"/runs/{asking.pk}/answer")
-        assert [each.words for each in choices.walk() if each.tag == "button"] == ["main", "next"]
-        answer = client.post(f"/runs/{asking.pk}/answer", {"message": "main", "next": "inbox"})
-        assert (answer.status_code, answer["Location"]) == (303, "/p/alpha/approvals")
-        assert drive(asking).status == "completed"
-    finally:
-        del PLAYS["asks"]
+def test_questions_and_unknown_outcomes_are_in_the_same_inbox(run: AgentRun) -> None:
+    asking, lost = make_asking(run.project), make_waiting(run.project)
+    [call] = unknown_calls.unresolved(lost)
+    client = client_of(run)
+    body = page(client)
+    assert link_count(body) == "Approvals 3 waiting"
+    assert [head.words.split()[0] for head in body.all("notice-head")] == ["Approval", "Question", "Unknown"]
+    assert "Which one?" in body.text
+    only = page(client, "/p/alpha/approvals?kind=question")
+    assert [head.words.split()[0] for head in only.all("notice-head")] == ["Question"]
+    assert len(forms_to(only, f"/runs/{asking.pk}/answer")) == 1
+    answer = client.post(f"/runs/{asking.pk}/answer", {"message": "main", "next": "inbox"})
+    assert (answer.status_code, answer["Location"]) == (303, "/p/alpha/approvals")
+    assert drive(asking).status == "completed"
+
+    assert len(forms_to(body, f"/runs/{lost.pk}/calls/{call.pk}/resolve")) == 3
+    viewer = client_of(run, Role.VIEWER)
+    assert forms_to(page(viewer, "/p/alpha/approvals?kind=unknown_outcome"), "/resolve") == []
+    answer = client.post(f"/runs/{lost.pk}/calls/{call.pk}/resolve", {"choice": "done", "next": "all"})
+    assert (answer.status_code, answer["Location"]) == (303, "/approvals")
+    assert len(page(client).all("notice-head")) == 1
+    assert [client.get(f"/approvals?{bad}").status_code for bad in ("kind=x", "after=x")] == [400, 400]
+
+
+def test_a_long_inbox_has_pages(run: AgentRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [run, make_asking(run.project), make_waiting(run.project)]
+    monkeypatch.setattr(inbox_page, "PAGE_SIZE", 2)
+    client = client_of(run)
+    first = page(client)
+    [later] = [each for each in first.walk() if each.words == "Show later ones" and each.tag == "a"]
+    second = page(client, later.attributes["href"])
+    titles = [each.attributes["href"] for body in (first, second) for each in body.all("notice-title")]
+    assert titles == [f"/runs/{each.pk}" for each in runs]
+    assert "Show later ones" not in second.text
 
 
 def test_one_inbox_has_the_runs_of_all_projects_that_a_person_may_see(run: AgentRun) -> None:

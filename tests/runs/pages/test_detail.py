@@ -523,7 +523,7 @@ def test_the_facts_of_a_run_that_has_not_begun(run: AgentRun) -> None:
 
     assert facts["Started"] == "not yet"
     assert facts["Duration"] == "–"
-    assert facts["Cost"] == "unpriced"
+    assert facts["Cost"] == "no calls"
     assert facts["Tokens"] == "0 fresh input 0 output"
 
 

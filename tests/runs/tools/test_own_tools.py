@@ -62,8 +62,8 @@ FAULTY = {
     "import": ("import no_such_library", "cannot be loaded: ModuleNotFoundError: No module named 'no_such_library'"),
     "exit": ("raise SystemExit(3)", "cannot be loaded: SystemExit: 3"),
     "async": (
-        "from agentops.tools import tool\n@tool()\nasync def later(): ...",
-        "cannot be loaded: TypeError: Tool 'later' must be a plain function, not an async one.",
+        "from agentops.tools import tool\n@tool()\nasync def pieces():\n    yield 1",
+        "cannot be loaded: TypeError: Tool 'pieces' must return its result, not yield it.",
     ),
     "effect": (
         "from agentops.tools import tool\n@tool(effect='sometimes')\ndef f(): ...",

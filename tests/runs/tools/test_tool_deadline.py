@@ -3,16 +3,18 @@ May import runs.tools."""
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import threading
 import time
 
 import pytest
 
-from agentops.http.deadline import DeadlineExceeded, call_within
-from runs.tools.base import Effect, Tool, ToolContext, ToolFailed, ToolResult
+from agentops.http.deadline import MAX_OVERDUE, DeadlineExceeded, call_within, too_many
+from runs.tools.base import Effect, OutcomeUnknown, Tool, ToolContext, ToolFailed, ToolResult
 from runs.tools.functions import tool
-from runs.tools.timed_call import run_with_deadline
+from runs.tools.timed_call import StartedTool, run_with_deadline
+from tests.support.waiting import eventually
 
 
 def quick(**options) -> Tool:
@@ -110,3 +112,66 @@ def test_within_says_when_time_is_up():
 
     let_go.set()
     assert call_within(1, lambda: 5, name="five") == 5
+
+
+def test_an_async_tool_is_cancelled_at_the_limit(ctx):
+    """Its clean-up still runs, and other calls are not held up: each has an event loop of its own."""
+    cleaned = threading.Event()
+
+    @tool(timeout_s=0.1)
+    async def hangs(ctx: ToolContext, seconds: float) -> str:
+        try:
+            await asyncio.sleep(seconds)
+            return f"slept, {asyncio.current_task() is not None}"
+        finally:
+            cleaned.set()
+
+    with pytest.raises(ToolFailed, match=r"did not answer within 0\.1 s"):
+        run_with_deadline(hangs, ctx, {"seconds": 30})
+
+    assert cleaned.wait(5)
+    assert run_with_deadline(hangs, ctx, {"seconds": 0}).output == "slept, True"
+    assert "seconds" in run_with_deadline(hangs, ctx, {"seconds": "x"}).output
+    eventually(lambda: not any(thread.name == "tool-hangs" for thread in threading.enumerate()), why="it has ended")
+
+
+def test_an_async_tool_stops_with_its_run(make_ctx):
+    stopped, started = threading.Event(), threading.Event()
+
+    @tool()
+    async def hangs() -> None:
+        started.set()
+        await asyncio.sleep(30)
+
+    def stop() -> None:
+        if started.is_set():
+            stopped.set()
+
+    with pytest.raises(OutcomeUnknown):
+        run_with_deadline(hangs, make_ctx(cancelled=stopped.is_set), {}, watch=stop)
+
+
+def test_an_async_tool_is_never_inline():
+    async def later() -> None: ...
+
+    with pytest.raises(TypeError, match="cannot be inline"):
+        tool(inline=True)(later)
+
+
+def test_threads_of_a_tool_that_hangs_are_bounded(ctx):
+    let_go, name = threading.Event(), "hangs_for_good"
+    hangs = Tool(name, "", {}, execute=lambda *_: let_go.wait(60), timeout_s=0.01, effect=Effect.READ)
+    failures = []
+    for _ in range(MAX_OVERDUE + 3):
+        with pytest.raises(ToolFailed) as caught:
+            run_with_deadline(hangs, ctx, "{}")
+        failures.append(caught.value.error_type)
+
+    assert failures == ["timeout"] * MAX_OVERDUE + ["too_many_timeouts"] * 3
+    assert "still run" in caught.value.message
+    assert not caught.value.retryable
+    assert sum(thread.name == f"tool-{name}" for thread in threading.enumerate()) == MAX_OVERDUE
+    assert run_with_deadline(quick(), ctx, "{}").output == "done"
+    let_go.set()
+    eventually(lambda: not too_many((StartedTool, name)), why="the calls have returned")
+    assert run_with_deadline(hangs, ctx, "{}").output == "true"

@@ -4,6 +4,7 @@ May import runs.tools."""
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from datetime import date
 from typing import Annotated, Literal
 
@@ -167,13 +168,14 @@ def test_many_faults_are_counted_not_listed(ctx):
 
 
 def test_it_refuses_functions_it_cannot_call():
-    async def later() -> None: ...
+    async def pieces() -> AsyncIterator[int]:
+        yield 1
 
     def positional(a: int, /) -> None: ...
 
     def many(*args: int) -> None: ...
 
-    for wrong in (later, positional, many):
+    for wrong in (pieces, positional, many):
         with pytest.raises(TypeError, match=wrong.__name__):
             tool()(wrong)
 

@@ -33,6 +33,7 @@ from runs.models import (
     AgentRun,
     AgentRunMessage,
     AgentRunToolCall,
+    AgentVersion,
     Approval,
     Attempt,
     Checkpoint,
@@ -188,8 +189,8 @@ def add_url(model: type[Model]) -> str:
 
 def rows_of(model: type[Model], project: Project) -> list[Any]:
     """The project's, the first and the last among them."""
-    paths: dict[type[Model], str] = {Project: "pk", Event: "log__project", FlowVisit: "flow_run__project"}
-    paths |= dict.fromkeys(OF_RUNS, "run__project")
+    paths: dict[type[Model], str] = {Project: "pk", Event: "log__project", AgentVersion: "agent__project"}
+    paths |= {FlowVisit: "flow_run__project", **dict.fromkeys(OF_RUNS, "run__project")}
     found: Any = model._default_manager.order_by("pk")
     if model not in GLOBAL:
         found = found.filter(**{paths.get(model, "project"): project.pk})

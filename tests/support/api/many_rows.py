@@ -15,7 +15,7 @@ from django.test import Client
 from uuid_utils.compat import uuid7
 
 from agentops.projects.models import Project
-from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Checkpoint, RunError, TurnUsage
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Approval, Checkpoint, RunError, TurnUsage
 from timeline.models import Event, Log
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -75,6 +75,19 @@ def add_events(run: AgentRun, count: int, **fields: Any) -> list[Event]:
     ]
     Log.objects.filter(pk=log.pk).update(last_seq=log.last_seq + count)
     return Event.objects.bulk_create(found)
+
+
+def add_waiting(run: AgentRun, count: int) -> None:
+    """Runs of the project that wait for a person: for an approval, an answer, and an outcome, in turns."""
+    for number in range(count):
+        reason, status = (("approval", "planned"), ("input", "planned"), ("unknown_tool", "unknown"))[number % 3]
+        [waiting] = make_runs(run.project, 1, source="native", status="waiting", status_reason=reason)
+        ended = {"finished_at": NOON, "starts": 1} if status == "unknown" else {}
+        [call] = add_calls(waiting, 1, status=status, **ended)
+        if reason == "approval":
+            Approval.objects.create(
+                project=run.project, run=waiting, call=call, tool_name="read_file", created_at=NOON, expires_at=NOON
+            )
 
 
 def add_checkpoints(run: AgentRun, count: int) -> list[Checkpoint]:

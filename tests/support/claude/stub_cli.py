@@ -8,7 +8,8 @@ A turn without a result gets one of success. Acts that answer:
 
 - {"text": …}
 - {"tool": name, "input": …, "output": …}
-- {"tools": [two or more of these]}: one answer; the results come in reverse order.
+- {"tools": [two or more of these]}: one answer; the results come in reverse order. With `at_once` the program asks
+  about all of them before it waits, and each has its result when it was decided.
 - A tool with `subagent`, a list of such acts, is a sub-agent that does them before the tool has its result.
 
 Others: {"result": subtype, …further fields}, {"exit": status}, {"signal": number}, {"line": what to print},
@@ -30,6 +31,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -55,6 +57,7 @@ class Stub:
         #: The call that the sub-agent works for which speaks now.
         self.parent: str | None = None
         self.hooks: list[str] = []
+        (self.beside / "pid").write_text(str(os.getpid()))
         self.write("journal", json.dumps({"arguments": sys.argv[2:], "environment": sorted(os.environ)}))
 
     def _session(self) -> str:
@@ -140,14 +143,33 @@ class Stub:
             for tool in tools
         ]
         self.answer(calls, act)
-        results = [self.use_tool(call, tool) for call, tool in zip(calls, tools, strict=True)]
+        if act.get("at_once"):
+            self.use_at_once({call["id"]: (call, tool) for call, tool in zip(calls, tools, strict=True)})
+            return
+        results = [self.use_tool(call, tool, self.permission(call)) for call, tool in zip(calls, tools, strict=True)]
         for result in reversed(results):
-            content = {"role": "user", "content": [result]}
-            self.say("user", message=content)
-            self.note("user", content)
+            self.tell(result)
 
-    def use_tool(self, call: Act, tool: Act) -> Act:
-        verdict = self.permission(call)
+    def tell(self, result: Act) -> None:
+        content = {"role": "user", "content": [result]}
+        self.say("user", message=content)
+        self.note("user", content)
+
+    def use_at_once(self, calls: dict[str, tuple[Act, Act]]) -> None:
+        """Ask about all calls, and use each tool when its answers have come, in their order."""
+        open_questions = {}
+        for call, tool in calls.values():
+            questions = self.questions(call)
+            open_questions[self.send(next(questions), call)] = (questions, call, tool)
+        while open_questions:
+            request_id, verdict = self.next_answer()
+            questions, call, tool = open_questions.pop(request_id)
+            try:
+                open_questions[self.send(questions.send(verdict), call)] = (questions, call, tool)
+            except StopIteration as decided:
+                self.tell(self.use_tool(call, tool, decided.value))
+
+    def use_tool(self, call: Act, tool: Act, verdict: Act) -> Act:
         denied = verdict["behavior"] == "deny"
         if not denied:
             self.write("ledger", tool["tool"])
@@ -158,12 +180,23 @@ class Stub:
         return {"type": "tool_result", "tool_use_id": call["id"], "content": output, "is_error": denied}
 
     def permission(self, call: Act) -> Act:
+        """Return whether the program may use a tool."""
+        questions, verdict = self.questions(call), None
+        while True:
+            try:
+                request_id = self.send(questions.send(verdict), call)
+            except StopIteration as decided:
+                return dict(decided.value)
+            answered, verdict = self.next_answer()
+            assert answered == request_id
+
+    def questions(self, call: Act) -> Generator[Act, Act | None, Act]:
         """Ask the hooks, and then who drives the program, where it was told to, unless the tool is allowed."""
         given, must_ask = call["input"], False
         for hook in self.hooks:
             facts = {"hook_event_name": "PreToolUse", "tool_name": call["name"], "tool_input": given}
-            verdict = self.ask({"subtype": "hook_callback", "callback_id": hook, "input": facts}, call)
-            decision = verdict.get("hookSpecificOutput") or {}
+            verdict = yield {"subtype": "hook_callback", "callback_id": hook, "input": facts}
+            decision = (verdict or {}).get("hookSpecificOutput") or {}
             given = decision.get("updatedInput", given)
             if decision.get("permissionDecision") == "deny":
                 return {"behavior": "deny", "message": decision["permissionDecisionReason"]}
@@ -173,16 +206,22 @@ class Stub:
         is_free = call["name"] in [*self.options.allowed, *FREE] and not must_ask
         if is_free or self.options.permission_prompt_tool != "stdio":
             return {"behavior": "allow", "updatedInput": given}
-        return self.ask({"subtype": "can_use_tool", "tool_name": call["name"], "input": given}, call)
+        return (yield {"subtype": "can_use_tool", "tool_name": call["name"], "input": given}) or {}
 
-    def ask(self, request: Act, call: Act) -> Act:
+    def send(self, request: Act, call: Act) -> str:
         self.asked += 1
-        request |= {"tool_use_id": call["id"]}
-        say({"type": "control_request", "request_id": f"ask_{self.asked}", "request": request})
+        say({
+            "type": "control_request", "request_id": f"ask_{self.asked}",
+            "request": request | {"tool_use_id": call["id"]},
+        })  # fmt: skip
+        return f"ask_{self.asked}"
+
+    def next_answer(self) -> tuple[str, Act]:
+        """Return the next answer to a request, with its ID."""
         for line in sys.stdin:
             message = json.loads(line)
-            if message["type"] == "control_response" and message["response"]["request_id"] == f"ask_{self.asked}":
-                return dict(message["response"]["response"])
+            if message["type"] == "control_response":
+                return message["response"]["request_id"], dict(message["response"]["response"])
         sys.exit(1)
 
     def answer(self, content: list[Act], act: Act) -> None:

@@ -11,12 +11,13 @@ from django.db import connections
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ToolCallPart
 
+from agentops.projects.models import Project
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
 from runs.upkeep.replay_check import differences
 from runs.worker.worker import Worker
 from tests.support.engine.fixture_types import DieAt, MakeScripted
-from tests.support.factories import drive
+from tests.support.factories import drive, make_agent, make_run
 from tests.support.processes.scripted_model import Move, Play
 from tests.support.run_checks import check, events
 from timeline.models import Event
@@ -53,6 +54,13 @@ def with_policies(run: AgentRun, **policies: Any) -> AgentRun:
     run.agent_config["policies"] = policies
     run.save(update_fields=["agent_config"])
     return run
+
+
+def make_asking(project: Project | None = None) -> AgentRun:
+    """A run that waits for the answer to its question "Which one?"."""
+    settings = {"calls": [["ask_user"]], "arguments": {}, "ledger": ""}
+    agent = make_agent(project, provider="scripted", model="scripted-model", tools=["ask_user"], settings=settings)
+    return drive(make_run(agent, "Go."))
 
 
 def falls_silent(scripted: MakeScripted, die_at: DieAt, worker: Worker, policy: Any) -> AgentRun:

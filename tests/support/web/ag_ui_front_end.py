@@ -74,7 +74,9 @@ def of(events: list[Any], name: str) -> list[Any]:
 
 
 def types(
-    events: list[Any], *, without: tuple[str, ...] = (STATE, "CUSTOM", "STEP_STARTED", "STEP_FINISHED")
+    events: list[Any],
+    *,
+    without: tuple[str, ...] = (STATE, "CUSTOM", "STEP_STARTED", "STEP_FINISHED", "MESSAGES_SNAPSHOT"),
 ) -> list[str]:
     return [name for event in events if (name := event.type.value) not in without]
 

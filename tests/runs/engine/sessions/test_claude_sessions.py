@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from django.db import connection
 from runs.errors import InvalidAgent
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, CliSession, TurnUsage
+from runs.queries.model_usage import usage_by_model
 from tests.support.claude.stub_program import StubProgram
 from tests.support.factories import drive
 from tests.support.waiting import eventually, process_ends
 from timeline.models import Event
+from timeline.replay import fold
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MakeRun = Callable[..., AgentRun]
@@ -218,10 +221,25 @@ def test_what_holds_the_output_of_a_dead_program_does_not_hold_the_run(
     process_ends(int(left.read_text()))
 
 
+def used_models(answers: int, own_calls: int) -> dict[str, Any]:
+    """What the program reports after some answers of the stub, and calls of a model that nobody asked for."""
+    return {
+        "stub[1m]": {"inputTokens": 3 * answers, "outputTokens": 5 * answers, "costUSD": answers / 10},
+        "haiku-20260101": {
+            "inputTokens": 100 * own_calls, "outputTokens": 7 * own_calls, "cacheReadInputTokens": 50 * own_calls,
+            "costUSD": own_calls / 20,
+        },
+        "broken": "not an object",
+    }  # fmt: skip
+
+
 def test_the_cost_that_the_program_reports_is_counted_once(session_run: MakeRun, program: StubProgram) -> None:
     """It reports the total of its process with each turn, also for models that it calls by itself."""
     run = session_run()
-    half, whole = ({"result": "success", "is_error": False, "total_cost_usd": total} for total in (0.25, 0.4))
+    half, whole = (
+        {"result": "success", "is_error": False, "total_cost_usd": total, "modelUsage": used}
+        for total, used in ((0.25, used_models(2, 1)), (0.4, used_models(3, 2)))
+    )
     program.script_turns(
         [{**BASH, "meanwhile": {"sleep": 1}}, {"text": "Half.", "then": half}], [{"text": "Whole.", "then": whole}]
     )
@@ -231,8 +249,17 @@ def test_the_cost_that_the_program_reports_is_counted_once(session_run: MakeRun,
 
     assert (run.status, run.result, run.cost_source) == ("completed", "Whole.", "reported")
     assert float(run.cost_usd or 0) == 0.4
-    costs = TurnUsage.objects.filter(run=run).order_by("step_number").values_list("cost_usd", flat=True)
-    assert [float(cost or 0) for cost in costs] == [0, 0.25, 0.15]
+    answered = TurnUsage.objects.filter(run=run, outcome="answered").order_by("step_number")
+    assert [float(usage.cost_usd or 0) for usage in answered] == [0, 0.2, 0.1]
+    by_model = {row["model"]: row for row in usage_by_model(run.pk)}
+    counted = [
+        (row["calls"], row["input_tokens"], row["output_tokens"], row["cost_usd"])
+        for row in (by_model["stub"], by_model["haiku-20260101"])
+    ]
+    assert counted == [(3, 9, 15, Decimal("0.3")), (0, 300, 14, Decimal("0.1"))]
+    assert (run.input_tokens, run.cache_read_tokens, run.output_tokens) == (309, 100, 29)
+    frame = fold(Event.objects.filter(log=run.pk).order_by("seq"))
+    assert (frame.tokens["input_tokens"], frame.tokens["output_tokens"], frame.cost_usd) == (309, 29, run.cost_usd)
 
 
 def test_an_output_for_a_schema_is_the_run_s(session_run: MakeRun, program: StubProgram) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from runs import chaos
 from runs.actions.fork import fork
 from runs.actions.resume import resume
 from runs.errors import RunNotFound
@@ -20,7 +21,7 @@ from runs.providers.claude_cli import transcripts
 from runs.worker.worker import Worker
 from tests.support.claude.stub_program import StubProgram
 from tests.support.engine.fixture_types import DieAt
-from tests.support.factories import drive
+from tests.support.factories import drive, make_run
 from tests.support.run_checks import check, events
 from tests.support.waiting import eventually, process_ends
 from timeline.events import describe
@@ -136,6 +137,21 @@ def test_a_resumed_run_goes_on_in_its_session(session_run: MakeRun, program: Stu
     assert all("--fork-session" in arguments for arguments in program.starts[1:])
 
 
+def test_media_of_a_resume_reach_the_program(session_run: MakeRun, program: StubProgram) -> None:
+    """As blocks of the API, after the text; without one, in place of "continue"."""
+    image, pdf = ({"kind": "binary", "media_type": kind, "data": "AAAA"} for kind in ("image/png", "application/pdf"))
+    run = drive(session_run(*PLAN, {"text": "More."}, {"text": "Most."}, max_steps=1))
+
+    second = drive(resume(run.pk, by="ann", message="See.", media=[image], max_steps=1).run)
+    drive(resume(second.pk, by="ann", media=[pdf], max_steps=50).run)
+
+    blocks = [
+        {"type": name, "source": {"type": "base64", "media_type": kind, "data": "AAAA"}}
+        for name, kind in (("image", "image/png"), ("document", "application/pdf"))
+    ]
+    assert program.heard == ["Begin.", [{"type": "text", "text": "See."}, blocks[0]], [blocks[1]]]
+
+
 def test_a_fresh_start_is_a_new_session(session_run: MakeRun, program: StubProgram) -> None:
     run = drive(session_run(*PLAN, max_steps=1))
 
@@ -190,12 +206,60 @@ def stop_in_tool(run: AgentRun, program: StubProgram) -> None:
     connection.close()
 
 
-def test_a_fork_begins_a_session_of_its_own_and_says_so(session_run: MakeRun, program: StubProgram) -> None:
-    """The transcript of the run that it was forked from goes on after the fork."""
-    run = drive(session_run(*PLAN))
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_session_gives_up_its_slot_between_turns_if_another_run_waits(
+    session_run: MakeRun, program: StubProgram, settings: Any, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    """Never in a turn, whatever it takes; and not for nothing, because its program would be started again."""
+    settings.AGENTOPS_SLICE_S = 0
+    run = session_run()
+    ends = {"then": {"result": "success"}}
+    program.script([BASH, {"text": "One.", **ends}, {"text": "Two."}])
+    if others:
+        make_run()
+    sent: list[str] = []
 
-    forked = drive(fork(run.pk, step=1, message="Another way.", by="ann"))
+    def send_after_the_turn(point: str) -> None:
+        if point == "checkpoint.committed" and not sent:
+            sent.append("And now?")
+            inbox.send(run.pk, sent[0], by="ann")
+
+    monkeypatch.setattr(chaos, "point", send_after_the_turn)
+    run = drive(run)
+
+    assert (run.status, run.result, program.heard) == ("completed", "Two.", ["Begin.", "And now?"])
+    assert (len(program.starts), program.ledger) == (1 + others, ["Bash"])
+    released = [event for event in events(run) if event.type == "run.phase" and event.payload["reason"] == "slice_over"]
+    assert len(released) == others
+
+
+def test_a_fork_at_the_end_goes_on_in_a_fork_of_the_session(session_run: MakeRun, program: StubProgram) -> None:
+    """Also where the run has ended, and again in a fork of the fork."""
+    ends = {"then": {"result": "success"}}
+    run = drive(session_run(*PLAN[:2], *({"text": text, **ends} for text in ("All done.", "More.", "Most."))))
+
+    forked = drive(fork(run.pk, step=3, message="Another way.", by="ann"))
+    again = drive(fork(forked.pk, step=4, message="And back.", by="ann"))
+
+    assert (forked.result, again.result) == ("More.", "Most.")
+    assert program.heard == ["Begin.", "Another way.", "And back."]
+    origins = [sessions(each)[0].pk for each in (run, forked)]
+    for arguments, origin in zip(program.starts[1:], origins, strict=True):
+        assert {f"--resume={origin}", "--fork-session"} <= set(arguments)
+    [begun] = [event for event in events(forked) if event.type == "run.session"]
+    assert (begun.payload["resumed"], begun.payload.get("lost")) == (str(origins[0]), None)
+    check(forked)
+
+
+def test_a_fork_at_an_earlier_checkpoint_begins_anew_and_says_so(session_run: MakeRun, program: StubProgram) -> None:
+    """The transcript goes on after it, and that of the run before it ends too early."""
+    run = drive(session_run(*PLAN, {"text": "More."}, {"text": "Most."}, max_steps=1))
+    resumed = drive(resume(run.pk, by="ann", max_steps=50).run)
+
+    forked = drive(fork(resumed.pk, step=2, message="Another way.", by="ann"))
 
     assert not any(argument.startswith("--resume=") for argument in program.starts[-1])
-    assert program.heard[-1] == "Begin.\n\nAnother way."
-    assert [event.payload.get("lost") for event in events(forked) if event.type == "run.session"] == [True]
+    assert program.heard[-1] == "Begin.\n\ncontinue\n\nAnother way."
+    [begun] = [event for event in events(forked) if event.type == "run.session"]
+    assert begun.payload["lost"]
+    assert "forked at an earlier checkpoint" in describe(begun.type, begun.payload)

@@ -2,29 +2,61 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
+from django.test import Client
 
+from agentops.projects.models import Role
+from runs.actions import approvals
+from runs.actions.resume import resume
+from runs.errors import ApprovalDecided
 from runs.hooks.base import HookContext, HookEvent, Verdict
-from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
+from runs.lifecycle import inbox
+from runs.lifecycle.approval_decisions import Decision
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Approval
+from runs.queries.waiting_for_people import inbox_count
+from tests.support.accounts import make_person
 from tests.support.claude.stub_program import StubProgram
 from tests.support.engine.hook_samples import use
 from tests.support.factories import drive
-from tests.support.run_checks import check
+from tests.support.run_checks import check, events
+from tests.support.waiting import eventually
 from timeline.models import Event
 
 pytestmark = pytest.mark.django_db(transaction=True)
 MakeRun = Callable[..., AgentRun]
 Told = Callable[..., None]
 BASH = {"tool": "Bash", "input": {"command": "ls"}, "output": "ran {command}"}
+READ, WRITE = ({"tool": tool, "input": {"path": "a.txt"}, "output": f"{tool} {{path}}"} for tool in ("Read", "Write"))
 TASK = {"description": "Look around", "prompt": "Find the tests.", "subagent_type": "Explore"}
 
 
 def agent(*acts: dict[str, Any], **more: Any) -> dict[str, Any]:
     """A call that a sub-agent works for."""
     return {"tool": "Agent", "input": TASK, "output": "It found two.", "subagent": list(acts), **more}
+
+
+def meanwhile(act: Callable[[], None]) -> None:
+    """Do something while this thread drives a run."""
+
+    def in_thread() -> None:
+        try:
+            act()
+        finally:
+            connection.close()
+
+    threading.Thread(target=in_thread, daemon=True).start()
+
+
+def asked(run: AgentRun, number: int = 1) -> Approval:
+    """The `number`th approval of a call of a sub-agent, once it is requested."""
+    rows = Approval.objects.filter(run__parent_run=run).select_related("run", "call").order_by("pk")
+    eventually(lambda: rows.count() == number, why="a person is asked")
+    return rows[number - 1]
 
 
 def child_of(run: AgentRun) -> AgentRun:
@@ -63,29 +95,24 @@ def test_rules_and_guards_hold_for_the_calls_of_a_sub_agent(
     """Also for tools that the settings list."""
     told(denies=lambda context: Verdict.deny("Not this.") if context.tool_name == "Read" else None)
     policies = {
-        "approvals": [{"tools": "Bash", "action": "deny", "reason": "No shell."}, {"tools": "Write", "action": "ask"}],
+        "approvals": [{"tools": "Bash", "action": "deny", "reason": "No shell."}],
         "hooks": [use("denies", HookEvent.PRE_TOOL_USE)],
     }
-    read, write = ({"tool": tool, "input": {"path": "a"}, "output": "x"} for tool in ("Read", "Write"))
-    run = drive(session_run(agent(BASH, read, write), {"text": "Done."}, policies=policies))
+    run = drive(session_run(agent(BASH, READ), {"text": "Done."}, policies=policies))
 
     assert (run.status, program.ledger) == ("completed", ["Agent"])
     calls = AgentRunToolCall.objects.filter(run=child_of(run)).order_by("id")
     assert [(call.status, str(call.output)) for call in calls] == [
         ("error", "Denied by an approval rule: No shell."),
         ("error", "Denied by told_guard: Not this."),
-        (
-            "error",
-            "Denied by an approval rule: a person has to approve this, and nobody is asked for a sub-agent: "
-            "leave the call to the main agent",
-        ),
     ]
-    assert Event.objects.filter(log=run.pk, type="safety.block").count() == 3
+    assert Event.objects.filter(log=run.pk, type="safety.block").count() == 2
     check(run)
 
 
-def test_a_sub_agent_s_call_that_no_rule_lists_does_not_run(session_run: MakeRun, program: StubProgram) -> None:
-    run = drive(session_run(agent({**BASH, "tool": "Write"}), {"text": "Done."}))
+def test_a_sub_agent_s_call_that_fits_no_pattern_does_not_run(session_run: MakeRun, program: StubProgram) -> None:
+    listed = {"allowed_tools": ["Write(src/**)"]}
+    run = drive(session_run(agent(WRITE), {"text": "Done."}, settings=listed))
 
     assert (run.status, program.ledger) == ("completed", ["Agent"])
     assert "not allowed" in str(AgentRunToolCall.objects.get(run=child_of(run)).output)
@@ -103,3 +130,108 @@ def test_what_a_hook_knows_of_a_sub_agent_s_call(session_run: MakeRun, told: Tol
         ("Bash", {"command": "ls"}),
     ]
     assert seen[1].call_id == call.call_id
+
+
+def test_a_sub_agent_ends_with_the_run_that_is_taken_from_its_worker(
+    session_run: MakeRun, program: StubProgram
+) -> None:
+    """In one transaction: no worker may ever claim the run again."""
+    at_work = agent({"text": "I look."}, {**BASH, "meanwhile": {"sleep": 60}})
+    run = session_run(at_work, {"text": "Done."})
+    ended: list[str] = []
+
+    def take_away() -> None:
+        eventually(lambda: "Bash" in program.ledger, why="the sub-agent's tool runs")
+        with transaction.atomic():
+            resume(run.pk, by="ann", message="Again.", kill=True)
+            child = child_of(run)
+            ended.extend([child.status, events(child)[-1].type])
+
+    meanwhile(take_away)
+    run = drive(run)
+
+    assert ended == ["stopped", "run.stopped"]
+    types = [event.type for event in events(run)]
+    assert types.index("child_run.completed") < types.index("tool.end") < types.index("run.paused")
+    assert run.status == "resumed"
+    check(run)
+    check(child_of(run))
+
+
+def test_a_call_of_a_sub_agent_waits_for_a_person_and_keeps_no_other_one_waiting(
+    session_run: MakeRun, program: StubProgram
+) -> None:
+    """Its program waits: the answers go over the control protocol in the order of the decisions."""
+    other = {**WRITE, "input": {"path": "b.txt"}}
+    run = session_run(agent({"tools": [WRITE, other, READ], "at_once": True}, {"text": "Three."}), {"text": "Done."})
+    seen: list[Any] = []
+
+    def decide() -> None:
+        first = asked(run)
+        eventually(lambda: "Read" in program.ledger, why="the other call runs")
+        eventually(lambda: first.run.tool_calls.filter(status="completed").exists(), why="its result is stored")
+        run.refresh_from_db()
+        child = child_of(run)
+        seen.extend([run.status, child.status, child.status_reason, inbox_count(run.project_id)])
+        person = Client()
+        person.force_login(make_person(run.project, Role.OPERATOR))
+        page = person.get(f"/runs/{child.pk}").content.decode()
+        seen.append([text in page for text in (f"/calls/{first.call_id}/decide", "where the agent runs, not here")])
+        edited = Decision(approves=True, arguments={"path": "copy.txt"})
+        approvals.decide("user:ada", child, first.call_id, edited)
+        approvals.decide("user:ada", child, asked(run, 2).call_id, Decision(approves=False, message="Not b."))
+
+    meanwhile(decide)
+    run = drive(run)
+
+    assert seen == ["running", "waiting", "approval", 1, [True, False]]
+    assert (run.status, program.ledger, len(program.starts)) == ("completed", ["Agent", "Read", "Write"], 1)
+    child = child_of(run)
+    calls = AgentRunToolCall.objects.filter(run=child).order_by("id")
+    assert [(call.status, call.output) for call in calls] == [
+        ("completed", "Write copy.txt"),
+        ("error", "A person denied this call, so it was not run. Not b."),
+        ("completed", "Read a.txt"),
+    ]
+    told_of = [event.type for event in events(child) if event.type in ("approval.requested", "approval.resolved")]
+    assert told_of == ["approval.requested", "approval.resolved"] * 2
+    assert child.status == "completed"
+    check(run)
+
+
+def test_an_approval_of_a_sub_agent_s_call_expires(session_run: MakeRun, program: StubProgram) -> None:
+    """By the worker that holds its program. An approval for all calls of the tool is not asked for again."""
+    run = session_run(agent(WRITE, WRITE, WRITE, {"text": "Two."}), {"text": "Done."})
+
+    def expire_and_approve() -> None:
+        first = asked(run)
+        Approval.objects.filter(pk=first.pk).update(expires_at=first.created_at)
+        second = asked(run, 2)
+        approvals.decide("user:ada", second.run, second.call_id, Decision(approves=True, always=True))
+
+    meanwhile(expire_and_approve)
+    run = drive(run)
+
+    assert (run.status, program.ledger) == ("completed", ["Agent", "Write", "Write"])
+    rows = Approval.objects.filter(run=child_of(run)).order_by("pk")
+    assert [row.state for row in rows] == ["expired", "approved"]
+    first = AgentRunToolCall.objects.filter(run=child_of(run)).earliest("id")
+    assert first.output == "Nobody approved this call in time, so it was not run."
+    check(child_of(run))
+
+
+def test_an_approval_ends_with_the_session_of_its_sub_agent(session_run: MakeRun, program: StubProgram) -> None:
+    run = session_run(agent(WRITE), {"text": "Done."})
+
+    def stop() -> None:
+        asked(run)
+        inbox.stop(run.pk, by="ann")
+
+    meanwhile(stop)
+    run = drive(run)
+
+    approval, child = asked(run), child_of(run)
+    assert (run.status, child.status, approval.state, program.ledger) == ("stopped", "stopped", "cancelled", ["Agent"])
+    with pytest.raises(ApprovalDecided, match="the run is stopped"):
+        approvals.decide("user:ada", child, approval.call_id, Decision(approves=True))
+    check(child)

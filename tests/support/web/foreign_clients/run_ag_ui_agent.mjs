@@ -1,13 +1,14 @@
 // Talks to an agent with npm's @ag-ui/client, which verifies the order of events:
 // node run_ag_ui_agent.mjs DIRECTORY URL AUTHORIZATION. DIRECTORY holds node_modules.
 // Asks, approves the call and answers the question that interrupt, runs the tool that it has brought along, and asks
-// again. Prints what each run brought as a line of JSON.
+// again, the last time as a page that was loaded anew. Prints what each run brought as a line of JSON.
 import { createRequire } from "node:module";
 import { join } from "node:path";
 
 const [directory, url, authorization] = process.argv.slice(2);
 const { HttpAgent, buildResumeArray } = createRequire(join(directory, "node_modules", "/"))("@ag-ui/client");
-const agent = new HttpAgent({ url, headers: { Authorization: authorization } });
+const headers = { Authorization: authorization };
+let agent = new HttpAgent({ url, headers });
 
 const run = async (text, parameters = {}) => {
   if (text) agent.addMessage({ id: crypto.randomUUID(), role: "user", content: text });
@@ -42,3 +43,5 @@ while (agent.pendingInterrupts.length || unanswered().length) {
   }
 }
 await run("And now?");
+agent = new HttpAgent({ url, headers, threadId: agent.threadId });
+await run("Do you remember?");

@@ -11,7 +11,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     dependencies = [
         ("projects", "0003_masks_model_input"),
-        ("runs", "0021_fill_agent_versions"),
+        ("runs", "0024_usage_of_programs"),
         ("timeline", "0004_append_function"),
     ]
 

@@ -1,0 +1,57 @@
+"""The database settings: SQLite in a file of the site, or PostgreSQL with a pool of connections."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from agentops.env import BadSetting, Reader
+
+
+def database_config(
+    env: Reader, *, home: Path, process_name: str, lease_s: float, pool: int, concurrency: int
+) -> dict[str, Any]:
+    """Return Django's entry for the database of DATABASE_URL. Raises `BadSetting`.
+
+    `lease_s`: seconds of a lease. `pool`: connections of a process, 0 for no pool. `concurrency`: runs of a worker.
+    """
+    sqlite = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(home / "agentops.sqlite3")}
+    config = env.database("DATABASE_URL", sqlite)
+    if config["ENGINE"].endswith("sqlite3"):
+        return config | _sqlite(Path(config["NAME"]))
+    return config | _postgresql(config, process_name, lease_s, pool, concurrency)
+
+
+def _sqlite(path: Path) -> dict[str, Any]:
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        text = f"DATABASE_URL must name a file in a directory that this user may write to ({error.strerror})"
+        raise BadSetting(text) from None
+    # IMMEDIATE: a transaction that reads first and writes later cannot be refused half-way.
+    # FULL: a commit that was acknowledged survives a power cut. recursive_triggers: REPLACE fires DELETE triggers.
+    options = {
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 20,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA recursive_triggers=ON;",
+    }
+    return {"OPTIONS": options}
+
+
+def _postgresql(
+    config: dict[str, Any], process_name: str, lease_s: float, pool: int, concurrency: int
+) -> dict[str, Any]:
+    # A suspended process must not hold rows for longer than its lease; a lock that does not come is an error
+    # that is tried again, not a hang.
+    timeouts = f"-c idle_in_transaction_session_timeout={round(lease_s * 1000)} -c lock_timeout=5000"
+    options = {**config.get("OPTIONS", {}), "application_name": process_name, "options": timeouts}
+    if pool:
+        # A worker has one connection for each run it drives, and a few of its own.
+        if pool < concurrency + 4:
+            raise BadSetting("AGENTOPS_DB_POOL must be at least 4 more than AGENTOPS_CONCURRENCY")
+        options["pool"] = {"min_size": 0, "max_size": pool, "timeout": 15}
+    # The client library would read the password from the environment, which workers clean (runs/environment.py).
+    password = config.get("PASSWORD") or os.environ.get("PGPASSWORD", "")
+    # After a restart of the server every pooled connection is dead; this backend checks each before its use.
+    return {"ENGINE": "agentops.postgresql", "PASSWORD": password, "OPTIONS": options}

@@ -1,0 +1,43 @@
+"""How deep runs may be nested and how many children a run may have: the site's limits, which an agent can lower."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings as site
+
+#: The highest values of the two settings.
+MAX_DEPTH, MAX_CHILDREN = 10, 1000
+
+
+class InvalidChildLimit(ValueError):
+    """The settings of an agent contain an invalid limit of its child runs."""
+
+
+@dataclass(frozen=True)
+class ChildLimits:
+    """What a run allows below it."""
+
+    #: Levels of runs below it: 1 is children, 2 is children of children too.
+    depth: int
+    #: Its own children. A resumed child is not another child.
+    children: int
+
+
+def child_limits(settings: Mapping[str, Any]) -> ChildLimits:
+    """Return the limits of an agent with these settings, never above the site's. Raises `InvalidChildLimit`."""
+    return ChildLimits(
+        depth=_lower(settings, "max_child_depth", site.AGENTOPS_MAX_CHILD_DEPTH, MAX_DEPTH),
+        children=_lower(settings, "max_children", site.AGENTOPS_MAX_CHILDREN, MAX_CHILDREN),
+    )
+
+
+def _lower(settings: Mapping[str, Any], name: str, limit: int, maximum: int) -> int:
+    value = settings.get(name)
+    if value is None:
+        return limit
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= maximum:
+        raise InvalidChildLimit(f"settings.{name} must be a whole number from 0 to {maximum}, not {str(value)[:64]!r}")
+    return min(value, limit)

@@ -1,0 +1,40 @@
+"""Outputs of tools above 256 KiB: their size and digest, and the text that a download has.
+
+The whole output is in the row of its call: see docs/decisions/whole-outputs.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+#: Bytes above which the size and the digest of an output are stored beside it.
+LIMIT = 256 * 1024
+
+
+@dataclass(frozen=True)
+class OutputFacts:
+    """What is known of a long output without reading it."""
+
+    #: Bytes of its text in UTF-8.
+    size: int
+    #: The digest of these bytes, hexadecimal.
+    sha256: str
+
+
+def text_of(output: Any) -> str:
+    """Return an output as one text: a text as it is, a list of texts and media as JSON."""
+    if isinstance(output, str):
+        return output
+    return json.dumps(output, ensure_ascii=False, separators=(",", ":"))
+
+
+def facts_of(output: Any) -> OutputFacts | None:
+    """Return the size and the digest of a long output; None for others."""
+    # Most outputs are short, and need not be encoded.
+    if output is None or (isinstance(output, str) and len(output) * 4 <= LIMIT):
+        return None
+    data = text_of(output).encode("utf-8", "surrogatepass")
+    return OutputFacts(len(data), hashlib.sha256(data).hexdigest()) if len(data) > LIMIT else None

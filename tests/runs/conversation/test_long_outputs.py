@@ -1,0 +1,101 @@
+"""Outputs above 256 KiB: size and digest beside them, whole in a download, and not read by lists and pages."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from importlib import import_module
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from agentops.projects.models import Role
+from runs.conversation import tool_results, transcript, writes
+from runs.conversation.long_outputs import LIMIT, facts_of
+from runs.conversation.tool_results import CallResult
+from runs.models import AgentRun, AgentRunToolCall
+from runs.statuses import ToolStatus
+from tests.support.accounts import make_person, with_key
+from tests.support.factories import make_project, make_waiting
+from tests.support.second_pass import cases
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.breaks_invariants("a call that a test has closed")]
+LONG = "naïve line\n" * (LIMIT // 8)
+MIDDLE = "«the middle of it»"
+
+
+def close(run: AgentRun, output: Any) -> AgentRunToolCall:
+    """Give the waiting call of a run its output, as a worker does."""
+    call = AgentRunToolCall.objects.get(run=run, result_message=None, status="unknown")
+    result = CallResult(ToolStatus.COMPLETED, output)
+    position = transcript.last_position(run.pk) + 1
+    writes.write(tool_results.close(call, result, position=position, epoch=None, limit=8000).commit)
+    return AgentRunToolCall.objects.get(pk=call.pk)
+
+
+@pytest.mark.every_database
+def test_size_and_digest_are_stored_with_the_whole_output() -> None:
+    call = close(make_waiting(), LONG)
+    data = LONG.encode()
+    assert (call.output, call.status) == (LONG, "completed")
+    assert (call.output_bytes, call.output_sha256) == (len(data), hashlib.sha256(data).hexdigest())
+    AgentRunToolCall.objects.filter(pk=call.pk).update(output_bytes=None, output_sha256=None)
+    import_module("runs.migrations.0023_fill_output_sizes").fill(apps, connection.schema_editor())
+    call.refresh_from_db()
+    assert call.output_bytes == len(data)
+
+
+@pytest.mark.parametrize("output", cases(["x" * LIMIT, "ä" * (LIMIT // 2), [], ["short"], None]))
+def test_others_have_neither(output: Any) -> None:
+    assert facts_of(output) is None
+
+
+def test_lists_and_odd_texts_are_measured_too() -> None:
+    items = ["x" * LIMIT, {"media_type": "image/png"}]
+    facts, odd = facts_of(items), facts_of("\ud800" + "x" * LIMIT)
+    assert facts is not None
+    assert odd is not None
+    assert facts.size == len(json.dumps(items, separators=(",", ":")))
+    assert odd.size == LIMIT + 3
+
+
+@pytest.mark.every_database
+def test_programs_see_size_and_digest_and_people_download_the_whole() -> None:
+    """A page shows the beginning, without reading more of it than that."""
+    run = make_waiting(make_project("alpha"))
+    text = f"{LONG}{MIDDLE}{LONG}"
+    call = close(run, text)
+    url = f"/api/projects/alpha/agent-runs/{run.pk}/tool-calls"
+    reader = with_key(run.project, "read")
+    with CaptureQueriesContext(connection) as queries:
+        rows = Client(headers=reader).get(url).json()["results"]
+    [row] = [each for each in rows if each["output_bytes"] is not None]
+    assert not any("t.output," in query["sql"] or "t.output AS" in query["sql"] for query in queries)
+    assert (row["id"], row["output_sha256"]) == (str(call.pk), hashlib.sha256(text.encode()).hexdigest())
+    assert Client(headers=reader).get(f"{url}/{call.pk}").json()["output"] == text
+
+    person = Client()
+    person.force_login(make_person(run.project, Role.VIEWER))
+    page = person.get(f"/runs/{run.pk}/calls/{call.pk}").content.decode()
+    assert MIDDLE not in page
+    assert f"/runs/{run.pk}/calls/{call.pk}?download=output" in page
+    assert row["output_sha256"] in page
+    assert "Output sent to the model" in page
+    download = person.get(f"/runs/{run.pk}/calls/{call.pk}?download=output")
+    assert hashlib.sha256(download.content).hexdigest() == row["output_sha256"]
+
+
+def test_large_columns_are_the_last_on_sqlite() -> None:
+    if connection.vendor != "sqlite":
+        pytest.skip("PostgreSQL stores long values out of line")
+    with connection.cursor() as cursor:
+        names = {
+            table: [column.name for column in connection.introspection.get_table_description(cursor, table)]
+            for table in ("agent_run_tool_calls", "agent_run_messages")
+        }
+    assert names["agent_run_tool_calls"][-3:] == ["input", "changed_arguments", "output"]
+    assert names["agent_run_messages"][-1] == "content"
