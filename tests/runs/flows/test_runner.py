@@ -7,19 +7,33 @@ from typing import Any
 
 import pytest
 from pytest_django import Settings
+from uuid_utils.compat import uuid7
 
 from agentops.projects.models import Project
 from runs.actions import run_actions
 from runs.actions.flows import flow_commands, flow_run_actions
-from runs.errors import FlowRunNotPaused, NotARunOfTheFlow, RunIdRequired, RunTerminal
+from runs.errors import (
+    FlowRunNotFound,
+    FlowRunNotPaused,
+    MoveRefused,
+    NotARunOfTheFlow,
+    RunIdRequired,
+    RunTerminal,
+    SnapshotUnusable,
+)
 from runs.fixtures import library
+from runs.flows.kernel.flow_decisions import Decisions
+from runs.flows.runner import advancing
 from runs.lifecycle import inbox
+from runs.lifecycle.flows import flow_transitions
 from runs.models import AgentRun, FlowRun, FlowVisit
+from runs.providers import base as providers
 from runs.queries.flows.flow_graphs import graph_of_definition, graph_of_run
 from runs.queries.flows.flow_states import snapshot_at
 from runs.worker.worker import Worker
 from tests.support.factories import make_project
 from tests.support.flows.flow_runs import events_of, make_flow_run, make_writer, play, record_answers, run_of, types_of
+from timeline.models import Event, Source
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
 
@@ -276,3 +290,51 @@ def test_the_graph_of_a_flow_run_shows_statuses_counters_and_runs(project: Proje
     loop = next(edge for edge in graph.edges if edge.iterations is not None)
     assert (loop.key, loop.iterations, loop.max_iterations, loop.status) == ("review->draft", 2, 5, "skipped")
     assert len(graph_of_definition(waiting.definition).edges) == len(graph.edges)
+
+
+def test_s_023_a_state_of_the_past_is_read_without_running_or_changing_anything(
+    project: Project, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = play(make_flow_run(LOOP, project), worker)
+    monkeypatch.setattr(providers, "get", lambda name: pytest.fail(f"a replay asks for the provider {name}"))
+    before = (FlowRun.objects.values().get(), list(Event.objects.order_by("pk").values()))
+
+    states = [snapshot_at(waiting, event.seq) for event in events_of(waiting)]
+    again = [snapshot_at(waiting, event.seq) for event in events_of(waiting)]
+
+    assert states == again
+    assert states[0]["status"] == "queued"
+    assert states[-1] == waiting.snapshot
+    counters = [state["loopCounters"]["review->draft"] for state in states]
+    assert counters == sorted(counters)
+    assert before == (FlowRun.objects.values().get(), list(Event.objects.order_by("pk").values()))
+
+
+def test_s_002_what_cannot_be_resumed_says_why(project: Project, worker: Worker) -> None:
+    waiting = play(make_flow_run(LOOP, project), worker)
+    paused = flow_run_actions.pause("user:ada", waiting)
+
+    with pytest.raises(FlowRunNotFound):
+        flow_run_actions.resume("user:ada", FlowRun(pk=uuid7()))
+    FlowRun.objects.filter(pk=paused.pk).update(snapshot={**paused.snapshot, "runId": ""})
+    with pytest.raises(SnapshotUnusable, match="no runId"):
+        flow_run_actions.resume("user:ada", paused)
+    FlowRun.objects.filter(pk=paused.pk).update(snapshot={"runId": str(paused.pk)})
+    with pytest.raises(SnapshotUnusable, match="has the keys"):
+        flow_run_actions.resume("user:ada", paused)
+    FlowRun.objects.filter(pk=paused.pk).update(snapshot=paused.snapshot)
+    assert types_of(paused).count("flow.resumed") == 0
+
+
+def test_two_workers_advance_a_flow_run_once(project: Project, worker: Worker) -> None:
+    """What the second has decided is refused, because the snapshot has a newer version."""
+    flow_run = make_flow_run({"nodes": [agent("a")]}, project)
+    stale = FlowRun.objects.get(pk=flow_run.pk)
+    advancing.advance(flow_run.pk)
+
+    with pytest.raises(MoveRefused):
+        flow_transitions.keep(stale, Decisions({**stale.snapshot, "status": "running"}), source=Source.WORKER)
+    advancing.advance(flow_run.pk)
+
+    assert AgentRun.objects.filter(flow_run=flow_run).count() == 1
+    assert types_of(flow_run).count("node.started") == 1
