@@ -7,10 +7,13 @@ import time
 from typing import Any
 
 from django.db.backends.postgresql import base
+from django.db.backends.utils import CursorWrapper
 from psycopg import Connection, Error
 
 #: Seconds after a check in which a connection is only looked at, without a query: busy sites save one for each request.
 FRESH_S = 1.0
+#: Uses of a statement by one connection, of those that may be prepared, after which the server keeps its plan.
+PREPARE_AFTER = 5
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
@@ -20,6 +23,9 @@ class DatabaseWrapper(base.DatabaseWrapper):
     after each dead connection. After a restart of the server all are dead, and four of them exceed the pool's timeout.
     """
 
+    def get_connection_params(self) -> dict[str, Any]:
+        return {**super().get_connection_params(), "prepare_threshold": PREPARE_AFTER}
+
     def get_new_connection(self, conn_params: dict[str, Any]) -> Connection[Any]:
         """Return a connection that works. Raises `OperationalError` if the pool has none within its timeout."""
         connection: Connection[Any] = super().get_new_connection(conn_params)
@@ -27,6 +33,15 @@ class DatabaseWrapper(base.DatabaseWrapper):
             self.pool.putconn(connection)  # which discards it
             connection = super().get_new_connection(conn_params)
         return connection
+
+    def prepared_cursor(self) -> CursorWrapper:
+        """Return a cursor for the few statements that nearly every request repeats: the server plans them once.
+
+        Other statements are not prepared: Django's own cursors send the values as a part of the text.
+        """
+        self.ensure_connection()
+        with self.wrap_database_errors:
+            return self._prepare_cursor(base.ServerBindingCursor(self.connection))  # type: ignore[no-any-return]
 
     def _works(self, connection: Connection[Any]) -> bool:
         now = time.monotonic()
