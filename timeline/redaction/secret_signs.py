@@ -16,7 +16,7 @@ from timeline.redaction.secret_names import each
 
 # In JSON, most kinds of white space begin with a backslash.
 _AFTER_SCHEME = frozenset(" :+%\\")
-_WORDS = (
+_HEADERS = (
     *(("bearer", _AFTER_SCHEME), ("basic", _AFTER_SCHEME)),
     *(("authorization", AFTER_HEADER), ("cookie", AFTER_HEADER)),
 )
@@ -56,13 +56,23 @@ def signs(text: str, lower: str) -> Iterator[int]:
     if _URL in marks and "@" in text:
         yield from each(text, _URL)
     if not marks.isdisjoint(PROGRAMS):
-        for at in each(text, " -"):
-            if text[at + 2 : at + 3] in FIRSTS:
-                yield at
-    for word, after in _WORDS:
+        yield from _options(text)
+    if "password" in text:
+        yield from each(text, "login")
+    yield from _headers(lower)
+    yield from secret_names.signs(lower)
+
+
+def _options(text: str) -> Iterator[int]:
+    """Yield the positions of options that may take a secret."""
+    for at in each(text, " -"):
+        if text[at + 2 : at + 3] in FIRSTS:
+            yield at
+
+
+def _headers(lower: str) -> Iterator[int]:
+    """Yield the positions of names of headers, and of schemes in them."""
+    for word, after in _HEADERS:
         for at in each(lower, word):
             if lower[at + len(word) : at + len(word) + 1] in after:
                 yield at
-    if "password" in text:
-        yield from each(text, "login")
-    yield from secret_names.signs(lower)
