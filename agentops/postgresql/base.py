@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import select
 import time
-from typing import Any
+from typing import Any, cast
 
 from django.db.backends.postgresql import base
 from django.db.backends.utils import CursorWrapper
@@ -40,8 +40,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
         Other statements are not prepared: Django's own cursors send the values as a part of the text.
         """
         self.ensure_connection()
+        # The stubs know neither: Django's own cursors are made of the same two.
+        wrapper, new_cursor = cast("Any", self), cast("Any", base.ServerBindingCursor)
         with self.wrap_database_errors:
-            return self._prepare_cursor(base.ServerBindingCursor(self.connection))  # type: ignore[no-any-return]
+            return cast("CursorWrapper", wrapper._prepare_cursor(new_cursor(self.connection)))
 
     def _works(self, connection: Connection[Any]) -> bool:
         now = time.monotonic()
