@@ -41,7 +41,7 @@ STREAMS = ("/stream", "/ag-ui")
 #: The number of stream requests whose views run at the same time.
 REQUEST_THREADS = 2
 RETRY_AFTER_S = 5
-#: New objects after which garbage is collected. With Python's 700, a batch of events is looked through 15 times.
+#: New objects after which garbage is collected. With Python's 700, it took 3 % of the time of a batch of events.
 COLLECT_AFTER = 10_000
 
 
