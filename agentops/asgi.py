@@ -21,10 +21,15 @@ from agentops.mcp_server.http_endpoint import McpEndpoint  # noqa: E402
 from runs.external.ingest_counts import flushing  # noqa: E402
 from timeline.live.server import LiveServer, StreamRequestHandler  # noqa: E402
 
+#: Seconds for which a thread that computes keeps the interpreter from others that want it. With Python's 5 ms, a page
+#: waits for so long after each of its queries while batches of events are read.
+SWITCH_S = 0.0005
+
 if "agentops.http.protocol" not in sys.modules:
     logging.getLogger(__name__).warning(
         "this server limits neither the time that clients take nor their connections: use `agentops serve`"
     )
+sys.setswitchinterval(SWITCH_S)
 StreamRequestHandler.request_class = AsgiRequest
 threaded_django = ThreadedDjango()
 live_server = LiveServer(threaded_django, beside=flushing)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import orjson
 
@@ -26,7 +26,10 @@ LONE = re.compile(
 )
 #: Makes all digits zeros.
 _TO_ZEROS = bytes.maketrans(b"123456789", b"000000000")
-_CONTAINERS = (dict, list)
+_CONTAINERS = frozenset({dict, list})
+_SPACES = b" \t\r\n"
+#: Integers that all parsers read alike.
+_SAFE = 2**53
 #: The keys and indexes from the top to a value.
 Path = tuple[str | int, ...]
 
@@ -72,13 +75,14 @@ class NotJson(ValueError):
 def parse(data: bytes | str, limits: Limits = BODY) -> Any:
     """Return the value. Raises `NotJson`. Time is linear in the length of `data`."""
     raw = data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")
+    value = _parse_quickly(raw, limits)
+    if value is not None:
+        return value
     text = _decode(raw) if isinstance(data, bytes) else data
     if text.startswith(BOM):
         raise NotJson("invalid_json", 400, "begins with a byte order mark", line=1, column=1)
-    skeleton, has_long_strings = _check_raw(raw, limits)
-    value = _parse_quickly(raw, skeleton, limits)
-    if value is None:
-        value = _parse_closely(text, limits)
+    has_long_strings = _check_raw(raw, limits)
+    value = _parse_closely(text, limits)
     if has_long_strings:
         _check_strings(value, limits)
     return value
@@ -94,17 +98,24 @@ def pointer(path: Iterable[str | int]) -> str:
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
 
 
-def _parse_quickly(raw: bytes, skeleton: bytes, limits: Limits) -> Any:
-    """Return the value, or None if it must be looked at more closely: for a rare number, or because it is invalid."""
-    if _has_rare_number(skeleton):
+def _parse_quickly(raw: bytes, limits: Limits) -> Any:
+    """Return the value, or None if the text must be looked at more closely, because it is unusual or invalid."""
+    # At most so many values: what stands inside texts is counted too.
+    if len(raw) > limits.nodes <= sum(map(raw.count, (b",", b"[", b"{"))):
         return None
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return None
-    containers = skeleton.count(b"{") + skeleton.count(b"[")
-    # Of duplicate keys, one is lost.
-    return value if _number_of_keys(value, containers, limits) == skeleton.count(b'":') else None
+    found = _look_at(value, limits, has_long_strings=len(raw) > limits.string)
+    if found is None:
+        return None
+    plain = _without_escapes(raw)
+    # Of duplicate keys, one is lost. A text that begins with a colon is counted too, and so looked at closely.
+    if plain.translate(None, _SPACES).count(b'":') != found.keys:
+        return None
+    is_rare = found.has_floats and _has_rare_number(_skeleton(plain.split(b'"')))
+    return None if is_rare else value
 
 
 def _has_rare_number(skeleton: bytes) -> bool:
@@ -114,23 +125,48 @@ def _has_rare_number(skeleton: bytes) -> bool:
     return b"-0" in skeleton or b"0e" in zeros or b"0E" in zeros or b"0" * 19 in zeros
 
 
-def _number_of_keys(value: Any, containers: int, limits: Limits) -> int:
-    """Return how many keys the objects in a value have; -1 if one has too many, or too long ones.
+class _Found(NamedTuple):
+    """What a value contains."""
 
-    `containers`: the number of objects and lists in the text. Once all are found, nothing more is looked at.
-    """
-    number, keys, todo = 0, set[str](), [value]
-    for item in todo:  # which grows meanwhile
-        members = item
-        if type(item) is dict:
-            number += len(item)
-            if len(item) > limits.keys:
-                return -1
-            keys.update(item)
-            members = item.values()
-        if len(todo) < containers and type(item) in _CONTAINERS:
-            todo.extend([member for member in members if type(member) in _CONTAINERS])
-    return -1 if max(map(len, keys), default=0) > limits.key else number
+    #: The keys of all objects together.
+    keys: int
+    has_floats: bool
+
+
+def _look_at(value: Any, limits: Limits, *, has_long_strings: bool) -> _Found | None:
+    """Return what a value contains, or None if it exceeds a limit, or might."""
+    number, depth, keys, has_floats, members = 0, 0, set[str](), False, [value]
+    while members:
+        types = set(map(type, members))
+        if (int in types and not _are_safe(members)) or (has_long_strings and _has_long_string(members, limits)):
+            return None
+        has_floats = has_floats or float in types
+        level = [item for item in members if type(item) in _CONTAINERS] if types & _CONTAINERS else []
+        depth += bool(level)
+        members = []
+        for item in level:
+            if type(item) is dict:
+                number += len(item)
+                keys.update(item)
+                members.extend(item.values())
+            else:
+                members.extend(item)
+        if max(map(len, level), default=0) > limits.keys and any(
+            len(i) > limits.keys for i in level if type(i) is dict
+        ):
+            return None
+    if depth > limits.depth or max(map(len, keys), default=0) > limits.key:
+        return None
+    return _Found(number, has_floats)
+
+
+def _are_safe(members: list[Any]) -> bool:
+    """Return whether all integers are such that all parsers read them alike."""
+    return all(-_SAFE <= item <= _SAFE for item in members if type(item) is int)
+
+
+def _has_long_string(members: list[Any], limits: Limits) -> bool:
+    return any(len(item) > limits.string for item in members if type(item) is str)
 
 
 def _parse_closely(text: str, limits: Limits) -> Any:
@@ -154,19 +190,18 @@ def _decode(raw: bytes) -> str:
         _refuse_at(raw, error.start, "invalid_utf8", "no UTF-8")
 
 
-def _check_raw(raw: bytes, limits: Limits) -> tuple[bytes, bool]:
-    """Check the limits before parsing. Return the text without spaces and with strings as a quote each, and whether
-    some string may be too long.
+def _check_raw(raw: bytes, limits: Limits) -> bool:
+    """Check the limits before parsing. Return whether some string may be too long.
 
     Strings end at an unescaped quote. Up to the first error, the parser sees the same strings and brackets, so it
     never goes deeper than counted here.
     """
-    plain = raw.replace(rb"\\", b"__").replace(rb"\"", b"__") if b"\\" in raw else raw
+    plain = _without_escapes(raw)
     # Each string is a value or the key of one.
     if plain.count(b'"') > 4 * limits.nodes:
         raise _too_complex(limits)
     parts = plain.split(b'"')
-    skeleton = b'"'.join(parts[::2]).translate(None, b" \t\r\n")
+    skeleton = _skeleton(parts)
     _check_depth(skeleton, limits)
     inside = sum(map(skeleton.count, (b",", b"[", b"{"))) - skeleton.count(b"[]") - skeleton.count(b"{}")
     if inside + 1 > limits.nodes:
@@ -175,7 +210,17 @@ def _check_raw(raw: bytes, limits: Limits) -> tuple[bytes, bool]:
     has_surrogates = not limits.lone_surrogates and (b"\\ud" in plain or b"\\uD" in plain)
     if has_surrogates and (lone := LONE.search(plain)):
         _refuse_at(raw, lone.start(), "invalid_json", "an unpaired surrogate")
-    return skeleton, len(raw) > limits.string and max(map(len, parts[1::2]), default=0) > limits.string
+    return len(raw) > limits.string and max(map(len, parts[1::2]), default=0) > limits.string
+
+
+def _without_escapes(raw: bytes) -> bytes:
+    """Return the text with other characters for escaped quotes and backslashes: each quote begins or ends a string."""
+    return raw.replace(rb"\\", b"__").replace(rb"\"", b"__") if b"\\" in raw else raw
+
+
+def _skeleton(parts: list[bytes]) -> bytes:
+    """Return the text without spaces and with strings as a quote each. `parts`: the text, split at its quotes."""
+    return b'"'.join(parts[::2]).translate(None, _SPACES)
 
 
 def _check_depth(skeleton: bytes, limits: Limits) -> None:

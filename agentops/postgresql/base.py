@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import select
 import time
-from typing import Any
+from typing import Any, cast
 
 from django.db.backends.postgresql import base
+from django.db.backends.utils import CursorWrapper
 from psycopg import Connection, Error
 
 #: Seconds after a check in which a connection is only looked at, without a query: busy sites save one for each request.
 FRESH_S = 1.0
+#: Uses of a statement by one connection, of those that may be prepared, after which the server keeps its plan.
+PREPARE_AFTER = 5
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
@@ -20,6 +23,9 @@ class DatabaseWrapper(base.DatabaseWrapper):
     after each dead connection. After a restart of the server all are dead, and four of them exceed the pool's timeout.
     """
 
+    def get_connection_params(self) -> dict[str, Any]:
+        return {**super().get_connection_params(), "prepare_threshold": PREPARE_AFTER}
+
     def get_new_connection(self, conn_params: dict[str, Any]) -> Connection[Any]:
         """Return a connection that works. Raises `OperationalError` if the pool has none within its timeout."""
         connection: Connection[Any] = super().get_new_connection(conn_params)
@@ -27,6 +33,17 @@ class DatabaseWrapper(base.DatabaseWrapper):
             self.pool.putconn(connection)  # which discards it
             connection = super().get_new_connection(conn_params)
         return connection
+
+    def prepared_cursor(self) -> CursorWrapper:
+        """Return a cursor for the few statements that nearly every request repeats: the server plans them once.
+
+        Other statements are not prepared: Django's own cursors send the values as a part of the text.
+        """
+        self.ensure_connection()
+        # The stubs know neither: Django's own cursors are made of the same two.
+        wrapper, new_cursor = cast("Any", self), cast("Any", base.ServerBindingCursor)
+        with self.wrap_database_errors:
+            return cast("CursorWrapper", wrapper._prepare_cursor(new_cursor(self.connection)))
 
     def _works(self, connection: Connection[Any]) -> bool:
         now = time.monotonic()

@@ -4,15 +4,25 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('runs', '0021_fill_agent_versions'),
+        ("runs", "0023_fill_output_sizes"),
     ]
 
     operations = [
         migrations.AlterField(
-            model_name='turnusage',
-            name='outcome',
-            field=models.CharField(choices=[('answered', 'Answered'), ('rolled_back', 'Rolled Back'), ('abandoned', 'Abandoned'), ('lost', 'Lost'), ('program', 'Program')], db_default='answered', default='answered', max_length=11),
+            model_name="turnusage",
+            name="outcome",
+            field=models.CharField(
+                choices=[
+                    ("answered", "Answered"),
+                    ("rolled_back", "Rolled Back"),
+                    ("abandoned", "Abandoned"),
+                    ("lost", "Lost"),
+                    ("program", "Program"),
+                ],
+                db_default="answered",
+                default="answered",
+                max_length=11,
+            ),
         ),
     ]

@@ -67,3 +67,16 @@ def test_it_selects_what_the_orm_selects() -> None:
     [(key, joined)] = select_joined((ApiKey, Project), tables, [])
     assert columns(key) == columns(ApiKey.objects.get())
     assert columns(joined) == columns(Project.objects.get(pk=project.pk))
+
+
+def test_what_requests_repeat_is_planned_once() -> None:
+    """On PostgreSQL, which still finds what was changed since; on SQLite the same rows."""
+    run = make_run()
+    for number in range(8):
+        AgentRun.objects.filter(pk=run.pk).update(title=f"title {number}")
+        [found] = select(AgentRun, "agent_runs.id = %s", [run.pk])
+        assert found.title == f"title {number}"
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%%agent_runs.id = $1'")
+            assert cursor.fetchone() == (1,)

@@ -80,10 +80,17 @@ def select_joined(
     """Return an instance of each model per row of an inner join. `tables`: SQL after FROM, without aliases."""
     columns, shapes = _select_statement(kinds)
     database = connections[DEFAULT_DB_ALIAS]
-    with connection.cursor() as cursor:
+    with prepared_cursor() as cursor:
         cursor.execute(f"SELECT {columns} FROM {tables}", [_column_value(value) for value in parameters])  # noqa: S608
         rows = cursor.fetchall()
     return [tuple(shape.instance(row, database) for shape in shapes) for row in rows]
+
+
+def prepared_cursor() -> CursorWrapper:
+    """Return a cursor for statements that requests repeat: PostgreSQL then plans each once for a connection."""
+    database: Any = connections[DEFAULT_DB_ALIAS]
+    cursor: CursorWrapper = database.prepared_cursor() if database.vendor == "postgresql" else database.cursor()
+    return cursor
 
 
 def locked(condition: str, *, key: bool = True) -> str:

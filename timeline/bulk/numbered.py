@@ -15,7 +15,7 @@ from django.db import DEFAULT_DB_ALIAS, IntegrityError, connection, connections
 from pydantic_core import to_json
 
 from timeline import events, log
-from timeline.bulk.fast_rows import COPY_FROM
+from timeline.bulk.fast_rows import COPY_FROM, prepared_cursor
 from timeline.log import Entry
 from timeline.models import Event, Phase, RunKind, Source
 from timeline.redaction.batch import clean_texts
@@ -66,7 +66,7 @@ def append_numbered(
 
 def _count(log_id: UUID, last_seq: int) -> tuple[datetime, str]:
     """Store the number of the last event. Return the time by the database's clock, and the node of the log."""
-    with connection.cursor() as cursor:
+    with prepared_cursor() as cursor:
         cursor.execute(_COUNT, [last_seq, log_id])
         now, node_id = cursor.fetchone()
     return now, node_id

@@ -13,9 +13,9 @@ from itertools import accumulate
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from timeline.redaction import secret_shapes
 from timeline.redaction.redact import BUILT_IN, JSON, NOTHING, Redactor
 from timeline.redaction.secret_names import each
+from timeline.redaction.secret_signs import signs
 
 #: Replaced although no secret, or looked at more closely: NUL, and marks, behind which another secret may show.
 _OTHER_SIGNS = ("\\u0000", "[REDACTED:")
@@ -62,4 +62,4 @@ def _in_ascii(text: str) -> str:
 def _signs(text: str) -> Iterator[int]:
     for sign in _OTHER_SIGNS:
         yield from each(text, sign)
-    yield from secret_shapes.signs(text, text.lower())
+    yield from signs(text, text.lower())

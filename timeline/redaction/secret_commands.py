@@ -44,8 +44,8 @@ _OPTIONS = (
     (rf"{_program('redis-cli')}\b{_REST}", rf"-a\s{{1,2}}{_VALUE}"),
 )
 _COMMANDS = tuple((re.compile(program), re.compile(option)) for program, option in _OPTIONS)
-_PROGRAMS = ("curl", "mysql", "mariadb", "sshpass", "docker", "redis-cli")
-_FIRSTS = frozenset("uUpa-")
+PROGRAMS = ("curl", "mysql", "mariadb", "sshpass", "docker", "redis-cli")
+FIRSTS = frozenset("uUpa-")
 _LONG = ("user", "proxy-user")
 
 
@@ -55,21 +55,6 @@ def find(text: str, lower: str) -> Iterator[SecretSpan]:
         begin, secret = value.start(1), value[1].rstrip()
         if _IS_SECRET[kind](secret):
             yield SecretSpan(begin, begin + len(secret), context, kind)
-
-
-def signs(text: str, lower: str) -> Iterator[int]:
-    """Yield positions in JSON, at least one for each value of `find`. See `secret_shapes.signs`."""
-    # One search for each is quicker than an expression for all.
-    if any(program in text for program in _PROGRAMS):
-        for at in each(text, " -"):
-            if text[at + 2 : at + 3] in _FIRSTS:
-                yield at
-    for at in each(lower, "cookie"):
-        if lower[at + 6 : at + 7] in AFTER_HEADER:
-            yield at
-    yield from each(text, "slack.com/")
-    if "password" in text:
-        yield from each(text, "login")
 
 
 def unfinished(text: str, lower: str) -> int:
@@ -102,9 +87,9 @@ def _cookie_spans(text: str, lower: str) -> Iterator[tuple[re.Match[str], int, s
 
 def _option_spans(text: str) -> Iterator[tuple[re.Match[str], int, str]]:
     for at in each(text, " -"):
-        if text[at + 2 : at + 3] in _FIRSTS and (text[at + 2] != "-" or text.startswith(_LONG, at + 3)):
+        if text[at + 2 : at + 3] in FIRSTS and (text[at + 2] != "-" or text.startswith(_LONG, at + 3)):
             before = text[max(0, at - _LOOK_BACK) : at]
-            for program, option in _COMMANDS if any(name in before for name in _PROGRAMS) else ():
+            for program, option in _COMMANDS if any(name in before for name in PROGRAMS) else ():
                 if (match := option.match(text, at + 1)) and program.search(before):
                     yield match, at, "password"
 

@@ -130,7 +130,7 @@ def find(text: str, lower: str) -> Iterator[SecretSpan]:
 def signs(lower: str) -> Iterator[int]:
     """Yield positions of names, at least one for each value of `find` and `kind_of_member`.
 
-    `lower`: JSON in lower case. See `secret_shapes.signs`.
+    `lower`: JSON in lower case. See `secret_signs.signs`.
     """
     for word in (*STRONG, *WEAK):
         kind = PASSWORD if word in STRONG else word

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from string import ascii_letters, digits
 
 from timeline.redaction import secret_commands, secret_names, vendor_tokens
-from timeline.redaction.secret_commands import AFTER_HEADER
 from timeline.redaction.secret_names import DIGIT, LETTER, TEMPLATE, SecretSpan, each, lower_case
 from timeline.redaction.vendor_tokens import START
 
@@ -48,7 +47,7 @@ _PEM_LINE = re.compile(r"[A-Za-z0-9+/=]{16}")
 
 # A family is tried only when its gate, which starts with one rare character, is found: clean text pays for
 # the gates alone.
-_FAMILIES: tuple[tuple[re.Pattern[str], tuple[Shape, ...]], ...] = (
+FAMILIES: tuple[tuple[re.Pattern[str], tuple[Shape, ...]], ...] = (
     (
         re.compile(r"-(?:(?<=sk-)|(?<=k-lf-)|(?<=glpat-)|(?<=xox[a-z]-)|(?<=xapp-)|(?<=-----)BEGIN )"),
         (
@@ -97,14 +96,14 @@ _FAMILIES: tuple[tuple[re.Pattern[str], tuple[Shape, ...]], ...] = (
         ),
     ),
 )
-KINDS = frozenset(kind for _, shapes in _FAMILIES for kind, _ in shapes)
-# What a stream holds back: a token, or the start of a prefix, that extends to the end of the text.
-_PREFIXES = (
+KINDS = frozenset(kind for _, shapes in FAMILIES for kind, _ in shapes)
+PREFIXES = (
     *("sk-", "pk-lf-", "glpat-", "xapp-", "gho_", "ghp_", "ghr_", "ghs_", "ghu_", "github_pat_", "aok_"),
     *("AKIA", "ASIA", "ABIA", "ACCA", "AIza", "EAAA", "EAAC", "EAAM", "AKCp", "LTAI", "SK", "SG.", "eyJ"),
-    *vendor_tokens.PREFIXES,
     *(f"xox{letter}-" for letter in "abceoprs"),
 )
+# What a stream holds back: a token, or the start of a prefix, that extends to the end of the text.
+_PREFIXES = (*PREFIXES, *vendor_tokens.PREFIXES)
 _TOKEN_CHARS = ascii_letters + digits + "_-."
 _OPEN_TOKEN = re.compile(f"{_edge('')}(?:{'|'.join(map(re.escape, _PREFIXES))})[A-Za-z0-9_.-]*+\\Z", re.ASCII)
 _OPEN_TELEGRAM = re.compile(r"(?<=[0-9]):(A(?:A[A-Za-z0-9_-]*+)?)\Z", re.ASCII)
@@ -119,8 +118,6 @@ _OPEN_PEM = re.compile(
 )
 _SK_VENDOR = re.compile(r"sk-(?:proj|svcacct|admin|or-v1|live|test|None)-")
 
-# In JSON, most kinds of white space begin with a backslash.
-_AFTER_SCHEME = frozenset(" :+%\\")
 _USERINFO = re.compile(r"[^\s:/@?#\"'<>\\]{0,64}:([^\s/@?\"'<>\\]{1,180}+)@")
 _QUOTE = r"\\{0,15}[\"'`]?"
 _BEARER = re.compile(rf"(?:\s|:|%20|\+){{1,4}}{_QUOTE}([A-Za-z0-9._~+/=-]{{16,}}+)", re.ASCII)
@@ -141,7 +138,7 @@ _OPEN_HEADER = re.compile(
 def find(text: str) -> list[SecretSpan]:
     """Return the spans of `text` that look like secrets, unsorted and possibly overlapping."""
     spans = list(vendor_tokens.find(text))
-    for gate, shapes in _FAMILIES:
+    for gate, shapes in FAMILIES:
         if gate.search(text):
             spans += _tokens(text, shapes)
     if "@" in text and "://" in text:
@@ -153,26 +150,6 @@ def find(text: str) -> list[SecretSpan]:
         spans += secret_names.find(text, lower)
     spans += secret_commands.find(text, lower)
     return spans
-
-
-def signs(text: str, lower: str) -> Iterator[int]:
-    """Yield positions of signs of secrets in JSON in ASCII, with "?" for other characters.
-
-    If `find` finds a secret in a string of the JSON value, at least one of the positions is in that string, or in the
-    name of its member. `lower` is the text in lower case. A detector without its sign here is not used for batches.
-    """
-    yield from vendor_tokens.signs(text)
-    for gate, _ in _FAMILIES:
-        for match in gate.finditer(text):
-            yield match.start()
-    if "@" in text:
-        yield from each(text, "://")
-    for word, after in (("bearer", _AFTER_SCHEME), ("basic", _AFTER_SCHEME), ("authorization", AFTER_HEADER)):
-        for at in each(lower, word):
-            if lower[at + len(word) : at + len(word) + 1] in after:
-                yield at
-    yield from secret_names.signs(lower)
-    yield from secret_commands.signs(text, lower)
 
 
 def unfinished(text: str, lower: str) -> int:

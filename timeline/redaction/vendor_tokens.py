@@ -45,7 +45,8 @@ def _gate(sign: str) -> re.Pattern[str]:
     return re.compile(rf"{sign}(?:(?=[A-Za-z0-9]{{12}})|(?<=[{before}]{sign})(?:{prefixes}))")
 
 
-_GATES = (_gate("_"), _gate("-"))
+#: By the last character of a prefix.
+GATES = {sign: _gate(sign) for sign in "_-"}
 
 
 def find(text: str) -> Iterator[SecretSpan]:
@@ -57,14 +58,8 @@ def find(text: str) -> Iterator[SecretSpan]:
                 yield SecretSpan(begin, end, begin, vendor.kind)
 
 
-def signs(text: str) -> Iterator[int]:
-    """Yield positions of prefixes, at least one for each token of `find`. See `secret_shapes.signs`."""
-    for begin, _ in _prefixes(text):
-        yield begin
-
-
 def _prefixes(text: str) -> Iterator[tuple[int, _Vendor]]:
-    for gate in _GATES:
+    for gate in GATES.values():
         for match in gate.finditer(text):
             for vendor in _BY_TAIL.get(text[match.end() - _TAIL : match.end()], ()):
                 begin = match.end() - len(vendor.prefix)

@@ -1,0 +1,78 @@
+"""Signs of secrets in JSON: what every secret begins with, or stands behind. One search for all of them.
+
+The detectors search once for each family of tokens, which is quick in a short text. A batch of events is a long one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ahocorasick_rs import AhoCorasick, Implementation
+
+from timeline.redaction import secret_names, secret_shapes, vendor_tokens
+from timeline.redaction.secret_commands import AFTER_HEADER, FIRSTS, PROGRAMS
+from timeline.redaction.secret_names import each
+
+# In JSON, most kinds of white space begin with a backslash.
+_AFTER_SCHEME = frozenset(" :+%\\")
+_HEADERS = (
+    *(("bearer", _AFTER_SCHEME), ("basic", _AFTER_SCHEME)),
+    *(("authorization", AFTER_HEADER), ("cookie", AFTER_HEADER)),
+)
+_URL, _HOOK = "://", "slack.com/"
+#: Characters behind a prefix that its gate looks at.
+_AHEAD = 24
+#: A token begins with one of these, or contains one near its start.
+_PREFIXES = (*secret_shapes.PREFIXES, "-----BEGIN ", ":AA")
+
+
+def _gates() -> dict[str, tuple[re.Pattern[str], ...]]:
+    """Return the prefixes of tokens, each with the expressions of which one matches near it in front of a token."""
+    gates = {prefix: tuple(gate for gate, _ in secret_shapes.FAMILIES) for prefix in _PREFIXES}
+    for prefix in vendor_tokens.PREFIXES:
+        gates[prefix] = (*gates.get(prefix, ()), vendor_tokens.GATES[prefix[-1]])
+    return gates
+
+
+_GATES = _gates()
+_MARKS = (*_GATES, _URL, _HOOK, *PROGRAMS)
+_SEARCH = AhoCorasick(_MARKS, implementation=Implementation.DFA)
+
+
+def signs(text: str, lower: str) -> Iterator[int]:
+    """Yield positions of signs of secrets in JSON in ASCII, with "?" for other characters.
+
+    If `secret_shapes.find` finds a secret in a string of the JSON value, at least one of the positions is in that
+    string, or in the name of its member. `lower` is the text in lower case. A detector without its sign here is not
+    used for batches.
+    """
+    marks = set[str]()
+    for index, begin, end in _SEARCH.find_matches_as_indexes(text, overlapping=True):
+        mark = _MARKS[index]
+        marks.add(mark)
+        if mark == _HOOK or any(gate.search(text, begin, end + _AHEAD) for gate in _GATES.get(mark, ())):
+            yield begin
+    if _URL in marks and "@" in text:
+        yield from each(text, _URL)
+    if not marks.isdisjoint(PROGRAMS):
+        yield from _options(text)
+    if "password" in text:
+        yield from each(text, "login")
+    yield from _headers(lower)
+    yield from secret_names.signs(lower)
+
+
+def _options(text: str) -> Iterator[int]:
+    """Yield the positions of options that may take a secret."""
+    for at in each(text, " -"):
+        if text[at + 2 : at + 3] in FIRSTS:
+            yield at
+
+
+def _headers(lower: str) -> Iterator[int]:
+    """Yield the positions of names of headers, and of schemes in them."""
+    for word, after in _HEADERS:
+        for at in each(lower, word):
+            if lower[at + len(word) : at + len(word) + 1] in after:
+                yield at
