@@ -31,7 +31,7 @@ from runs.errors import InvalidFlow
 from runs.models import Flow, FlowVersion
 
 
-class NoSuchVersion(ResourceNotFound):
+class NoSuchFlowVersion(ResourceNotFound):
     code = "flow_version_not_found"
     text = "the flow has no such version"
 
@@ -149,5 +149,5 @@ class FlowVersionDetail(ApiView):
         number = self.kwargs["number"]
         version = FlowVersion.objects.filter(flow=flow, number=number).first() if number < 2**31 else None
         if version is None:
-            raise NoSuchVersion
+            raise NoSuchFlowVersion
         return self.etag_response(masked(FlowVersionAnswer(version)))
