@@ -59,6 +59,7 @@ help:
 	@echo 'make chaos   workers killed at every crash point, random faults by seed, and proof that the rig sees what is broken'
 	@echo 'make chaos-long   SEEDS=200 random schedules, from FIRST=1 on; make chaos SEED=17 plays one again'
 	@echo 'make chaos-check   the part of it that the gate plays; chaos-points and chaos-steps: every hit, every step'
+	@echo 'make chaos-flows   a flow with a loop, a forEach and a question under 50 killed workers on each database'
 	@echo 'make chaos-ingest   100 posters to one run for a minute, while web processes and PostgreSQL are killed (STORM_ARGS)'
 	@echo 'make consumers   schemathesis over the OpenAPI document, with a key of each scope, LONGER=5 times as long as the gate'
 	@echo 'make fuzz    the JSON parser, events of runners, OTLP bodies and files of other programs, for SECONDS=60'
@@ -234,6 +235,13 @@ chaos-check: $(ENV_STAMP)
 	DATABASE_URL='$(TEST_POSTGRES_URL)' REDIS_URL='$(TEST_REDIS_URL)' \
 		$(BIN)/python -m pytest -n 4 --dist worksteal -m chaos tests/chaos $(PYTEST_ARGS)
 	$(CHAOS) check --first $(FIRST) $(CHAOS_ARGS)
+
+# A flow whose workers are killed at random points: FLOW_SEEDS flows on each database, 50 workers and more.
+.PHONY: chaos-flows
+chaos-flows: $(ENV_STAMP)
+	FLOW_SEEDS=$(or $(SEEDS),12) $(ON_SQLITE) $(BIN)/python -m pytest -n 2 -rP tests/processes/crash/test_killed_flows.py
+	FLOW_SEEDS=$(or $(SEEDS),12) DATABASE_URL='$(TEST_POSTGRES_URL)' REDIS_URL='$(TEST_REDIS_URL)' \
+		$(BIN)/python -m pytest -n 2 -rP tests/processes/crash/test_killed_flows.py
 
 .PHONY: chaos-long
 chaos-long: $(ENV_STAMP)

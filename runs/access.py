@@ -11,8 +11,8 @@ from django.db.models import QuerySet
 from agentops.projects.access import ANONYMOUS, Action, Principal, may, project_for, visible_rows
 from agentops.projects.errors import AuthRequired
 from agentops.projects.models import Project
-from runs.errors import ImportNotFound, RunExpired, RunNotFound
-from runs.models import AgentRun, FileImport
+from runs.errors import FlowRunNotFound, ImportNotFound, RunExpired, RunNotFound
+from runs.models import AgentRun, FileImport, FlowRun
 from timeline.models import Tombstone
 from timeline.redaction import project_scope
 
@@ -48,6 +48,32 @@ def run_in(project: Project, run_id: UUID, *, among: QuerySet[AgentRun] | None =
     if run is None:
         raise _missing(Tombstone.objects.filter(project=project), run_id)
     return run
+
+
+def flow_run_for(principal: Principal, flow_run_id: UUID, action: Action = Action.READ) -> FlowRun:
+    """Return the flow run if the principal may do `action` in its project. Raises as `run_for`, `FlowRunNotFound`."""
+    if principal == ANONYMOUS:
+        raise AuthRequired
+    rows = FlowRun.objects.select_related("project", "log")
+    flow_run = visible_rows(rows, principal).filter(pk=flow_run_id).first()
+    if flow_run is None:
+        raise _missing_flow_run(visible_rows(Tombstone.objects.all(), principal), flow_run_id)
+    project_scope.add(flow_run.project_id)
+    if action is not Action.READ:
+        project_for(principal, flow_run.project_id, action)
+    return flow_run
+
+
+def flow_run_in(project: Project, flow_run_id: UUID) -> FlowRun:
+    """Return the flow run if it belongs to `project`, for which the caller has checked the permission.
+
+    Raises `FlowRunNotFound` and `RunExpired`, as `run_in` does for runs.
+    """
+    flow_run = FlowRun.objects.select_related("log").filter(project=project, pk=flow_run_id).first()
+    if flow_run is None:
+        raise _missing_flow_run(Tombstone.objects.filter(project=project), flow_run_id)
+    flow_run.project = project
+    return flow_run
 
 
 def imports_in(project: Project, principal: Principal) -> QuerySet[FileImport]:
@@ -94,6 +120,11 @@ def expired_error(stone: Tombstone) -> RunExpired:
         "rows": stone.rows,
     }
     return RunExpired(text, tombstone=facts)
+
+
+def _missing_flow_run(stones: QuerySet[Tombstone], flow_run_id: UUID) -> FlowRunNotFound | RunExpired:
+    stone = stones.filter(pk=flow_run_id).first()
+    return FlowRunNotFound("no such flow run") if stone is None else expired_error(stone)
 
 
 def _missing(stones: QuerySet[Tombstone], run_id: UUID) -> RunNotFound | RunExpired:

@@ -67,6 +67,15 @@ TREE_POINTS = {
     "child.ended": "child run ended, before its parent is queued",
     "parent.in_transaction": "in the transaction that queues a parent",
 }
+#: Those of a worker that advances flows, and of whoever ends one of their runs.
+FLOW_POINTS = {
+    "flow.before": "before a flow run is advanced",
+    "flow.decided": "in the transaction of a flow run, before anything is written",
+    "flow.node_opened": "in the transaction of a flow run, after a node's run was opened",
+    "flow.in_transaction": "in the transaction of a flow run, before its commit",
+    "flow.committed": "flow run advanced, before the hints",
+    "flow.hint_due": "a flow run has something to do, before the hint",
+}
 #: Those of a web process that stores the events of a runner.
 INGEST_POINTS = {
     "ingest.in_transaction": "in the transaction of a run's events",
@@ -92,7 +101,8 @@ class _ArmedPoint:
     def __init__(self, spec: str) -> None:
         name, _, rest = spec.partition(":")
         hit, _, action = rest.partition(":")
-        groups = (POINTS, APPROVAL_POINTS, DECISION_POINTS, TREE_POINTS, INGEST_POINTS, SESSION_POINTS, INDEX_POINTS)
+        groups = [POINTS, APPROVAL_POINTS, DECISION_POINTS, TREE_POINTS, FLOW_POINTS]
+        groups += [INGEST_POINTS, SESSION_POINTS, INDEX_POINTS]
         if not any(name in group for group in groups):
             raise ValueError(f"unknown crash point {name!r} in AGENTOPS_CHAOS; see runs/chaos.py")
         self.name = name

@@ -17,8 +17,10 @@ from agentops.projects.access import SYSTEM
 from agentops.projects.memberships import add_member, create_project
 from agentops.projects.models import Project, Role
 from runs.actions import agent_definitions
+from runs.actions.flows import flow_definitions
 from runs.fixtures.library import load
 from runs.lifecycle import creation
+from runs.lifecycle.flows import flow_creation
 from runs.models import Agent, AgentRun
 
 SLUG = "demo"
@@ -52,6 +54,41 @@ PLAYERS = (
 )
 
 
+#: The agents of the demo flow, each with the first prompt of its recording.
+FLOW_PLAYERS = (
+    Player("flow-change", "claude-code-5c", pace=2),
+    Player("flow-plan", "claude-code-7e", pace=5),
+    Player("flow-review", "claude-code-b6", pace=60),
+)
+FLOW_ID = "change-and-review"
+FLOW: dict[str, Any] = {
+    "flow_id": FLOW_ID,
+    "title": "Two changes, a question, a review",
+    "description": "Two agents work at the same time, a person decides, a third agent reviews. They play recordings.",
+    "nodes": [
+        {"id": "change", "type": "agent", "agent": "flow-change", "title": "Update the compiler"},
+        {"id": "plan", "type": "agent", "agent": "flow-plan", "title": "Carry out a plan"},
+        {
+            "id": "approve",
+            "type": "human",
+            "title": "Go on to the review?",
+            "question": "Both changes are made. The first one says: {{ outputs.change }}",
+            "choices": ["review", "leave it"],
+        },
+        {"id": "review", "type": "agent", "agent": "flow-review", "title": "Review the branch"},
+    ],
+    "edges": [
+        {"from": "change", "to": "approve"},
+        {"from": "plan", "to": "approve"},
+        {"from": "approve", "to": "review", "when": "outputs.approve == 'review'"},
+    ],
+}
+
+
+#: A text, or the list of its texts and media.
+Prompt = str | list[Any]
+
+
 class DemoLogin(NamedTuple):
     """The login of an administrator."""
 
@@ -81,11 +118,21 @@ def seed() -> bool:
         if Agent.objects.filter(project=project).exists() or AgentRun.objects.filter(project=project).exists():
             return False
         for player in PLAYERS:
-            _start(project, player)
+            agent, prompt = _agent(project, player)
+            creation.create(project, agent, prompt, by=BY, title=player.title, labels=[LABEL])
+        _start_flow(project)
     return True
 
 
-def _start(project: Project, player: Player) -> None:
+def _start_flow(project: Project) -> None:
+    prompts = {player.agent_id: _agent(project, player)[1] for player in FLOW_PLAYERS}
+    nodes = [node | ({"prompt": prompts[node["agent"]]} if "agent" in node else {}) for node in FLOW["nodes"]]
+    flow, _ = flow_definitions.apply(project, FLOW | {"nodes": nodes}, by=SYSTEM)
+    flow_creation.create(flow, {}, by=BY)
+
+
+def _agent(project: Project, player: Player) -> tuple[Agent, Prompt]:
+    """Create the agent that plays a recording. Return it with the first prompt of the recording."""
     definition: dict[str, Any] = {
         "agent_id": player.agent_id,
         "provider": "fixture",
@@ -98,4 +145,4 @@ def _start(project: Project, player: Player) -> None:
     prompt = load(player.recording).answers[0].input.prompt
     if prompt is None:
         raise LookupError(f"the recording {player.recording!r} has no prompt")
-    creation.create(project, agent, prompt, by=BY, title=player.title, labels=[LABEL])
+    return agent, prompt

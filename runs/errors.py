@@ -37,6 +37,32 @@ class ImportNotFound(RunRefusal):
     status = 404
 
 
+class FlowNotFound(RunRefusal):
+    """The project has no flow of this name."""
+
+    code = "flow_not_found"
+    status = 404
+
+
+class FlowRunNotFound(RunRefusal):
+    """The flow run does not exist, or the caller may not see its project. Both cases look the same."""
+
+    code = "flow_run_not_found"
+    status = 404
+
+
+class FlowRunNotPaused(RunRefusal):
+    """The flow run is not paused, so it cannot be resumed."""
+
+    code = "flow_run_not_paused"
+
+
+class SnapshotUnusable(RunRefusal):
+    """The stored snapshot of the flow run does not fit its definition."""
+
+    code = "snapshot_unusable"
+
+
 class RunNotPaused(RunRefusal):
     """The run is not paused, so it cannot be resumed."""
 
@@ -115,6 +141,36 @@ class InvalidInput(RunRefusal):
 
     code = "invalid_input"
     status = 422
+
+
+class InvalidFlow(InvalidInput):
+    """The definition of a flow is invalid. `data["problems"]` lists everything that is wrong."""
+
+    code = "flow_invalid"
+
+
+class InvalidFlowInputs(InvalidInput):
+    """The inputs of a flow run do not match the flow's schema."""
+
+    code = "invalid_inputs"
+
+
+class UnknownField(InvalidInput):
+    """An object has a field that is not known."""
+
+    code = "unknown_field"
+
+
+class RunIdRequired(InvalidInput):
+    """A command to a flow run does not say which of its runs it is for."""
+
+    code = "run_id_required"
+
+
+class NotARunOfTheFlow(InvalidInput):
+    """A command names a run that is not an open run of this flow run."""
+
+    code = "run_not_in_flow"
 
 
 class InvalidMaxSteps(InvalidInput):

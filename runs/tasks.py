@@ -37,6 +37,12 @@ def import_uploads() -> None:
     worker.current().look_for_uploads()
 
 
+@shared_task(name="runs.advance_flows")
+def advance_flows() -> None:
+    """Let this worker look for flow runs that are due; every worker also looks by itself."""
+    worker.current().look_for_flows()
+
+
 @shared_task(name="runs.sweep")
 def sweep() -> None:
     """Let this worker sweep; sent by Celery beat, besides the sweep that each worker makes by itself."""

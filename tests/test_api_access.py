@@ -16,17 +16,20 @@ from django.test import Client
 from django.urls import get_resolver
 
 from agentops.projects.models import Project, Role
-from runs.models import AgentRun, FileImport
+from runs.models import AgentRun, FileImport, FlowRun
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import drive, make_agent, make_import, make_project, make_run
+from tests.support.flows.flow_runs import CONSTANT, make_ended_flow_run
 from tests.support.web.addresses import addresses, bare, headers_of
 
 UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
 ANYONE, READ, OPERATE, PERSON, INGEST = "anyone", "read", "operate", "person", "ingest"
-REPORT, UPLOAD, VIEW_IMPORTS, REVEAL = "report", "upload", "view imports", "reveal"
+REPORT, UPLOAD, VIEW_IMPORTS, REVEAL, CONFIGURE = "report", "upload", "view imports", "reveal", "configure"
 _SESSION = "api/projects/<str:project>/agent/sessions/<str:session>"
 _CLAUDE = "api/projects/<str:project>/claude-sessions"
 _RUN = "api/projects/<str:project>/agent-runs/<uuid:run_id>"
+_FLOWS = "api/projects/<str:project>/flows"
+_FLOW_RUN = "api/projects/<str:project>/flow-runs/<uuid:flow_run_id>"
 API: dict[str, dict[str, str]] = {
     "api/schema": {"GET": ANYONE},
     "api/schema/events": {"GET": ANYONE},
@@ -84,6 +87,22 @@ API: dict[str, dict[str, str]] = {
     f"{_RUN}/commands": {"POST": OPERATE},
     f"{_RUN}/approvals/<uuid:call_id>": {"POST": OPERATE},
     "api/projects/<str:project>/approvals": {"GET": READ},
+    "api/schema/flows": {"GET": ANYONE},
+    "api/projects/<str:project>/flow-runs": {"GET": READ, "POST": OPERATE},
+    _FLOW_RUN: {"GET": READ},
+    f"{_FLOW_RUN}/events": {"GET": READ},
+    f"{_FLOW_RUN}/events/stream": {"GET": READ},
+    f"{_FLOW_RUN}/snapshot": {"GET": READ},
+    f"{_FLOW_RUN}/commands": {"POST": OPERATE},
+    f"{_FLOW_RUN}/pause": {"POST": OPERATE},
+    f"{_FLOW_RUN}/resume": {"POST": OPERATE},
+    f"{_FLOW_RUN}/stop": {"POST": OPERATE},
+    _FLOWS: {"GET": READ, "POST": CONFIGURE},
+    f"{_FLOWS}/validate": {"POST": READ},
+    f"{_FLOWS}/<str:flow>/versions": {"GET": READ},
+    f"{_FLOWS}/<str:flow>/versions/<int:number>": {"GET": READ},
+    # Last, because it deletes the flow.
+    f"{_FLOWS}/<str:flow>": {"GET": READ, "PUT": CONFIGURE, "DELETE": CONFIGURE},
 }
 #: A page of the API's, for people: tests/runs/api/test_openapi.py has it.
 PAGES = {"api/docs"}
@@ -108,6 +127,11 @@ BODIES = {
     "api/projects/<str:project>/agent-runs/resume": {"ids": [UNKNOWN]},
     "api/projects/<str:project>/notifications/read": {"ids": [UNKNOWN]},
     _CLAUDE: {"project_key": "work", "session_id": "theirs", "entries": [{"type": "x"}]},
+    "api/projects/<str:project>/flow-runs": {"flow_id": "FLOW"},
+    f"{_FLOW_RUN}/commands": {"type": "resume"},
+    _FLOWS: {"definition": CONSTANT},
+    f"{_FLOWS}/validate": {"definition": CONSTANT},
+    f"{_FLOWS}/<str:flow>": {"definition": {"nodes": CONSTANT["nodes"]}},
     f"{_RUN}/approvals/<uuid:call_id>": {"decision": "approve"},
     f"{_RUN}/commands": {"type": "stop"},
     f"{_RUN}/fork": {"step": 1},
@@ -124,6 +148,7 @@ ALLOWED = {
     "report": {"key:ingest", "key:write"},
     "upload": {"operator", *ADMINS, "key:ingest"},
     "reveal": ADMINS,
+    "configure": ADMINS,
     "view imports": {*READERS, "key:ingest"},
 }
 RUNNERS = {"key:ingest", "outsider's key"}
@@ -165,18 +190,23 @@ def parts_of(run: AgentRun) -> Parts:
     agent = run.agent_config["agent_id"]
     own = {"project": run.project.slug, "agent": agent, "number": 1, "session": run.pk, "job": run.pk}
     file_import = FileImport.objects.filter(project=run.project).first() or make_import(run)
+    flow_run = FlowRun.objects.filter(project=run.project).first() or make_ended_flow_run(run.project)
+    own |= {"flow": flow_run.slug, "flow_run_id": flow_run.pk}
     ids = {"message_id": message.pk, "call_id": call.pk, "import_id": file_import.pk}
     return {**own, "run_id": run.pk, **ids}
 
 
 def of_nobody(parts: Parts) -> Parts:
-    return {**dict.fromkeys(parts, UNKNOWN), "project": "nowhere", "agent": "nobody", "number": 9}
+    return {**dict.fromkeys(parts, UNKNOWN), "project": "nowhere", "agent": "nobody", "flow": "nobody", "number": 9}
 
 
 def ask(client: Client, method: str, address: str, parts: Parts) -> Any:
     url = "/" + re.sub(r"<\w+:(\w+)>", lambda found: str(parts[found[1]]), address) + QUERIES.get(address, "")
     body = json.dumps(BODIES.get(address, {})).replace("AGENT", str(parts["agent"]))
-    return client.generic(method, url, body if method in ("POST", "PATCH") else "", content_type="application/json")
+    body = body.replace("FLOW", str(parts["flow"]))
+    return client.generic(
+        method, url, body if method in ("POST", "PATCH", "PUT") else "", content_type="application/json"
+    )
 
 
 def expected(address: str, method: str, who: str) -> set[int]:
@@ -196,6 +226,8 @@ def expected(address: str, method: str, who: str) -> set[int]:
         return {404}  # another key has uploaded it
     if served == UPLOAD:
         return {202}
+    if served == CONFIGURE:
+        return {204} if method == "DELETE" else {200}
     # The run has ended: what may be asked of it is refused for that alone.
     return {200, 201, 409} if served == OPERATE else {200}
 

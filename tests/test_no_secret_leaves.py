@@ -22,12 +22,23 @@ from django.test import Client
 from django.urls import get_resolver
 
 from agentops.http.request_ids import LogLine
-from agentops.projects.models import AuditEntry, IdempotencyKey, Role
+from agentops.projects.models import AuditEntry, IdempotencyKey, Project, Role
 from agentops.projects.redaction_rules.rule_cache import CACHE
-from runs.models import Agent, AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand, RunError
+from runs.models import (
+    Agent,
+    AgentRun,
+    AgentRunMessage,
+    AgentRunToolCall,
+    Flow,
+    FlowRun,
+    FlowVersion,
+    RunCommand,
+    RunError,
+)
 from runs.pages.runs.list_query import PAGE_SIZE, ListPosition
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import drive, make_agent, make_import, make_project, make_run
+from tests.support.flows.flow_runs import make_ended_flow_run
 from tests.support.searching import index_all
 from tests.support.second_pass import cases
 from tests.support.secret_canaries import CANARIES, TEXT, add_rules, answer_of, seen_in, store_raw
@@ -43,6 +54,8 @@ pytestmark = pytest.mark.django_db
 PAYLOADS = ("runs/<uuid:run_id>/messages/<uuid:message_id>", "runs/<uuid:run_id>/calls/<uuid:call_id>")
 #: Of the API, below /api/projects/<p>/ or above it.
 RUN = "api/projects/<str:project>/agent-runs/<uuid:run_id>"
+FLOWS = "api/projects/<str:project>/flows"
+FLOW_RUN = "api/projects/<str:project>/flow-runs/<uuid:flow_run_id>"
 SESSION = "api/projects/<str:project>/agent/sessions/<str:session>"
 API = {
     *(
@@ -66,6 +79,8 @@ API = {
         for part in ("events", "replay", "snapshot", "children", "checkpoints", "errors", "usage", "fixture")
     ),
     SESSION,
+    *(f"{FLOWS}{part}" for part in ("", "/<str:flow>", "/<str:flow>/versions", "/<str:flow>/versions/<int:number>")),
+    *("api/projects/<str:project>/flow-runs", FLOW_RUN, f"{FLOW_RUN}/events", f"{FLOW_RUN}/snapshot"),
 }
 #: They answer a POST with the rows that the others show, or show no run.
 OTHERS = {
@@ -75,7 +90,8 @@ OTHERS = {
     *(f"api/internal/{part}" for part in ("agent-events", "agent-hooks/claude-code")),
     *(f"api/internal/{part}" for part in ("sessions", "sessions/known", "sessions/wait")),
     *(f"api/public/{part}" for part in ("otel/v1/traces", "projects")),
-    *("api/schema/events", "api/schema/fixtures"),
+    *("api/schema/events", "api/schema/fixtures", "api/schema/flows", f"{FLOWS}/validate"),
+    *(f"{FLOW_RUN}/{part}" for part in ("commands", "pause", "resume", "stop", "events/stream")),
     # The events of `events` under other names.
     *(f"{SESSION}/{part}" for part in ("events", "events/stream")),
     *(f"api/jobs/<str:job>/{part}" for part in ("events", "events/stream")),
@@ -134,15 +150,29 @@ def run() -> AgentRun:
     with transaction.atomic():
         log.append(run.pk, [Entry(Error(error_type="x", error=TEXT))], source=Source.WORKER)
     store_raw(run)
+    store_raw_flow(run.project)
     make_import(run, TEXT)
     index_all()
     return AgentRun.objects.get(pk=run.pk)
 
 
+def store_raw_flow(project: Project) -> None:
+    """A flow and a run of it with canaries wherever somebody may have put them."""
+    flow_run = make_ended_flow_run(project)
+    definition = {**flow_run.definition, "description": TEXT}
+    Flow.objects.filter(pk=flow_run.flow_id).update(title=TEXT[:200], definition=definition)
+    FlowVersion.objects.filter(flow=flow_run.flow_id).update(definition=definition)
+    snapshot = {**flow_run.snapshot, "outputs": {"a": TEXT}, "state": {"text": TEXT}}
+    rows = FlowRun.objects.filter(pk=flow_run.pk)
+    rows.update(definition=definition, snapshot=snapshot, inputs={"text": TEXT}, error_message=TEXT)
+
+
 def parts(run: AgentRun) -> dict[str, object]:
     """What addresses name: the run, its message and its call with canaries."""
     slug = run.agent.slug if run.agent else ""
+    flow_run = FlowRun.objects.get(project=run.project)
     own = {"str:project": "alpha", "str:agent": slug, "str:session": run.pk}
+    own |= {"str:flow": flow_run.slug, "uuid:flow_run_id": flow_run.pk}
     return parts_of(run) | own | {"uuid:message_id": answer_of(run).pk}
 
 

@@ -60,6 +60,10 @@ ANSWERS = {
     "/prices/remove": {"POST": 400},
     "/edit": {"POST": 400},
     "/new-agent": {"POST": 422},
+    "/new-flow": {"POST": 422},
+    "/new-flow/drawing": {"POST": 200},  # it answers with what is wrong
+    "/start": {"GET": 302, "POST": 422},  # the form has an address of its own
+    "flow_run_id>/changes": {"GET": 286},  # the flow run has ended, so that the page stops asking
     "/runs/resume": {"POST": 200},  # and so shows none
 }
 

@@ -71,25 +71,26 @@ def remove_batch(log_id: UUID, parts: Iterable[OwnedTable]) -> tuple[bool, Count
     return removed.total() >= BATCH, removed
 
 
-def finish(family: UUID, parts: Sequence[OwnedTable], heads: OwnedTable) -> tuple[bool, Counter[str]]:
+def finish(family: UUID, parts: Sequence[OwnedTable], heads: Sequence[OwnedTable]) -> tuple[bool, Counter[str]]:
     """Delete the last rows of a run group, including the runs and logs. Return False if more than a batch is left.
 
-    `heads` is the table with one row per log, with the same ID. Its rows refer to each other, so those of a group are
-    deleted in one transaction.
+    `heads` are the tables of which one has a row for each log, with the same ID. Their rows refer to each other, so
+    those of a group are deleted in one transaction. Locked in reverse order.
     """
     removed: Counter[str] = Counter()
     with allow_changes("retention"):
         stones = list(unfinished_tombstones().select_for_update().filter(family=family).order_by("pk"))
         ids = [stone.pk for stone in stones]
         # Lock order: heads, logs. Rows of a concurrent writer are deleted below; later writers find no log.
-        list(heads.model._base_manager.select_for_update().filter(pk__in=ids).order_by("pk").values_list("pk"))
+        for head in reversed(heads):
+            list(head.model._base_manager.select_for_update().filter(pk__in=ids).order_by("pk").values_list("pk"))
         list(Log.objects.select_for_update().filter(pk__in=ids).order_by("pk").values_list("pk"))
         for stone in stones:
             removed += _remove(stone, parts, BATCH - removed.total())
             if removed.total() >= BATCH:
                 return False, removed
         for stone in stones:
-            removed += _remove(stone, (heads, _LOGS), 2)
+            removed += _remove(stone, (*heads, _LOGS), 2)
         unfinished_tombstones().filter(pk__in=ids).update(finished_at=Now())
     return True, removed
 

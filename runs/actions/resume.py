@@ -136,5 +136,7 @@ def _open_successor(old: AgentRun, plan: ResumePlan[AgentRun], opening: Opening)
     messages = [c for c in inbox.pending_commands(old.pk) if c.type in (Type.SEND, Type.REPLY)]
     mark_applied(messages)
     opening = replace(opening, turns=[*(c.payload["message"] for c in messages), *plan.turns])
-    origin = Origin(resumed_from=old, parent_run=old.parent_run, starts_fresh=plan.mode is Mode.FRESH)
+    origin = Origin(
+        resumed_from=old, parent_run=old.parent_run, flow_run_id=old.flow_run_id, starts_fresh=plan.mode is Mode.FRESH
+    )
     return creation.open_run(old.project, old.agent, opening, origin)

@@ -130,6 +130,15 @@ def _check_json(value: object, path: tuple[str | int, ...] = ()) -> None:
             _check_json(item, (*path, index))
 
 
+def json_fault(value: object) -> tuple[str, str] | None:
+    """Return what JSON or a database cannot store of a value, and the JSON pointer of that; None if it is storable."""
+    try:
+        _check_json(value)
+    except InvalidAgent as error:
+        return str(error), str(error.data["pointer"])
+    return None
+
+
 def _fault(value: object) -> str:
     match value:
         case str():

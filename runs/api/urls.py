@@ -20,6 +20,7 @@ from runs.api import (
 )
 from runs.api.ag_ui import ag_ui_view
 from runs.api.approvals import approval_views
+from runs.api.flows import urls as flow_urls
 from runs.api.ingest import event_posts, hook_posts, import_views, otlp_views, session_aliases, session_posts
 from runs.api.recordings import fixture_views, replay_views
 from runs.api.schema import docs
@@ -72,6 +73,7 @@ of_project = [
     path("approvals", approval_views.Approvals.as_view(), name="approvals"),
     path("imports", import_views.Imports.as_view(), name="imports"),
     path("imports/<uuid:import_id>", import_views.ImportDetail.as_view(), name="import"),
+    path("", include(flow_urls)),
     path("search", search_views.SearchView.as_view(), name="search"),
     path("notifications", notification_views.Notifications.as_view(), name="notifications"),
     path("notifications/read", notification_views.ReadNotifications.as_view(), name="notifications-read"),
@@ -81,6 +83,7 @@ app_name = "api"
 urlpatterns = [
     path("schema", docs.Schema.as_view(), name="schema"),
     path("schema/events", docs.EventSchema.as_view(), name="schema-events"),
+    path("schema/flows", docs.FlowSchema.as_view(), name="schema-flows"),
     path("schema/fixtures", fixture_views.FixtureSchema.as_view(), name="schema-fixtures"),
     path("docs", docs.docs, name="docs"),
     path("projects", project_views.Projects.as_view(), name="projects"),

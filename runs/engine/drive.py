@@ -148,6 +148,10 @@ class Drive:
     def node(self) -> str:
         return node_of(self.config)
 
+    def call_number(self, step: int) -> int:
+        """Return the number of the model call of a step. Calls of earlier runs of a flow's node come before it."""
+        return step + int(self.config.get("calls_before") or 0)
+
     @property
     def has_rollback_policy(self) -> bool:
         """Whether a turn is rolled back after a crash if none of its tools was started.

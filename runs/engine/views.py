@@ -20,7 +20,7 @@ def load_view(drive: Drive, pending: Set[str]) -> View:
 
 def view_after_calls(drive: Drive) -> View:
     """Return the facts as they will be once the last open call has its result and the inbox is empty."""
-    follow_up = drive.provider.follow_up(drive.config["model"], drive.node, drive.run.step_count)
+    follow_up = drive.provider.follow_up(drive.config["model"], drive.node, drive.call_number(drive.run.step_count))
     return _view(drive, frozenset(), is_answered=follow_up.end, has_calls=False)
 
 
@@ -49,12 +49,15 @@ def _view(drive: Drive, pending: Set[str], *, is_answered: bool, has_calls: bool
 
 
 def _is_answered(drive: Drive) -> bool:
-    """Whether the last answer has no tool calls and no recording continues it, or the recording ends here."""
+    """Whether the last answer has no tool calls and no recording continues the run, or the recording ends here."""
     if drive.open_calls:
         return False
     is_answer_last = drive.conversation.last_role == AgentRunMessage.Role.ASSISTANT
     step = drive.run.step_count
     if step == drive.run.step_base:
         return is_answer_last
-    follow_up = drive.provider.follow_up(drive.config["model"], drive.node, step)
-    return not follow_up.more if is_answer_last else follow_up.end
+    follow_up = drive.provider.follow_up(drive.config["model"], drive.node, drive.call_number(step))
+    if not is_answer_last:
+        return follow_up.end
+    # The further answers of a node's recording are for the next iterations of its flow.
+    return not follow_up.more or drive.run.flow_run_id is not None

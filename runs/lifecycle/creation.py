@@ -64,6 +64,8 @@ class Origin:
     starts_fresh: bool = False
     #: For a fork: the checkpoint at which it begins.
     forked_at: Checkpoint | None = None
+    #: The flow run that has a node executed; also of a run that continues such a run.
+    flow_run_id: UUID | None = None
 
     @property
     def steps(self) -> int:
@@ -127,7 +129,8 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
     opening = replace(opening, turns=[_redacted(turn) for turn in opening.turns])
     before = origin.resumed_from
     with transaction.atomic():
-        ledger = Log.objects.create(project=project, node_id=str(opening.config.get("agent_id") or "")[:128])
+        node_id = opening.config.get("node_id") or opening.config.get("agent_id") or ""
+        ledger = Log.objects.create(project=project, node_id=str(node_id)[:128])
         now = timezone.now()
         run = AgentRun(
             log=ledger,
@@ -137,6 +140,7 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
             root_run_id=before.root_run_id if before else ledger.pk,
             resumed_from=before,
             parent_run=origin.parent_run,
+            flow_run_id=origin.flow_run_id,
             starts_fresh=origin.starts_fresh,
             forked_from=origin.forked_at.run if origin.forked_at else None,
             forked_at_step=origin.forked_at.step_number if origin.forked_at else None,

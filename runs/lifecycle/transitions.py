@@ -21,7 +21,7 @@ from runs import chaos
 from runs.conversation import tool_results, writes
 from runs.errors import MoveRefused
 from runs.lifecycle import approval_rows, causes, command_outcomes, pause_notifications, summaries
-from runs.lifecycle.wake import wake
+from runs.lifecycle.wake import wake, wake_flows
 from runs.models import AgentRun, Attempt
 from runs.statuses import (
     AFTER_A_DEATH,
@@ -137,6 +137,8 @@ def _tell_family(run: AgentRun, to: RunStatus, reason: str) -> None:
         children.take_along(run, to)
     if to.terminal and run.parent_run_id is not None:
         transaction.on_commit(partial(children.tell_parent, run.parent_run_id), robust=True)
+    if run.flow_run_id is not None and (to.terminal or to is RunStatus.PAUSED):
+        wake_flows()
 
 
 def claim(run_id: UUID, owner: str) -> ClaimedRun | None:

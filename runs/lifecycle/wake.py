@@ -19,6 +19,7 @@ from runs import chaos
 log = logging.getLogger(__name__)
 ADVANCE = "runs.advance"
 IMPORT = "runs.import_uploads"
+FLOWS = "runs.advance_flows"
 #: Loaded with the first hint: importing Celery takes half a second, and most commands send none.
 CELERY_APP = "agentops.celery.app"
 
@@ -39,6 +40,17 @@ def wake(run_id: UUID) -> None:
 def wake_importer() -> None:
     """Wake a worker to import uploaded files, once the current transaction is committed. Never raises."""
     transaction.on_commit(_send_import, robust=True)
+
+
+def wake_flows() -> None:
+    """Wake a worker to look at flow runs, once the current transaction is committed. Never raises."""
+    transaction.on_commit(_send_flows, robust=True)
+
+
+def _send_flows() -> None:
+    chaos.point("flow.hint_due")
+    if settings.REDIS_URL or _worker_is_here:
+        _send_task(FLOWS, "no hint sent for a flow run (%s)")
 
 
 def _send_import() -> None:

@@ -10,6 +10,8 @@ from runs.models.cli_session import CliSession
 from runs.models.command import RunCommand
 from runs.models.external_run import ExternalRun
 from runs.models.file_import import FileImport, FileImportPiece, ImportState
+from runs.models.flows.flow import Flow, FlowVersion
+from runs.models.flows.flow_run import FlowRun, FlowVisit
 from runs.models.ingest_count import IngestCount
 from runs.models.message import AgentRunMessage
 from runs.models.otlp import OtlpGroup, OtlpItem
@@ -34,6 +36,10 @@ __all__ = [
     "ExternalRun",
     "FileImport",
     "FileImportPiece",
+    "Flow",
+    "FlowRun",
+    "FlowVersion",
+    "FlowVisit",
     "ImportState",
     "IngestCount",
     "OtlpGroup",

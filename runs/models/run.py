@@ -60,6 +60,8 @@ class AgentRun(models.Model):
     parent_run = models.ForeignKey("self", models.PROTECT, null=True, related_name="children")
     resumed_from = models.OneToOneField("self", models.PROTECT, null=True, related_name="resumed_as")
     forked_from = models.ForeignKey("self", models.PROTECT, null=True, related_name="forks")
+    #: The flow run that this run executes a node of.
+    flow_run = models.ForeignKey("runs.FlowRun", models.PROTECT, null=True, related_name="agent_runs", db_index=False)
     #: True for a resume whose message starts a new conversation, without the earlier runs of the lineage.
     starts_fresh = models.BooleanField(default=False)
     forked_at_step = models.PositiveIntegerField(null=True)
@@ -127,6 +129,8 @@ class AgentRun(models.Model):
                 name="run_list_by_source",
                 condition=~Q(source="native"),
             ),
+            # The runs of a flow run's nodes. Most runs have no flow.
+            models.Index("flow_run", name="run_of_flow_run", condition=Q(flow_run__isnull=False)),
             # runs.upkeep.retention: ended runs, oldest first.
             models.Index(
                 fields=["project", "completed_at", "log"],

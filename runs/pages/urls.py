@@ -7,6 +7,14 @@ from django.urls import path
 from runs.pages.agents import agent_page, agents_page, edit_page
 from runs.pages.approvals import decision_pages, inbox_page
 from runs.pages.compare import compare_page
+from runs.pages.flows import (
+    edit_flow_page,
+    flow_page,
+    flow_run_action_pages,
+    flow_run_page,
+    flows_page,
+    start_flow_page,
+)
 from runs.pages.forms import fork_form, start
 from runs.pages.imports import imports_page, ingest_page
 from runs.pages.run import action_pages, fixture_download, payloads, replay_page, run_page
@@ -34,6 +42,23 @@ urlpatterns = [
     path("p/<slug:project>/agents/<slug:agent>/versions", agent_page.versions, name="agent-versions"),
     path("p/<slug:project>/agents/<slug:agent>/versions/<int:number>", agent_page.version, name="agent-version"),
     path("p/<slug:project>/new-agent", edit_page.new, name="new-agent"),
+    # /p/{project}/flows, /p/{project}/new-flow, /flow-runs/{flow_run}
+    path("p/<slug:project>/flows", flows_page.index, name="flows"),
+    path("p/<slug:project>/flows/<slug:flow>", flow_page.detail, name="flow"),
+    path("p/<slug:project>/flows/<slug:flow>/versions/<int:number>", flow_page.version, name="flow-version"),
+    path("p/<slug:project>/flows/<slug:flow>/edit", edit_flow_page.edit, name="edit-flow"),
+    path("p/<slug:project>/flows/<slug:flow>/start", start_flow_page.start, name="start-flow"),
+    path("p/<slug:project>/new-flow", edit_flow_page.new, name="new-flow"),
+    path("p/<slug:project>/new-flow/drawing", edit_flow_page.drawing, name="flow-drawing"),
+    path("flow-runs/<uuid:flow_run_id>", flow_run_page.detail, name="flow-run"),
+    path("flow-runs/<uuid:flow_run_id>/changes", flow_run_page.changes, name="flow-run-changes"),
+    path("flow-runs/<uuid:flow_run_id>/rows", flow_run_page.rows, name="flow-run-rows"),
+    path("flow-runs/<uuid:flow_run_id>/state", flow_run_page.state, name="flow-run-state"),
+    path("flow-runs/<uuid:flow_run_id>/stream", flow_run_page.stream, name="flow-run-stream"),
+    path("flow-runs/<uuid:flow_run_id>/resume", flow_run_action_pages.resume, name="resume-flow-run"),
+    path("flow-runs/<uuid:flow_run_id>/pause", flow_run_action_pages.pause, name="pause-flow-run"),
+    path("flow-runs/<uuid:flow_run_id>/stop", flow_run_action_pages.stop, name="stop-flow-run"),
+    path("flow-runs/<uuid:flow_run_id>/send", flow_run_action_pages.send, name="send-to-flow-run"),
     # /p/{project}/settings/approvals, /p/{project}/prices
     path("p/<slug:project>/settings/approvals", approval_rules_page.rules, name="approval-rules"),
     path("p/<slug:project>/prices", prices_page.index, name="prices"),

@@ -47,7 +47,8 @@ class ModelCall:
     model: str
     #: The agent or the node of a flow, for error messages.
     node: str
-    #: The number of the call in the lineage, from 1. Equal to the number of the step.
+    #: The number of the call in the lineage, from 1: that of the step. In a flow, the calls of the node's earlier runs
+    #: count too.
     number: int
     history: list[ModelMessage]
     tools: Sequence[ToolDefinition] = ()
@@ -95,10 +96,13 @@ class Provider(Protocol):
 MODULES = {
     "claude_cli": "runs.providers.claude_cli.claude_provider",
     "fixture": "runs.fixtures.playing.provider",
+    "flow_node": "runs.providers.flow_node",
     "llm": "runs.providers.llm",
 }
 #: The providers whose program works in the agent's root.
 WORKING_IN_ROOT = frozenset({"claude_cli"})
+#: The provider of tool nodes and human nodes.
+OF_FLOWS = frozenset({"flow_node"})
 _factories: dict[str, Callable[[], Provider]] = {}
 
 
@@ -122,8 +126,8 @@ def get(name: str) -> Provider:
 
 
 def names() -> list[str]:
-    """Return the sorted names of all providers that can be used."""
-    return sorted({*_factories, *MODULES, *added()})
+    """Return the sorted names of all providers that agents can use."""
+    return sorted({*_factories, *MODULES, *added()} - OF_FLOWS)
 
 
 def added() -> Mapping[str, AddedProvider]:

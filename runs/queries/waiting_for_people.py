@@ -20,9 +20,7 @@ _REASONS = (WaitReason.APPROVAL, WaitReason.INPUT, WaitReason.UNKNOWN_TOOL)
 
 def inbox_count(project_id: UUID) -> int:
     """Return the number of runs with something in the inbox (runs.queries.waiting_items), at most `MAX_COUNT`."""
-    waiting = AgentRun.objects.filter(
-        project=project_id, status=RunStatus.WAITING, status_reason__in=_REASONS
-    )
+    waiting = AgentRun.objects.filter(project=project_id, status=RunStatus.WAITING, status_reason__in=_REASONS)
     # Sub-agents of sessions are no native runs, and are decided about here.
     pending = Approval.objects.filter(run=OuterRef("pk"), state=Approval.State.PENDING)
     return waiting.filter(Q(source=AgentRun.Source.NATIVE) | Exists(pending))[:MAX_COUNT].count()

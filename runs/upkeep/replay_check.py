@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from uuid import UUID
 
+from runs.flows.kernel.snapshot import KEYS
 from runs.lifecycle.transitions import PHASES
-from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, FlowRun, RunCommand
+from runs.queries.flows import flow_states
 from runs.statuses import RunStatus, ToolStatus
 from runs.upkeep.invariants import snapshot
 from timeline import log
@@ -43,6 +45,23 @@ def differences(run_id: UUID) -> list[Mismatch]:
         run = AgentRun.objects.get(pk=run_id)
         frame = frame_of(run_id)
         return [difference for compare in _COMPARISONS for difference in compare(run, frame)]
+
+
+def flow_differences(flow_run_id: UUID) -> list[Mismatch]:
+    """Return the differences between the log of a flow run and its row: its status and each part of the snapshot."""
+    with snapshot():
+        flow_run = FlowRun.objects.get(pk=flow_run_id)
+        frame, folded = frame_of(flow_run_id), flow_states.snapshot_at(flow_run)
+        last_seq = Log.objects.values_list("last_seq", flat=True).get(pk=flow_run_id)
+    parts = [(name, folded[name], flow_run.snapshot.get(name)) for name in sorted(KEYS)]  # type: ignore[literal-required]
+    compared = [
+        ("last seq", frame.seq, last_seq),
+        ("status", frame.status, flow_run.status),
+        ("status of the snapshot", flow_run.snapshot.get("status"), flow_run.status),
+        ("phase", frame.phase, PHASES[flow_run.state].value),
+        *parts,
+    ]
+    return [difference for what, events, rows in compared for difference in _differ(what, events, rows)]
 
 
 def _differ(what: str, events: object, rows: object) -> Iterator[Mismatch]:

@@ -14,10 +14,13 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from importlib import import_module
+from itertools import chain
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import QuerySet
 from django.db.models.fields.json import KT
 from django.utils import timezone
 
@@ -38,6 +41,8 @@ from runs.models import (
     Chore,
     CliSession,
     ExternalRun,
+    FlowRun,
+    FlowVisit,
     OtlpGroup,
     OtlpItem,
     RunCommand,
@@ -69,8 +74,11 @@ PARTS = (
     OwnedTable(ExternalRun, "run"),
     OwnedTable(OtlpItem, "run"),
     OwnedTable(OtlpGroup, "run"),
+    OwnedTable(FlowVisit, "flow_run"),
 )
-RUNS = OwnedTable(AgentRun, "log")
+RUNS, FLOW_RUNS = OwnedTable(AgentRun, "log"), OwnedTable(FlowRun, "log")
+#: In the order of deletion. Locked in reverse: a flow run before its runs, as by runs.flows.runner.
+HEADS = (RUNS, FLOW_RUNS)
 #: Notifications about runs are deleted when the runs are hidden, because they link to them and quote them.
 NOTIFICATIONS = str(Notification._meta.db_table)
 #: The columns of a run that are copied to its tombstone.
@@ -80,6 +88,7 @@ PAGE = 200
 #: A removal in progress. It yields after each batch. Close it if you do not exhaust it.
 Removal = Generator[None, None, None]
 CHORE = "retention"
+_ROWS: tuple[QuerySet[Any], ...] = (AgentRun.objects.all(), FlowRun.objects.all())
 DAILY = timedelta(days=1)
 
 
@@ -116,7 +125,7 @@ def preview(project: Project, days: int | None) -> RemovalReport:
         return report
     run_ids = [run_id for group in _due_groups(report, _cutoff(days)) for run_id in group.run_ids]
     for batch in (run_ids[start : start + PAGE] for start in range(0, len(run_ids), PAGE)):
-        for part in (*PARTS, RUNS):
+        for part in (*PARTS, *HEADS):
             report.rows[part.table] += part.model._base_manager.filter(**{f"{part.owner}__in": batch}).count()
         report.rows[NOTIFICATIONS] += notifications.count_of_runs(batch)
     return report
@@ -201,7 +210,8 @@ def _cutoff(days: int) -> datetime:
 def _due_groups(report: RemovalReport, before: datetime) -> Iterator[RunGroup]:
     """Yield the groups of the project to remove, oldest first, and count the ones that are kept."""
     root_ids: set[UUID] = set()
-    for page in _pages_of_old(report.project, before):
+    old_runs = (_pages_of_old(rows.filter(project=report.project), before) for rows in _ROWS)
+    for page in chain.from_iterable(old_runs):
         for group in run_groups_of(run_id for run_id in page if run_id not in root_ids):
             reason = group.reason_to_keep(report.project, before)
             # The runs of a group can be on several pages; it is counted once.
@@ -212,9 +222,9 @@ def _due_groups(report: RemovalReport, before: datetime) -> Iterator[RunGroup]:
                 report.kept_groups[reason] += 1
 
 
-def _pages_of_old(project: Project, before: datetime) -> Iterator[list[UUID]]:
-    """Yield pages of runs that ended before a time, oldest first, using the index `run_retention`."""
-    runs = AgentRun.objects.filter(project=project, completed_at__lt=before).order_by("completed_at", "pk")
+def _pages_of_old(rows: QuerySet[Any], before: datetime) -> Iterator[list[UUID]]:
+    """Yield pages of runs or flow runs that ended before a time, oldest first, using the index for retention."""
+    runs = rows.filter(completed_at__lt=before).order_by("completed_at", "pk")
     page = list(runs.values_list("completed_at", "pk")[:PAGE])
     while page:
         yield [run_id for _, run_id in page]
@@ -232,35 +242,46 @@ def _hide(group: RunGroup, report: RemovalReport, before: datetime, *, by: Actor
     """Write the tombstones and hide the runs in one transaction. Return False if the group has changed."""
     with transaction.atomic():
         # Resume, fork, hold and spawn lock the row too. A change that was committed before is detected below.
+        flow_runs = list(FlowRun.objects.select_for_update().filter(pk__in=group.run_ids).order_by("pk"))
         runs = AgentRun.objects.select_for_update().filter(pk__in=group.run_ids).order_by("pk")
-        locked = list(runs.annotate(agent_name=KT("agent_config__agent_id")).only(*TOMBSTONE_FIELDS))
+        hidden: list[AgentRun | FlowRun] = [*flow_runs]
+        hidden += list(runs.annotate(agent_name=KT("agent_config__agent_id")).only(*TOMBSTONE_FIELDS))
         current = run_groups_of(group.run_ids)
         if [each.run_ids for each in current] != [group.run_ids] or current[0].reason_to_keep(
             report.project, before
         ) is not None:
             return False
         notification_counts = notifications.forget_runs(group.run_ids)
-        Tombstone.objects.bulk_create(_tombstone(run, group, report, by, notification_counts[run.pk]) for run in locked)
+        Tombstone.objects.bulk_create(_tombstone(run, group, report, by, notification_counts[run.pk]) for run in hidden)
+        FlowRun.objects.filter(pk__in=group.run_ids).update(removed_at=Now())
         # The external ID can be reused.
         AgentRun.objects.filter(pk__in=group.run_ids).update(removed_at=Now(), external_id=None)
-        for run in locked:
+        for run in hidden:
             log.announce_run(run.project_id, run.pk)
     report.rows += Counter({NOTIFICATIONS: notification_counts.total()})
     return True
 
 
-def _tombstone(run: AgentRun, group: RunGroup, report: RemovalReport, by: Actor, notification_count: int) -> Tombstone:
-    """Return the tombstone of a run, without title and result, which are content."""
+def _facts(run: AgentRun | FlowRun) -> dict[str, Any]:
+    if isinstance(run, FlowRun):
+        return {"flow_id": run.slug, "status": run.status}
+    return {
+        "agent_id": getattr(run, "agent_name", None),
+        "status": run.status,
+        "source": run.source,
+        "steps": run.step_count - run.step_base,
+    }
+
+
+def _tombstone(
+    run: AgentRun | FlowRun, group: RunGroup, report: RemovalReport, by: Actor, notification_count: int
+) -> Tombstone:
+    """Return the tombstone of a run or a flow run, without title and result, which are content."""
     return Tombstone(
         pk=run.pk,
         project_id=run.project_id,
         family=group.run_ids[0],
-        facts={
-            "agent_id": getattr(run, "agent_name", None),
-            "status": run.status,
-            "source": run.source,
-            "steps": run.step_count - run.step_base,
-        },
+        facts=_facts(run),
         created_at=run.created_at,
         completed_at=run.completed_at,
         reason=f"it ended more than {report.days} {'day' if report.days == 1 else 'days'} ago",
@@ -290,6 +311,6 @@ def _remove(group: UUID, report: RemovalReport) -> Removal:
                 yield
     finished = False
     while not finished:
-        finished, removed = tombstones.finish(group, PARTS, RUNS)
+        finished, removed = tombstones.finish(group, PARTS, HEADS)
         report.rows += removed
         yield

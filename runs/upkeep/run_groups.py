@@ -1,4 +1,4 @@
-"""Run groups: runs that are connected by resume, fork or parent links, directly or indirectly.
+"""Run groups: runs that are connected by resume, fork, parent or flow links, directly or indirectly, and flow runs.
 
 Retention keeps or removes a group as a whole, so that no run refers to a removed one.
 """
@@ -15,10 +15,10 @@ from uuid import UUID
 from django.db.models import Q
 
 from agentops.projects.models import Project
-from runs.models import AgentRun, AgentRunToolCall
+from runs.models import AgentRun, AgentRunToolCall, FlowRun
 
 #: The columns that link a run to another one.
-LINKS = ("root_run_id", "parent_run_id", "resumed_from_id", "forked_from_id")
+LINKS = ("root_run_id", "parent_run_id", "resumed_from_id", "forked_from_id", "flow_run_id")
 #: The number of IDs in one query.
 QUERY_BATCH = 200
 
@@ -31,7 +31,7 @@ class RetentionReason(StrEnum):
 
 
 class Member(NamedTuple):
-    """The columns of a run that retention needs."""
+    """The columns of a run or a flow run that retention needs."""
 
     run_id: UUID
     project_id: UUID
@@ -96,6 +96,10 @@ def _links(run_ids: Collection[UUID], members: dict[UUID, Member]) -> Iterator[t
             members[run_id] = Member(run_id, project_id, completed_at, held_at)
             yield run_id, run_id
             yield from ((run_id, second) for second in linked if second is not None)
+        flow_runs = FlowRun.objects.filter(pk__in=batch).values_list("pk", "project_id", "completed_at")
+        for flow_run_id, project_id, completed_at in flow_runs:
+            members[flow_run_id] = Member(flow_run_id, project_id, completed_at, None)
+            yield flow_run_id, flow_run_id
         spawned = AgentRunToolCall.objects.filter(child_run__isnull=False)
         spawned = spawned.filter(Q(run__in=batch) | Q(child_run__in=batch))
         yield from spawned.values_list("run_id", "child_run_id")

@@ -35,9 +35,11 @@ from runs.external.sessions.session_agents import SessionAgents
 from runs.external.silence import notice_silence
 from runs.lifecycle import approval_decisions, children, suspects, transitions
 from runs.lifecycle.suspects import Candidate
+from runs.worker.flow_thread import advance_flows
 from runs.worker.housekeeping import index_texts, mail, settle, tidy
 from runs.worker.quarantine import Gate, try_alone
-from runs.worker.uploaded_files import UploadWatch, import_uploaded_files
+from runs.worker.uploaded_files import import_uploaded_files
+from runs.worker.watch import Watch
 from timeline.errors import LeaseLost
 
 log = logging.getLogger(__name__)
@@ -63,7 +65,7 @@ class Worker:
         self._driving: set[UUID] = set()
         self._lock = threading.Lock()
         self._look = threading.Event()
-        self._uploads = UploadWatch(self.shutdown)
+        self._uploads, self._flows = Watch(self.shutdown), Watch(self.shutdown)
         #: For suspected runs: see runs.lifecycle.suspects.
         self._on_trial = Gate(settings.AGENTOPS_LEASE_S * TRIAL)
         self._alone = Gate(settings.AGENTOPS_SLICE_S)
@@ -85,6 +87,10 @@ class Worker:
     def look_for_uploads(self) -> None:
         """Look for uploaded files now, in their thread."""
         self._uploads.look()
+
+    def look_for_flows(self) -> None:
+        """Look for flow runs that are due now, in their thread."""
+        self._flows.look()
 
     def drive(self, run_id: UUID) -> bool:
         """Drive a run in this thread. Returns False if no slot is free or this worker has the run already."""
@@ -200,6 +206,7 @@ class Worker:
             threading.Thread(target=tidy, args=[self.shutdown], name="tidy", daemon=True),
             threading.Thread(target=settle, args=[self.shutdown], name="settle", daemon=True),
             threading.Thread(target=import_uploaded_files, args=[self._uploads], name="uploads", daemon=True),
+            threading.Thread(target=advance_flows, args=[self._flows], name="flows", daemon=True),
             threading.Thread(target=index_texts, args=[self.shutdown], name="index", daemon=True),
         ]
         if settings.AGENTOPS_EMAIL:
@@ -232,6 +239,7 @@ class Worker:
         self.shutdown.request(settings.AGENTOPS_GRACE_S)
         self._look.set()
         self._uploads.look()
+        self._flows.look()
 
     def close(self, timeout_s: float) -> None:
         """Wait until every run is handed back, at most `timeout_s`."""

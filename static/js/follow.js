@@ -120,5 +120,6 @@
   const query = new URLSearchParams(location.search);
   const elsewhere = location.hash || query.has("event") || query.has("before");
   if (elsewhere) document.querySelector(".is-target")?.scrollIntoView({ block: "center" });
-  else if (history.state?.following !== false) follow();
+  // A page whose timeline is only a part of it begins at its top.
+  else if (!("stays" in timeline.dataset) && history.state?.following !== false) follow();
 })();

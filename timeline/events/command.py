@@ -11,15 +11,20 @@ from timeline.reasons import reason_label
 
 @register(EventType.COMMAND_RECEIVED)
 class CommandReceived(Payload):
-    """A command was added to the run's inbox. `payload` is recorded unchanged, even if it is invalid."""
+    """A command was added to the run's inbox. `payload` is recorded unchanged, even if it is invalid.
+
+    `refused` is the code of the error if the command was invalid: it was recorded, and added to no inbox.
+    """
 
     key: str | None = None
     type: Name
     by: str | None = None
     payload: JsonValue = None
+    refused: str | None = None
 
     def describe(self) -> str:
-        return sentence(f"Command {self.type} received", self.by and f"from {self.by}")
+        text = sentence(f"Command {self.type} received", self.by and f"from {self.by}")
+        return f"{text} and refused: {self.refused}" if self.refused else text
 
 
 _OCCASIONS = {

@@ -40,10 +40,12 @@ class FlowCompleted(Payload):
 
     status: str | None = None
     outputs: JsonValue = None
+    error: str | None = None
     duration_ms: Millis | None = None
 
     def describe(self) -> str:
-        return sentence(f"Flow {self.status or 'completed'}", seconds(self.duration_ms))
+        text = sentence(f"Flow {self.status or 'completed'}", seconds(self.duration_ms))
+        return f"{text}: {self.error}" if self.error else text
 
 
 class _Node(Payload):
@@ -62,10 +64,15 @@ class _Node(Payload):
 
 @register(EventType.NODE_STARTED)
 class NodeStarted(_Node):
-    """A node of a flow started or was resumed."""
+    """A node of a flow started or was resumed. `value` is the item of a forEach.
+
+    If `truncated` is set, the value is too large for an event: the visit's record has it.
+    """
 
     run_id: str | None = None
     session_id: str | None = None
+    value: JsonValue = None
+    truncated: bool = False
     resumed: bool = False
 
     def describe(self) -> str:
@@ -74,10 +81,15 @@ class NodeStarted(_Node):
 
 @register(EventType.NODE_COMPLETED)
 class NodeCompleted(_Node):
-    """A node of a flow completed."""
+    """A node of a flow completed.
+
+    `state` holds the values that it set in the state, by dotted path. If `truncated` is set, output and state are too
+    large for an event: the visit's record has them.
+    """
 
     run_id: str | None = None
     output: JsonValue = None
+    state: dict[str, JsonValue] | None = None
     truncated: bool = False
     duration_ms: Millis | None = None
 
@@ -100,9 +112,11 @@ class NodeFailed(_Node):
 
 @register(EventType.NODE_SKIPPED)
 class NodeSkipped(_Node):
-    """A node of a flow was skipped."""
+    """A node of a flow was skipped, or its run for an item of a forEach."""
 
     reason: str | None = None
+    value: JsonValue = None
+    truncated: bool = False
 
     def describe(self) -> str:
         return sentence(f"{self.name()} skipped", because(self.reason))
@@ -140,10 +154,11 @@ class EdgeSkipped(_Edge):
 
 @register(EventType.LOOP_ITERATED)
 class LoopIterated(Payload):
-    """A loop of a flow started an iteration."""
+    """A loop of a flow started an iteration. `nodes` run again."""
 
     edge: str | None = None
     node: str | None = None
+    nodes: list[str] | None = None
     iteration: Count | None = None
     max_iterations: Count | None = None
 

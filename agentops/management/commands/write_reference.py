@@ -17,6 +17,7 @@ from agentops.reference.events_page import events_page
 from agentops.reference.exit_codes_page import exit_codes_page
 from agentops.reference.settings_page import settings_page
 from runs.fixtures.fixture_files import json_schema as fixture_schema
+from runs.flows.definition.schema import flow_schema
 from timeline.dialects.json_schemas import agent_schema, events_schema
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -28,6 +29,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "client.md": client_page,
     "events.schema.json": lambda: _json_text(events_schema()),
     "agent-events.schema.json": lambda: _json_text(agent_schema()),
+    "flow.schema.json": lambda: _json_text(flow_schema()),
     "fixture.schema.json": lambda: _json_text(fixture_schema()),
 }
 

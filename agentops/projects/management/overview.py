@@ -12,6 +12,7 @@ from django.core.management import find_commands
 COMMANDS = {
     "up": "Serve the site and execute its runs in one process on SQLite, until Ctrl-C",
     "agent": "Define agents, start runs, watch and control them",
+    "flow": "Define flows, run them, watch and control their runs",
     "tools": "List the tools that agents can call, and where they come from",
     "extensions": "List tools, providers, hooks and importers of packages, and where they come from",
     "approvals": "List what waits for a person, and change the approval rules of a project",

@@ -1,4 +1,4 @@
-"""`/api/schema`: the OpenAPI document, and the JSON Schemas of events. `/api/docs`: its page for people.
+"""`/api/schema`: the OpenAPI document, and the JSON Schemas of events and flows. `/api/docs`: its page for people.
 
 The document is made once per process.
 """
@@ -19,6 +19,7 @@ from rest_framework.request import Request
 from agentops.http.methods import require_safe
 from runs.api.base_views import ApiView
 from runs.api.requests.queries import Dialect, QuerySerializer
+from runs.flows.definition.schema import flow_schema
 from timeline.dialects.json_schemas import agent_schema, events_schema
 
 
@@ -47,6 +48,16 @@ class EventSchema(ApiView):
     def get(self, request: Request) -> HttpResponse:
         schema = agent_schema() if self.query.get("dialect") else events_schema()
         return self.etag_response(json.dumps(schema, ensure_ascii=False, separators=(",", ":")))
+
+
+class FlowSchema(ApiView):
+    """The JSON Schema of a flow's definition, for every authenticated caller."""
+
+    schema = None
+    accepts_any_type = True
+
+    def get(self, request: Request) -> HttpResponse:
+        return self.etag_response(json.dumps(flow_schema(), ensure_ascii=False, separators=(",", ":")))
 
 
 @functools.cache

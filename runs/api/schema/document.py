@@ -103,6 +103,7 @@ class OperationSchema(AutoSchema):
     PATH_DESCRIPTIONS: ClassVar[Mapping[str, str]] = {
         "project": "A project's ID or slug.",
         "agent": "The agent's name.",
+        "flow": "The flow's name.",
         "session": "A run's ID, or its runner's own ID of it.",
         "job": "A run's ID, or its runner's own ID of it.",
     }
@@ -187,9 +188,9 @@ class OperationSchema(AutoSchema):
         statuses = [400, 401, 403, 404, 406]
         if self.path.endswith("/projects"):
             statuses = [400, 401, 406]
-        if any(name in self.path for name in ("{run_id}", "{session}", "{job}")):
+        if any(name in self.path for name in ("{run_id}", "{flow_run_id}", "{session}", "{job}")):
             statuses.append(410)
-        if self.method in ("POST", "PATCH"):
+        if self.method in ("POST", "PATCH", "PUT"):
             statuses += [408, 409, 413, 415, 422]
         if self._is_stream():
             statuses = [status for status in statuses if status != 406]

@@ -114,7 +114,7 @@ def _answer(drive: Drive, state: ModelCallState) -> tuple[ModelResponse, list[En
     call = ModelCall(
         model=drive.config["model"],
         node=drive.node,
-        number=drive.run.step_count + 1,
+        number=drive.call_number(drive.run.step_count + 1),
         history=drive.context.fit(drive.conversation.history),
         tools=drive.toolset.definitions(),
         settings=drive.settings,
@@ -124,7 +124,7 @@ def _answer(drive: Drive, state: ModelCallState) -> tuple[ModelResponse, list[En
     idle_s = held_session.IDLE_S if drive.session is not None else IDLE_S
     future = drive.loop.submit(read(drive.provider.open(call), chunks.put, idle_s, state))
     future.add_done_callback(lambda _: chunks.put(None))
-    deltas = Deltas(step=call.number)
+    deltas = Deltas(step=drive.run.step_count + 1)
     try:
         _follow(drive, chunks, deltas, future)
         return future.result(), deltas.rest()
@@ -273,7 +273,7 @@ def _commit(
 
 def _recorded_turns(drive: Drive, step: int) -> list[RunCommand]:
     """Return the user message that the recording has after this answer, as a command."""
-    follow_up = drive.provider.follow_up(drive.config["model"], drive.node, step)
+    follow_up = drive.provider.follow_up(drive.config["model"], drive.node, drive.call_number(step))
     if follow_up.user is None or inbox.has_recorded_turn(drive.run.pk, number=step):
         return []
     return [inbox.recorded_turn(drive.run.pk, follow_up.user, number=step)]

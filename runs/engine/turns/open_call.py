@@ -94,7 +94,7 @@ def _context(drive: Drive, call_id: str, pk: str, key: str, *, attempt: int, ste
         idempotency_key=key,
         attempt=attempt,
         epoch=drive.epoch,
-        model_call=step,
+        model_call=drive.call_number(step),
         settings=drive.settings,
         cancelled=lambda: drive.lease.lost.is_set() or drive.shutdown.is_due,
         # Fixed here: a tool runs in a thread of its own, which has no project in scope.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import pwd
 import re
+from collections.abc import Sequence
 from typing import ClassVar
 from uuid import UUID
 
 from agentops.projects.access import SYSTEM, visible_rows
 from runs.access import expired_error
-from runs.errors import RunNotFound, RunRefusal
-from runs.models import AgentRun, CliSession
+from runs.errors import FlowRunNotFound, RunNotFound, RunRefusal
+from runs.models import AgentRun, CliSession, FlowRun
 from timeline.models import Tombstone
 from timeline.redaction import project_scope
 
@@ -39,14 +40,32 @@ def find_run(reference: str) -> AgentRun:
     candidates = list(visible_rows(runs, SYSTEM).select_related("project").order_by("-pk")[: MAX_CANDIDATES + 1])
     if not candidates:
         raise _missing(reference, bounds)
-    short = len(reference.replace("-", "")) < MIN_PREFIX
-    if len(candidates) > 1 or short:
-        problem = f"is too short: enter at least {MIN_PREFIX} characters" if short else "matches more than one run"
-        raise AmbiguousRun(
-            f"{reference!r} {problem}: {_list_of(candidates)}", candidates=[str(run.pk) for run in candidates]
-        )
+    _require_one(reference, candidates)
     project_scope.add(candidates[0].project_id)
     return candidates[0]
+
+
+def find_flow_run(reference: str) -> FlowRun:
+    """Return the flow run with this ID or unique prefix. Raises `AmbiguousRun` or `FlowRunNotFound`."""
+    bounds = _bounds(reference)
+    rows = FlowRun.objects.filter(pk__gte=bounds[0], pk__lte=bounds[1]) if bounds else FlowRun.objects.none()
+    candidates = list(rows.select_related("project", "log").order_by("-pk")[: MAX_CANDIDATES + 1])
+    if not candidates:
+        missing = _missing(reference, bounds)
+        raise (
+            FlowRunNotFound(f"flow run not found: {reference[:64]!r}") if isinstance(missing, RunNotFound) else missing
+        )
+    _require_one(reference, candidates)
+    project_scope.add(candidates[0].project_id)
+    return candidates[0]
+
+
+def find_run_or_flow_run(reference: str) -> AgentRun | FlowRun:
+    """Return the run, or else the flow run, with this ID or unique prefix."""
+    try:
+        return find_run(reference)
+    except RunNotFound:
+        return find_flow_run(reference)
 
 
 def operator() -> str:
@@ -56,6 +75,16 @@ def operator() -> str:
     except KeyError:
         name = str(os.getuid())
     return f"cli:{name}"
+
+
+def _require_one(reference: str, candidates: Sequence[AgentRun | FlowRun]) -> None:
+    """Raise `AmbiguousRun` for a prefix that is too short, or of several runs."""
+    short = len(reference.replace("-", "")) < MIN_PREFIX
+    if len(candidates) > 1 or short:
+        problem = f"is too short: enter at least {MIN_PREFIX} characters" if short else "matches more than one run"
+        raise AmbiguousRun(
+            f"{reference!r} {problem}: {_list_of(candidates)}", candidates=[str(run.pk) for run in candidates]
+        )
 
 
 def _missing(reference: str, bounds: tuple[UUID, UUID] | None) -> RunRefusal:
@@ -78,6 +107,6 @@ def _bounds(reference: str) -> tuple[UUID, UUID] | None:
     return low, high
 
 
-def _list_of(runs: list[AgentRun]) -> str:
+def _list_of(runs: Sequence[AgentRun | FlowRun]) -> str:
     text = ", ".join(f"{run.pk} ({run.status})" for run in runs[:MAX_CANDIDATES])
     return text if len(runs) <= MAX_CANDIDATES else f"{text} and more"

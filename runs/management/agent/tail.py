@@ -36,11 +36,19 @@ Write = Callable[[str], object]
 
 def tail(command: AgentopsCommand, options: dict[str, Any]) -> None:
     run = find_run(options["run"])
+    statuses = AgentRun.objects.filter(pk=run.pk).values_list("status", flat=True)
+    write_log(command, run.pk, options, is_live=lambda: RunStatus(statuses.get()) in LIVE)
+    if options["follow"]:
+        require_completed(refresh(run))
+
+
+def write_log(command: AgentopsCommand, log_id: UUID, options: dict[str, Any], *, is_live: Callable[[], bool]) -> None:
+    """Print the events of a log after `options["after"]`, and with `follow` new ones while it is live."""
     screen = Screen(partial(command.stdout.write, ending=""))
     line = json_line if options["json"] else row
     pretty = command.stdout.isatty() and not options["json"]
     try:
-        for batch in batches(run.pk, options["after"], follow=options["follow"]):
+        for batch in batches(log_id, options["after"], is_live if options["follow"] else lambda: False):
             for event in outgoing.mask_events(batch):
                 if pretty:
                     screen.show(event)
@@ -51,19 +59,17 @@ def tail(command: AgentopsCommand, options: dict[str, Any]) -> None:
         raise SystemExit(EXIT_INTERRUPTED) from None
     finally:
         screen.end_line()
-    if options["follow"]:
-        require_completed(refresh(run))
 
 
-def batches(run_id: UUID, after: int, *, follow: bool) -> Iterator[list[Event]]:
-    """Yield the events after seq `after`; with `follow`, also new ones until the run is not live any more."""
+def batches(log_id: UUID, after: int, is_live: Callable[[], bool]) -> Iterator[list[Event]]:
+    """Yield the events after seq `after`, and new ones until the log is not live any more."""
     while True:
-        # Before the events: if the run is not live by now, they are complete.
-        is_live = follow and RunStatus(AgentRun.objects.values_list("status", flat=True).get(pk=run_id)) in LIVE
-        while batch := log.read(run_id, after=after, limit=BATCH):
+        # Before the events: if the log is not live by now, they are complete.
+        goes_on = is_live()
+        while batch := log.read(log_id, after=after, limit=BATCH):
             yield batch
             after = batch[-1].seq
-        if not is_live:
+        if not goes_on:
             return
         time.sleep(LOOK_EVERY_S)
 

@@ -1,4 +1,4 @@
-"""`agentops check_runs`: compare the log of each run with its rows."""
+"""`agentops check_runs`: compare the log of each run, and of each flow run, with its rows."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from django.core.management.base import CommandError, CommandParser
 
 from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.management.base import EXIT_NOT_FOUND, AgentopsCommand, printable
-from runs.management.agent.references import find_run
-from runs.models import AgentRun
-from runs.upkeep.replay_check import Mismatch, differences
+from runs.management.agent.references import find_run_or_flow_run
+from runs.models import AgentRun, FlowRun
+from runs.upkeep.replay_check import Mismatch, differences, flow_differences
 
 
 class Command(AgentopsCommand):
-    help = "Replay the events of runs and compare the result with their rows. Exit code 1 if they differ."
+    help = "Replay the events of runs and flow runs and compare the result with their rows. Exit code 1 if they differ."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("runs", metavar="RUN", nargs="*", help="IDs or prefixes (default: all runs)")
@@ -27,7 +27,8 @@ class Command(AgentopsCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         checked, differing = 0, {}
         for run_id in self._run_ids(options):
-            mismatches = differences(run_id)
+            is_flow = FlowRun.objects.filter(pk=run_id).exists()
+            mismatches = flow_differences(run_id) if is_flow else differences(run_id)
             checked += 1
             if mismatches:
                 differing[str(run_id)] = mismatches
@@ -44,12 +45,12 @@ class Command(AgentopsCommand):
             raise CommandError(f"{len(differing)} runs differ from the replay of their events", returncode=1)
 
     def _run_ids(self, options: dict[str, Any]) -> Iterator[UUID]:
-        """Yield the runs to check, native and external ones."""
+        """Yield the runs to check, native and external ones, and the flow runs."""
         project = project_for(SYSTEM, options["project"], Action.READ) if options["project"] is not None else None
         if not options["runs"]:
-            runs = AgentRun.objects.order_by("pk")
-            yield from (runs.filter(project=project) if project else runs).values_list("pk", flat=True)
-        for run in [find_run(reference) for reference in options["runs"]]:
+            for rows in (AgentRun.objects.order_by("pk"), FlowRun.objects.order_by("pk")):
+                yield from (rows.filter(project=project) if project else rows).values_list("pk", flat=True)
+        for run in [find_run_or_flow_run(reference) for reference in options["runs"]]:
             if project is not None and run.project_id != project.pk:
                 raise CommandError(f"run {run.pk} is not in project {project.slug}", returncode=EXIT_NOT_FOUND)
             yield run.pk

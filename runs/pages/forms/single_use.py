@@ -11,14 +11,14 @@ from django.db import transaction
 from django.http import HttpRequest
 
 from agentops.projects.errors import AuthRequired
-from runs.models import AgentRun
+from runs.models import AgentRun, FlowRun
 
 STARTED = "started"
 #: Number of submitted forms that a session remembers, by their tokens.
 MAX_REMEMBERED = 20
 
 
-def create_once(request: HttpRequest, token: UUID, make: Callable[[], AgentRun]) -> UUID:
+def create_once(request: HttpRequest, token: UUID, make: Callable[[], AgentRun | FlowRun]) -> UUID:
     """Return the ID of the run created by the form with `token`; call `make` only for its first submission.
 
     The transaction that creates the run also stores its ID in the session. Concurrent submissions wait for the lock

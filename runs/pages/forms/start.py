@@ -107,9 +107,9 @@ def start(request: HttpRequest, project: str) -> HttpResponse:
     }
     if request.method == "POST":
         return _submit(request, StartForm(agents, request.POST), partial(_create_run, principal, owner), context)
-    token = _parse_token(request.GET.get("form", ""))
+    token = parse_token(request.GET.get("form", ""))
     if token is None:
-        return redirect(_url_with_token(request, uuid7()))
+        return redirect(url_with_token(request, uuid7()))
     form = StartForm(agents, initial={"agent": _initial_agent(request, agents)})
     return _render(request, form, token, {**context, "existing_run": run_started_by(request, token)})
 
@@ -153,14 +153,14 @@ def _choice(agent: Agent) -> dict[str, Any]:
     }
 
 
-def _parse_token(text: str) -> UUID | None:
+def parse_token(text: str) -> UUID | None:
     try:
         return UUID(text)
     except ValueError:
         return None
 
 
-def _url_with_token(request: HttpRequest, token: UUID) -> str:
+def url_with_token(request: HttpRequest, token: UUID) -> str:
     """Return the form's URL with its token: pages are not cached, so going back requests the same form again."""
     query = request.GET.copy()
     query["form"] = str(token)

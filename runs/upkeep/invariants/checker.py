@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from runs.upkeep.invariants.flow_invariants import FLOW_INVARIANTS
 from runs.upkeep.invariants.invariant import Invariant, Violation
 from runs.upkeep.invariants.invariant_sql import LISTED, CheckTimedOut, Clock, find_violations, snapshot
 from runs.upkeep.invariants.lease_invariants import LEASE_INVARIANTS
@@ -21,6 +22,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     *TOOL_CALL_INVARIANTS,
     *RUN_INVARIANTS,
     *LEASE_INVARIANTS,
+    *FLOW_INVARIANTS,
 )
 _CONTENT_INVARIANTS = {invariant.name: invariant for invariant in INVARIANTS if not invariant.sql}
 

@@ -44,6 +44,9 @@ _NAMES = {
     "checkpoints": "AS NOT MATERIALIZED (SELECT * FROM agent_run_checkpoints{by_run})",
     "attempts": "AS NOT MATERIALIZED (SELECT * FROM agent_run_attempts{by_run})",
     "commands": "AS NOT MATERIALIZED (SELECT * FROM agent_run_commands{by_run})",
+    "flow_rows": """AS NOT MATERIALIZED (SELECT flow_runs.*, status IN ('completed', 'failed', 'stopped') AS ended
+        FROM flow_runs{by_id})""",
+    "visits": "AS NOT MATERIALIZED (SELECT * FROM flow_visits{by_flow})",
     "approvals": "AS NOT MATERIALIZED (SELECT * FROM agent_run_approvals{by_run})",
     "endings": """AS (SELECT run_id, COUNT(*) AS n, MIN(type) AS type, MIN(seq) AS seq FROM events
         WHERE type IN ('run.completed', 'run.failed', 'run.stopped', 'run.resumed') AND NOT late GROUP BY run_id)""",
@@ -55,7 +58,7 @@ _NAMES = {
 #: Materialized, because PostgreSQL's planner would expect the LIMIT to be reached early.
 _QUERY = "WITH {names}, violations AS MATERIALIZED ({statement}) SELECT * FROM violations LIMIT {limit}"
 _IDENTIFIER = re.compile(r"\w+")
-_COLUMNS = {"by_id": "id", "by_log": "log_id", "by_run": "run_id"}
+_COLUMNS = {"by_id": "id", "by_log": "log_id", "by_run": "run_id", "by_flow": "flow_run_id"}
 _HALF_MINUTE_AGO = {
     "postgresql": "now() - interval '30 seconds'",
     "sqlite": "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now', '-30 seconds')",

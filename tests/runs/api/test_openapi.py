@@ -18,6 +18,7 @@ from runs.api.base_views import ApiView
 from runs.api.schema.docs import document
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import drive, make_agent, make_import, make_project, make_run
+from tests.support.flows.flow_runs import make_ended_flow_run
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def test_every_view_is_in_it(described: dict[str, Any]) -> None:
         for path, view in patterns(urls.urlpatterns)
         if view.schema is not None
         for verb in ("get", "post", "put", "patch", "delete")
-        if hasattr(view, verb)
+        if hasattr(view, verb) and verb in view.http_method_names
     }
 
     assert told == there
@@ -117,7 +118,9 @@ def test_answers_are_what_the_document_says(described: dict[str, Any]) -> None:
     run = drive(make_run(make_agent(fixture="claude-code-7e")))
     places = {"project": run.project.slug, "run_id": str(run.pk), "agent": run.agent_config["agent_id"]}
     places |= {"import_id": str(make_import(run).pk)}
-    places |= {"session": str(run.pk), "job": str(run.pk), "number": 1}
+    flow_run = make_ended_flow_run(run.project)
+    places |= {"flow": flow_run.slug, "flow_run_id": str(flow_run.pk), "number": 1}
+    places |= {"session": str(run.pk), "job": str(run.pk)}
     places |= {"message_id": str(run.messages.first().pk), "call_id": str(run.tool_calls.first().pk)}
     client = Client(headers=with_key(run.project, "read", "secrets"))
     session = {"project_key": "work", "session_id": "s-1"}

@@ -42,6 +42,9 @@ from runs.models import (
     CliSession,
     ExternalRun,
     FileImport,
+    Flow,
+    FlowRun,
+    FlowVisit,
     IngestCount,
     RunCommand,
     RunError,
@@ -49,6 +52,7 @@ from runs.models import (
 )
 from tests.support.accounts import make_person
 from tests.support.factories import make_agent, make_run
+from tests.support.flows.flow_runs import CONSTANT
 from timeline import log
 from timeline.log import Entry
 from timeline.models import Event, Log, Source, Tombstone
@@ -96,11 +100,27 @@ def fill(project: Project, *, rows: int = 3, text: str = "something") -> AgentRu
             project=project, caller="user:1", key=f"key-{number}", asked=b"", status=201, body="{}", created_at=now
         )
         RedactionRule.objects.create(project=project, kind="format", name=f"rule_{number}", created_by=text[:200])
+        fill_flows(project, text)
         gone = Log(project=project).pk
         Tombstone.objects.create(
             id=gone, project=project, family=gone, created_at=now, reason="too old", removed_by="test", removed_at=now
         )
     return runs[0]
+
+
+def fill_flows(project: Project, text: str) -> None:
+    """A flow, and a run of it that has ended, with a visit."""
+    now, number = timezone.now(), next(_numbers)
+    definition = {**CONSTANT, "flow_id": f"flow-{number}", "title": text[:200]}
+    flow = Flow.objects.create(project=project, slug=f"flow-{number}", title=text[:200], definition=definition)
+    flow_run = FlowRun.objects.create(
+        log=Log.objects.create(project=project), project=project, flow=flow, definition=definition, flow_version=1,
+        snapshot={"outputs": {"a": text}}, inputs={"text": text}, error_message=text, created_by=text[:200],
+        created_at=now, status="failed", completed_at=now,
+    )  # fmt: skip
+    FlowVisit.objects.create(
+        flow_run=flow_run, key="a", node="a", kind="constant", output=text, started_at=now, ended_at=now
+    )
 
 
 def fill_run(run: AgentRun, rows: int, text: str) -> None:
@@ -169,9 +189,8 @@ def add_url(model: type[Model]) -> str:
 
 def rows_of(model: type[Model], project: Project) -> list[Any]:
     """The project's, the first and the last among them."""
-    paths: dict[type[Model], str] = {
-        Project: "pk", Event: "log__project", AgentVersion: "agent__project", **dict.fromkeys(OF_RUNS, "run__project"),
-    }  # fmt: skip
+    paths: dict[type[Model], str] = {Project: "pk", Event: "log__project", AgentVersion: "agent__project"}
+    paths |= {FlowVisit: "flow_run__project", **dict.fromkeys(OF_RUNS, "run__project")}
     found: Any = model._default_manager.order_by("pk")
     if model not in GLOBAL:
         found = found.filter(**{paths.get(model, "project"): project.pk})

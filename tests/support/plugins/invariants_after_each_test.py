@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from runs.models import AgentRun
+from runs.models import AgentRun, FlowRun
 from runs.upkeep.invariants import check
-from runs.upkeep.replay_check import differences
+from runs.upkeep.replay_check import differences, flow_differences
 from tests.support.paths import ROOT
 from tests.support.second_pass import is_of_a_door, runs_after_sqlite
 
@@ -24,7 +24,7 @@ DATABASES = ("stage", "transactional_db", "db")
 TESTS = ROOT / "tests"
 #: Where runs are driven, steered, read and removed; elsewhere rows are made by hand.
 DIRECTORIES = ("browser", "chaos", "live", "processes", "restore", "retention", "runs/api", "runs/commands",
-               "runs/engine", "runs/external", "runs/pages", "runs/providers")  # fmt: skip
+               "runs/engine", "runs/external", "runs/flows", "runs/pages", "runs/providers")  # fmt: skip
 
 
 def _database_of(request: pytest.FixtureRequest) -> str | None:
@@ -47,9 +47,11 @@ def nothing_is_broken(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     request.getfixturevalue(database)  # now, so that it is there until this has looked
     yield
-    if not AgentRun.objects.exists():
+    if not AgentRun.objects.exists() and not FlowRun.objects.exists():
         return
     broken = [violation for violation in check() if violation.invariant not in OF_TIME and not violation.warning_only]
     assert broken == [], "what is stored contradicts itself"
+    for flow_run_id in FlowRun.objects.values_list("pk", flat=True):
+        assert flow_differences(flow_run_id) == [], f"the log of {flow_run_id} does not tell its snapshot"
     for run_id in AgentRun.objects.values_list("pk", flat=True):
         assert differences(run_id) == [], f"the log of {run_id} does not tell what its rows hold"

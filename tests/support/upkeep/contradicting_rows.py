@@ -14,10 +14,12 @@ from uuid_utils.compat import uuid7
 from runs.actions.fork import fork
 from runs.actions.resume import resume
 from runs.external.ingest import Sender, record
+from runs.flows.runner import advancing
 from runs.lifecycle import inbox, transitions
-from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, FlowRun
 from runs.upkeep.invariants import check
 from tests.support.factories import drive, make_agent, make_awaiting_approval, make_project, make_run
+from tests.support.flows.flow_runs import make_ended_flow_run, make_flow_run
 from timeline.maintenance import allow_changes
 from timeline.models import Event
 
@@ -64,6 +66,13 @@ def reported_run() -> AgentRun:
     return AgentRun.objects.get(external_id="outside")
 
 
+def open_flow_run() -> FlowRun:
+    """A flow run with an open question."""
+    flow_run = make_flow_run({"nodes": [{"id": "ask", "type": "human", "question": "Go on?"}]})
+    advancing.advance(flow_run.pk)
+    return flow_run
+
+
 def make_world() -> World:
     run = drive(make_run())
     old = drive(make_run(make_agent(max_steps=2)))
@@ -91,6 +100,8 @@ def make_world() -> World:
         "asking": make_awaiting_approval().pk,
         "out_of_steps": out_of_steps.pk,
         "forked": fork(run.pk, by="test", step=1).pk,
+        "flow": make_ended_flow_run(make_project()).pk,
+        "open_flow": open_flow_run().pk,
         "other_project": elsewhere.project_id,
         "call": call.pk,
         "asked_by": call.message_id,
@@ -108,6 +119,9 @@ def make_world() -> World:
     return World(ids)
 
 
+#: The same of flow runs: one that has ended, and one with an open question.
+FLOW_EVENT = "UPDATE agent_run_events SET type = '{}' WHERE log_id = %(flow)s AND type = '{}'"
+VISIT = "UPDATE flow_visits SET {} WHERE flow_run_id = {}"
 EVENT = "UPDATE agent_run_events SET {} WHERE log_id = %(run)s AND seq = %(last)s"
 STARTED = "UPDATE agent_run_events SET {} WHERE log_id = %(run)s AND type = 'run.started'"
 OF_CALL = "UPDATE agent_run_events SET type = 'error' WHERE log_id = %(run)s AND ref_id = %(call)s AND type = '{}'"

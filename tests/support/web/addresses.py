@@ -10,8 +10,9 @@ from uuid import UUID
 from django.urls import URLPattern, URLResolver
 
 from agentops.projects.rate_limits import limits
-from runs.models import AgentRun, FileImport
+from runs.models import AgentRun, FileImport, FlowRun
 from tests.support.factories import make_import
+from tests.support.flows.flow_runs import make_ended_flow_run
 
 #: Address → (method → whom it serves). Whoever is named in READERS may read, in OPERATORS act, in ADMINS manage.
 READ, OPERATE, MANAGE = "read", "operate", "manage"
@@ -33,6 +34,22 @@ PAGES: dict[str, dict[str, str]] = {
     "p/<slug:project>/agents/<slug:agent>/versions": {"GET": READ},
     "p/<slug:project>/agents/<slug:agent>/versions/<int:number>": {"GET": READ},
     "p/<slug:project>/new-agent": {"GET": MANAGE, "POST": MANAGE},
+    "p/<slug:project>/flows": {"GET": READ},
+    "p/<slug:project>/flows/<slug:flow>": {"GET": READ},
+    "p/<slug:project>/flows/<slug:flow>/versions/<int:number>": {"GET": READ},
+    "p/<slug:project>/flows/<slug:flow>/edit": {"GET": MANAGE, "POST": MANAGE},
+    "p/<slug:project>/flows/<slug:flow>/start": {"GET": OPERATE, "POST": OPERATE},
+    "p/<slug:project>/new-flow": {"GET": MANAGE, "POST": MANAGE},
+    "p/<slug:project>/new-flow/drawing": {"POST": MANAGE},
+    "flow-runs/<uuid:flow_run_id>": {"GET": READ},
+    "flow-runs/<uuid:flow_run_id>/changes": {"GET": READ},
+    "flow-runs/<uuid:flow_run_id>/rows": {"GET": READ},
+    "flow-runs/<uuid:flow_run_id>/state": {"GET": READ},
+    "flow-runs/<uuid:flow_run_id>/stream": {"GET": READ},
+    "flow-runs/<uuid:flow_run_id>/resume": {"POST": OPERATE},
+    "flow-runs/<uuid:flow_run_id>/pause": {"POST": OPERATE},
+    "flow-runs/<uuid:flow_run_id>/stop": {"POST": OPERATE},
+    "flow-runs/<uuid:flow_run_id>/send": {"POST": OPERATE},
     "p/<slug:project>/runs": {"GET": READ},
     "p/<slug:project>/runs/rows": {"GET": READ},
     "p/<slug:project>/runs/stream": {"GET": READ},
@@ -85,7 +102,7 @@ def filled(address: str, parts: dict[str, object]) -> str:
     url = "/" + re.sub(r"<([^>]+)>", lambda found: str(parts[found[1]]), address)
     if address == "compare":
         return f"{url}?a={parts['uuid:run_id']}&b={parts['uuid:run_id']}"
-    return f"{url}?before=3" if address.endswith("<uuid:run_id>/rows") else url
+    return f"{url}?before=3" if address.endswith(("<uuid:run_id>/rows", "<uuid:flow_run_id>/rows")) else url
 
 
 def parts_of(run: AgentRun) -> dict[str, object]:
@@ -93,13 +110,19 @@ def parts_of(run: AgentRun) -> dict[str, object]:
     assert message is not None
     assert call is not None
     file_import = FileImport.objects.filter(project=run.project).first() or make_import(run)
+    flow_run = FlowRun.objects.filter(project=run.project).first() or make_ended_flow_run(run.project)
     ids = {"uuid:message_id": message.pk, "uuid:call_id": call.pk, "uuid:import_id": file_import.pk}
+    ids["uuid:flow_run_id"] = flow_run.pk
     agent = run.agent.slug if run.agent else "none"
-    return of(run.project.slug, run.pk, {**ids, "int:seq": 1, "slug:agent": agent, "int:number": 1})
+    return of(
+        run.project.slug, run.pk, {**ids, "int:seq": 1, "slug:agent": agent, "slug:flow": "sample", "int:number": 1}
+    )
 
 
-_NO_IDS: dict[str, object] = dict.fromkeys(("uuid:message_id", "uuid:call_id", "uuid:import_id"), UNKNOWN)
-NOWHERE = of("nowhere", UNKNOWN, {**_NO_IDS, "int:seq": 1, "slug:agent": "none", "int:number": 1})
+_NO_IDS: dict[str, object] = dict.fromkeys(
+    ("uuid:message_id", "uuid:call_id", "uuid:import_id", "uuid:flow_run_id"), UNKNOWN
+)
+NOWHERE = of("nowhere", UNKNOWN, {**_NO_IDS, "int:seq": 1, "slug:agent": "none", "slug:flow": "none", "int:number": 1})
 
 
 def bare(answer: Any) -> str:

@@ -13,6 +13,7 @@ from runs.upkeep.invariants import INVARIANTS, check
 from tests.support.upkeep.contradicting_rows import (
     CALL,
     EVENT,
+    FLOW_EVENT,
     FORKED,
     LAST_CHECKPOINT,
     MESSAGE,
@@ -26,6 +27,7 @@ from tests.support.upkeep.contradicting_rows import (
     RUN,
     RUNNING,
     STARTED,
+    VISIT,
     World,
     red,
 )
@@ -40,6 +42,13 @@ class Spoilt(NamedTuple):
 
 
 SPOILT = [
+    Spoilt("F1", (FLOW_EVENT.format("error", "run.created"),)),
+    Spoilt("F2", (FLOW_EVENT.format("run.failed", "run.completed"),)),
+    Spoilt("F3", (FLOW_EVENT.format("error", "flow.completed"),)),
+    Spoilt("F4", (VISIT.format("ended_at = NULL", "%(flow)s"),)),
+    Spoilt("F5", (VISIT.format("session_id = NULL", "%(open_flow)s"),), "F7"),
+    Spoilt("F6", ("UPDATE agent_runs SET flow_run_id = NULL WHERE flow_run_id = %(open_flow)s",)),
+    Spoilt("F7", (RUN.format("flow_run_id = %(flow)s"),)),
     Spoilt("E1", (EVENT.format("seq = seq + 1"), ONE_MORE_EVENT[1])),
     Spoilt("E2", (ONE_MORE_EVENT[1],)),
     Spoilt("E4", (EVENT.replace("%(last)s", "1").format("type = 'error'"),)),

@@ -1,0 +1,1 @@
+"""Decisions of people and programs about flows and flow runs."""

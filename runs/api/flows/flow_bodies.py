@@ -1,0 +1,143 @@
+"""The bodies and the answers of the API of flows."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.utils import timezone
+from rest_framework import serializers
+
+from runs.api.requests.bodies import Choice, StrictSerializer, StringField, WholeField
+from runs.api.requests.inputs import AgentId, MessageField
+from runs.lifecycle import inbox
+from runs.models import Flow, FlowRun, FlowVersion
+
+
+class FlowDefinitionBody(StrictSerializer):
+    definition = serializers.DictField(help_text="The flow, as the JSON Schema at `/api/schema/flows` describes it.")
+
+
+class NewFlow(FlowDefinitionBody):
+    changes = WholeField(
+        required=False, allow_null=True, default=None, min_value=0,
+        help_text="The version that is changed, 0 for a new flow: refused if there is another. Default: any.",
+    )  # fmt: skip
+
+
+class NewFlowRun(StrictSerializer):
+    flow_id = AgentId(help_text="Name of the flow.")
+    inputs = serializers.DictField(required=False, default=dict, help_text="Inputs, as the flow's schema wants them.")
+
+
+class ResumeFlowRun(StrictSerializer):
+    message = MessageField('Message to the agents that are entered again (default "continue").')
+
+
+class NothingElse(StrictSerializer):
+    """An empty object, or no body."""
+
+
+class NewFlowCommand(StrictSerializer):
+    """A command. It is recorded even if it is invalid; then it reaches no run."""
+
+    type = Choice(choices=["send", "reply", "resume"])
+    runId = StringField(required=False, max_length=64, help_text="The run that a send or a reply is for: required.")
+    message = StringField(required=False, max_length=inbox.MAX_MESSAGE)
+
+
+class FlowRow(serializers.ModelSerializer):  # type: ignore[misc]
+    flow_id = serializers.CharField(source="slug", help_text="Name of the flow.")
+
+    class Meta:
+        model = Flow
+        fields: tuple[str, ...] = ("id", "flow_id", "title", "version", "created_at", "updated_at")
+
+
+class FlowAnswer(FlowRow):
+    definition = serializers.DictField()
+
+    class Meta(FlowRow.Meta):
+        fields = (*FlowRow.Meta.fields, "definition")
+
+
+class FlowVersionRow(serializers.ModelSerializer):  # type: ignore[misc]
+    changed = serializers.ListField(child=serializers.CharField(), help_text="Parts that differ from the one before.")
+
+    class Meta:
+        model = FlowVersion
+        fields: tuple[str, ...] = ("number", "changed", "created_by", "created_at")
+
+
+class FlowVersionAnswer(FlowVersionRow):
+    definition = serializers.DictField()
+
+    class Meta(FlowVersionRow.Meta):
+        fields = (*FlowVersionRow.Meta.fields, "definition")
+
+
+class FlowProblem(serializers.Serializer):  # type: ignore[misc]
+    pointer = serializers.CharField(help_text="JSON pointer of the invalid value in the definition.")
+    code = serializers.CharField()
+    detail = serializers.CharField(source="text")
+
+
+class Validation(serializers.Serializer):  # type: ignore[misc]
+    valid = serializers.BooleanField()
+    errors = FlowProblem(many=True)
+
+
+class FlowRunRow(serializers.ModelSerializer):  # type: ignore[misc]
+    id = serializers.UUIDField(source="pk")
+    flow_id = serializers.CharField(source="slug", help_text="Name of the flow.")
+    duration = serializers.SerializerMethodField(help_text="Seconds since the start, until the end.")
+
+    class Meta:
+        model = FlowRun
+        fields: tuple[str, ...] = (
+            *("id", "flow_id", "flow_version", "status", "status_reason", "duration", "created_by", "created_at"),
+            *("started_at", "completed_at"),
+        )
+
+    def get_duration(self, flow_run: FlowRun) -> float | None:
+        if flow_run.started_at is None:
+            return None
+        end = flow_run.completed_at or timezone.now()
+        return round(max((end - flow_run.started_at).total_seconds(), 0.0), 3)
+
+
+class FlowRunAnswer(FlowRunRow):
+    inputs = serializers.DictField()
+    outputs = serializers.SerializerMethodField(help_text="Outputs of the nodes so far, by node.")
+
+    class Meta(FlowRunRow.Meta):
+        fields = (*FlowRunRow.Meta.fields, "error_type", "error_message", "inputs", "outputs")
+        extra_kwargs: ClassVar = {"error_message": {"help_text": "Why the flow failed, or empty."}}
+
+    def get_outputs(self, flow_run: FlowRun) -> dict[str, Any]:
+        outputs: dict[str, Any] = flow_run.snapshot["outputs"]
+        return outputs
+
+
+def _map(value: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": value}
+
+
+_TEXT: dict[str, Any] = {"type": "string"}
+SNAPSHOT: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "runId": {"type": "string", "format": "uuid"},
+        "status": _TEXT,
+        "outputs": {"type": "object", "description": "Outputs by node; of a forEach: `iterations`."},
+        "state": {"type": "object"},
+        "nodeStatus": _map({"type": "string", "enum": ["pending", "running", "done", "failed", "skipped"]}),
+        "edgeStatus": _map({"type": "string", "enum": ["pending", "fired", "skipped"]}),
+        "loopCounters": _map({"type": "integer"}),
+        "inbox": {"type": "object", "description": "Messages that wait for a resume, by the run that they are for."},
+        "agentSessions": _map({"type": "string", "format": "uuid"}),
+    },
+    "required": [
+        *("runId", "status", "outputs", "state", "nodeStatus", "edgeStatus", "loopCounters", "inbox"),
+        "agentSessions",
+    ],
+}

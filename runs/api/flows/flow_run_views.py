@@ -1,0 +1,222 @@
+"""`/api/projects/{project}/flow-runs…`: flow runs, as a list and one by one, their events, snapshots and actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
+
+from django.db.models import QuerySet
+from django.http import HttpResponse
+from django.urls import reverse
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from agentops.projects.access import Action
+from agentops.projects.models import Project
+from runs.access import flow_run_in
+from runs.actions.flows import flow_commands, flow_definitions, flow_run_actions
+from runs.api.action_views import ActionView
+from runs.api.base_views import ApiView, ListView
+from runs.api.event_views import Events
+from runs.api.flows.flow_bodies import (
+    SNAPSHOT,
+    FlowRunAnswer,
+    FlowRunRow,
+    NewFlowCommand,
+    NewFlowRun,
+    NothingElse,
+    ResumeFlowRun,
+)
+from runs.api.flows.flow_views import masked
+from runs.api.problems import Fault, InvalidParameters, Problem
+from runs.api.recordings.replay_views import SnapshotQuery
+from runs.api.requests.bodies import document_of
+from runs.api.requests.idempotency import answer_once
+from runs.api.requests.queries import Choices, Cursor, Dialect, Limit, QuerySerializer, Text
+from runs.api.stream_views import STREAM, EventStreamView, StreamQuery
+from runs.errors import FlowNotFound
+from runs.models import FlowRun
+from runs.models.flows.flow_run import STATUSES
+from runs.queries.agent_dialect import agent_texts
+from runs.queries.flows.flow_states import snapshot_at
+from runs.queries.json_columns import to_json
+from runs.queries.masking import mask_rows
+from timeline import log
+
+
+class FlowRunsQuery(QuerySerializer):
+    status = Choices(
+        choices=[status.value for status in STATUSES],
+        required=False,
+        help_text="Filter by status. Repeat the parameter or separate values with commas.",
+        style={"example": ["paused", "failed"]},
+    )
+    flow_id = Text(help_text="Filter by flow name.", style={"example": "review"})
+    limit, cursor = Limit(), Cursor()
+
+
+class OfFlowRun(ApiView):
+    """A view of the flow run of the URL."""
+
+    def get_flow_run(self, action: Action = Action.READ) -> FlowRun:
+        """Return the flow run. One of another project is refused like an unknown one."""
+        return flow_run_in(self.get_project(action), self.kwargs["flow_run_id"])
+
+
+class FlowRunAction(ActionView, OfFlowRun):
+    """A POST with one action on a flow run."""
+
+    def post(self, request: Request, **_: Any) -> HttpResponse:
+        flow_run = self.get_flow_run(self.required_action)
+        return self.run_once(flow_run.project, partial(self.act, flow_run))
+
+
+class FlowRuns(ActionView, ListView):
+    """List the flow runs of a project, newest first."""
+
+    query_class: ClassVar = FlowRunsQuery
+
+    def get_serializer_class(self) -> Any:
+        return NewFlowRun if self.request.method == "POST" else FlowRunRow
+
+    def get_queryset(self) -> QuerySet[FlowRun]:
+        rows = FlowRun.objects.filter(project=self.get_project()).newest_first()
+        if "status" in self.query:
+            rows = rows.filter(status__in=self.query["status"])
+        if "flow_id" in self.query:
+            rows = rows.filter(flow__slug=self.query["flow_id"])
+        return rows.defer("snapshot", "inputs")
+
+    @extend_schema(request=NewFlowRun, responses={201: OpenApiResponse(FlowRunAnswer, "The new flow run, queued.")})
+    def post(self, request: Request, **options: Any) -> HttpResponse:
+        """Start a run of a flow."""
+        return super().post(request, **options)
+
+    def act(self, project: Project, data: dict[str, Any]) -> Response:
+        try:
+            flow = flow_definitions.find(project, data["flow_id"])
+        except FlowNotFound as error:
+            fault = Fault("/flow_id", error.code, str(error))
+            raise Problem(str(error), code=error.code, status=422, errors=[fault]) from None
+        flow_run = flow_run_actions.create(self.principal, flow, data["inputs"])
+        address = reverse("api:flow-run", args=[self.kwargs["project"], flow_run.pk])
+        return Response(FlowRunAnswer(flow_run).data, 201, headers={"Location": address})
+
+
+class FlowRunDetail(OfFlowRun):
+    """Get a flow run with its inputs and outputs."""
+
+    serializer_class: ClassVar = FlowRunAnswer
+
+    def get(self, request: Request, **_: Any) -> HttpResponse:
+        return self.etag_response(masked(FlowRunAnswer(self.get_flow_run())))
+
+
+class FlowRunEvents(Events, OfFlowRun):
+    """List the events of a flow run in order. To poll, pass the last `seq` as `afterSeq`."""
+
+    def _read(self, after: int, count: int) -> tuple[list[str], list[Any], int]:
+        return self._read_log(after, count, lambda flow_run, batch: mask_rows([to_json(log.wire(e)) for e in batch]))
+
+    def _read_dialect(self, after: int, count: int) -> tuple[list[str], list[Any], int]:
+        return self._read_log(after, count, lambda flow_run, batch: agent_texts(flow_run.pk, batch))
+
+    def _read_log(self, after: int, count: int, write: Callable[..., list[str]]) -> tuple[list[str], list[Any], int]:
+        flow_run = self.get_flow_run()
+        batch = log.read(flow_run.pk, after=after, limit=count)
+        last_seq = max(flow_run.log.last_seq, batch[-1].seq if batch else 0)
+        return write(flow_run, batch), [event.seq for event in batch], last_seq
+
+
+class FlowStreamQuery(StreamQuery):
+    dialect = Dialect()
+
+
+@extend_schema(responses=STREAM)
+class FlowRunEventStream(EventStreamView, OfFlowRun):
+    """Stream the events of a flow run: those after `Last-Event-ID` or `afterSeq`, then new ones until it ends.
+
+    As for runs: an event named `end` follows the last one, `stream-reset` and `auth-revoked` end it early.
+    """
+
+    query_class: ClassVar = FlowStreamQuery
+
+    def get_run(self, action: Action = Action.READ) -> Any:
+        return self.get_flow_run(action)
+
+
+@extend_schema(responses={200: SNAPSHOT})
+class FlowRunSnapshot(OfFlowRun):
+    """Get the snapshot of a flow run: the stored one, or that after an event, rebuilt from the log."""
+
+    query_class: ClassVar = SnapshotQuery
+
+    def get(self, request: Request, **_: Any) -> HttpResponse:
+        flow_run = self.get_flow_run()
+        seq = self.query.get("seq")
+        if seq is not None and seq > flow_run.log.last_seq:
+            text = f"seq: the last event is {flow_run.log.last_seq}, not {seq}"
+            raise InvalidParameters([Fault("?seq", "invalid_seq", text)])
+        snapshot = flow_run.snapshot if seq is None else snapshot_at(flow_run, seq)
+        return self.etag_response(mask_rows([to_json(snapshot)])[0])
+
+
+@extend_schema(responses=OpenApiResponse(FlowRunAnswer, "The flow run is paused."))
+class PauseFlowRun(FlowRunAction):
+    """Pause a flow run now, and the runs of its nodes after their current steps.
+
+    Runs that wait for a person keep waiting, and can be answered meanwhile.
+    """
+
+    serializer_class = NothingElse
+    is_body_optional = True
+
+    def act(self, flow_run: FlowRun, data: dict[str, Any]) -> Response:
+        return Response(FlowRunAnswer(flow_run_actions.pause(self.principal, flow_run)).data)
+
+
+@extend_schema(responses=OpenApiResponse(FlowRunAnswer, "The flow run continues."))
+class ResumeFlowRunView(FlowRunAction):
+    """Resume a paused flow run. The same flow run continues; each open node is entered again once."""
+
+    serializer_class = ResumeFlowRun
+    is_body_optional = True
+
+    def act(self, flow_run: FlowRun, data: dict[str, Any]) -> Response:
+        resumed = flow_run_actions.resume(self.principal, flow_run, message=data["message"])
+        return Response(FlowRunAnswer(resumed).data)
+
+
+@extend_schema(responses=OpenApiResponse(FlowRunAnswer, "The flow run is stopped."))
+class StopFlowRun(FlowRunAction):
+    """Stop a flow run, and the runs of its nodes that have not ended."""
+
+    serializer_class = NothingElse
+    is_body_optional = True
+
+    def act(self, flow_run: FlowRun, data: dict[str, Any]) -> Response:
+        return Response(FlowRunAnswer(flow_run_actions.stop(self.principal, flow_run)).data)
+
+
+@extend_schema(
+    request=NewFlowCommand, responses={202: OpenApiResponse(FlowRunAnswer, "The command was recorded and carried out.")}
+)
+class FlowRunCommands(FlowRunAction):
+    """Send a command to a flow run: `send` and `reply` name the run that gets the message in `runId`.
+
+    An invalid command is recorded as `command.received` too, and reaches no run.
+    """
+
+    serializer_class = NewFlowCommand
+
+    def post(self, request: Request, **_: Any) -> HttpResponse:
+        flow_run = self.get_flow_run(self.required_action)
+        document = document_of(request)
+        with flow_commands.recording_refusals(self.principal, flow_run, document):
+            act = partial(self.act, flow_run, document)
+            return answer_once(request, self.principal, flow_run.project, document, lambda: self._render(act()))
+
+    def act(self, flow_run: FlowRun, data: dict[str, Any]) -> Response:
+        return Response(FlowRunAnswer(flow_commands.carry_out(self.principal, flow_run, data)).data, 202)

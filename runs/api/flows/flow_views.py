@@ -1,0 +1,153 @@
+"""`/api/projects/{project}/flows…`: flows, their versions, and the check of a definition."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, ClassVar
+
+from django.db.models import QuerySet
+from django.http import HttpResponse
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from agentops.projects.access import Action
+from agentops.projects.models import Project
+from runs.actions.flows import flow_definitions
+from runs.api.action_views import ActionView
+from runs.api.base_views import ApiView, ListView
+from runs.api.flows.flow_bodies import (
+    FlowAnswer,
+    FlowDefinitionBody,
+    FlowRow,
+    FlowVersionAnswer,
+    FlowVersionRow,
+    NewFlow,
+    Validation,
+)
+from runs.api.negotiation import MaskedJSONRenderer
+from runs.api.problems import Fault, Problem, ResourceNotFound
+from runs.errors import InvalidFlow
+from runs.models import Flow, FlowVersion
+
+
+class NoSuchFlowVersion(ResourceNotFound):
+    code = "flow_version_not_found"
+    text = "the flow has no such version"
+
+
+class WrongFlow(Problem):
+    """The definition names another flow than the URL."""
+
+    code = "flow_mismatch"
+    status = 409
+
+
+def masked(serializer: Any) -> str:
+    """Return what a serializer answers as JSON, with secrets masked: definitions may hold some."""
+    return MaskedJSONRenderer().render(serializer.data).decode()
+
+
+def apply(view: ApiView, project: Project, data: dict[str, Any]) -> tuple[Flow, flow_definitions.Outcome]:
+    """Create or change a flow. All that is wrong with its definition is in `errors`."""
+    try:
+        return flow_definitions.apply(project, data["definition"], by=view.principal, changes=data["changes"])
+    except InvalidFlow as error:
+        faults = [Fault(f"/definition{p.pointer}", p.code, p.text) for p in error.data["problems"]]
+        raise Problem(str(error), code=error.code, status=error.status, errors=faults) from error
+
+
+class Flows(ActionView, ListView):
+    """List the flows of a project by name, without definitions."""
+
+    serializer_class = FlowRow
+    required_action = Action.CONFIGURE
+
+    def get_serializer_class(self) -> Any:
+        return NewFlow if self.request.method == "POST" else FlowRow
+
+    def get_queryset(self) -> QuerySet[Flow]:
+        return Flow.objects.filter(project=self.get_project()).order_by("slug")
+
+    @extend_schema(
+        request=NewFlow,
+        responses={
+            201: OpenApiResponse(FlowAnswer, "The new flow."),
+            200: OpenApiResponse(FlowAnswer, "The flow, changed, or unchanged if it was the same."),
+        },
+    )
+    def post(self, request: Request, **options: Any) -> HttpResponse:
+        """Create the flow that a definition describes, or change it. Every change is a version."""
+        return super().post(request, **options)
+
+    def act(self, project: Project, data: dict[str, Any]) -> Response:
+        flow, outcome = apply(self, project, data)
+        return Response(FlowAnswer(flow).data, 201 if outcome == "created" else 200)
+
+
+@extend_schema(request=FlowDefinitionBody, responses=OpenApiResponse(Validation, "What is wrong, if anything."))
+class ValidateFlow(ActionView):
+    """Check a definition, and change nothing."""
+
+    serializer_class = FlowDefinitionBody
+    required_action = Action.READ
+
+    def act(self, project: Project, data: dict[str, Any]) -> Response:
+        problems = flow_definitions.problems_of(project, data["definition"])
+        return Response(Validation({"valid": not problems, "errors": problems}).data)
+
+
+class FlowDetail(ActionView):
+    """Get a flow with its definition."""
+
+    http_method_names = ["get", "head", "put", "delete"]
+    serializer_class = NewFlow
+
+    def get_flow(self, action: Action = Action.READ) -> Flow:
+        return flow_definitions.find(self.get_project(action), self.kwargs["flow"])
+
+    @extend_schema(responses={200: FlowAnswer})
+    def get(self, request: Request, **_: Any) -> HttpResponse:
+        return self.etag_response(masked(FlowAnswer(self.get_flow())))
+
+    @extend_schema(request=NewFlow, responses={200: OpenApiResponse(FlowAnswer, "The flow now.")})
+    def put(self, request: Request, **_: Any) -> HttpResponse:
+        """Change a flow to a definition. The change is a version; runs keep theirs."""
+        flow = self.get_flow(Action.CONFIGURE)
+        return self.run_once(flow.project, partial(self.act, flow))
+
+    def act(self, flow: Flow, data: dict[str, Any]) -> Response:
+        named = data["definition"].get("flow_id", flow.slug)
+        if named != flow.slug:
+            raise WrongFlow(f"the definition is of another flow than {flow.slug!r}")
+        changed, _ = apply(self, flow.project, {**data, "definition": {**data["definition"], "flow_id": flow.slug}})
+        return Response(FlowAnswer(changed).data)
+
+    @extend_schema(responses={204: OpenApiResponse(description="The flow is deleted.")})
+    def delete(self, request: Request, **_: Any) -> HttpResponse:
+        """Delete a flow and its versions. Its runs stay, and go on with their own copies."""
+        flow_definitions.delete(self.get_flow(Action.CONFIGURE), by=self.principal)
+        return HttpResponse(status=204)
+
+
+class FlowVersions(ListView):
+    """List the versions of a flow, newest first, with who made them and when."""
+
+    serializer_class = FlowVersionRow
+
+    def get_queryset(self) -> QuerySet[FlowVersion]:
+        return flow_definitions.versions_of(flow_definitions.find(self.get_project(), self.kwargs["flow"]))
+
+
+class FlowVersionDetail(ApiView):
+    """Get a version of a flow with its definition."""
+
+    serializer_class: ClassVar = FlowVersionAnswer
+
+    def get(self, request: Request, **_: Any) -> HttpResponse:
+        flow = flow_definitions.find(self.get_project(), self.kwargs["flow"])
+        number = self.kwargs["number"]
+        version = FlowVersion.objects.filter(flow=flow, number=number).first() if number < 2**31 else None
+        if version is None:
+            raise NoSuchFlowVersion
+        return self.etag_response(masked(FlowVersionAnswer(version)))

@@ -1,0 +1,180 @@
+"""The graph of a flow as the kernel reads it: nodes in topological order, edges, and loops with their bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from pydantic import JsonValue
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node. `spec` holds the fields of its kind as in the definition, with bindings."""
+
+    id: str
+    kind: str
+    spec: Mapping[str, JsonValue]
+    when: str | None = None
+    continues_on_error: bool = False
+    #: Values by dotted path, applied to the state when the node is done.
+    sets: Mapping[str, JsonValue] = field(default_factory=dict)
+    merges: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """An edge. With `max_iterations` it is a loop edge: it leads back."""
+
+    source: str
+    target: str
+    when: str | None = None
+    #: forEach: the expression of the list, and the name of an item in the scope.
+    each_in: str | None = None
+    each_as: str = "item"
+    max_iterations: int | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.source}->{self.target}"
+
+    @property
+    def is_loop(self) -> bool:
+        return self.max_iterations is not None
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The nodes and edges of a definition."""
+
+    nodes: Mapping[str, Node]
+    edges: Sequence[Edge]
+    #: The nodes whose gate is `any`; that of the others is `all`.
+    any_gates: frozenset[str] = frozenset()
+    state: Mapping[str, JsonValue] = field(default_factory=dict)
+
+    @cached_property
+    def incoming(self) -> dict[str, list[Edge]]:
+        """The edges into each node that lead forward."""
+        return {node: [e for e in self.edges if e.target == node and not e.is_loop] for node in self.nodes}
+
+    @cached_property
+    def outgoing(self) -> dict[str, list[Edge]]:
+        """The edges out of each node. Loop edges come first, those of inner loops before those of outer ones."""
+        own: dict[str, list[Edge]] = {node: [] for node in self.nodes}
+        for edge in self.edges:
+            own[edge.source].append(edge)
+        for edges in own.values():
+            edges.sort(key=lambda e: len(self.bodies[e.key]) if e.is_loop else len(self.nodes) + 1)
+        return own
+
+    @cached_property
+    def order(self) -> list[str]:
+        """The nodes in topological order; those of a cycle without a counter come last."""
+        waiting = {node: len(self.incoming[node]) for node in self.nodes}
+        ready = [node for node, count in waiting.items() if not count]
+        done: list[str] = []
+        while ready:
+            node = ready.pop(0)
+            done.append(node)
+            for edge in self._forward[node]:
+                waiting[edge.target] -= 1
+                if not waiting[edge.target]:
+                    ready.append(edge.target)
+        return done + [node for node in self.nodes if waiting[node] > 0]
+
+    @cached_property
+    def cyclic(self) -> list[str]:
+        """The nodes on or behind a cycle without a counter."""
+        seen: set[str] = set()
+        for node in self.order:
+            if all(edge.source in seen for edge in self.incoming[node]):
+                seen.add(node)
+        return [node for node in self.nodes if node not in seen]
+
+    @cached_property
+    def loops(self) -> list[Edge]:
+        return [edge for edge in self.edges if edge.is_loop]
+
+    @cached_property
+    def bodies(self) -> dict[str, frozenset[str]]:
+        """The nodes of each loop: those on a path from its first node to its last one."""
+        return {
+            loop.key: frozenset(self._reach(loop.target, self._next) & self._reach(loop.source, self._previous))
+            for loop in self.loops
+        }
+
+    @cached_property
+    def around(self) -> dict[str, list[Edge]]:
+        """The loops that contain each node."""
+        return {node: [loop for loop in self.loops if node in self.bodies[loop.key]] for node in self.nodes}
+
+    def left_by(self, edge: Edge) -> list[Edge]:
+        """Return the loops that an edge leads out of. It is decided when these are over."""
+        return [loop for loop in self.around[edge.source] if edge.target not in self.bodies[loop.key]]
+
+    def reachable(self, node: str) -> set[str]:
+        """Return the nodes on paths forward from a node, with itself."""
+        return self._reach(node, self._next)
+
+    def ancestors(self, node: str) -> set[str]:
+        """Return the nodes that may have run before a node: those with a path to it, along loops too."""
+        previous = {name: [e.source for e in self.edges if e.target == name] for name in self.nodes}
+        return set().union(*(self._reach(start, previous) for start in previous[node])) if previous[node] else set()
+
+    @cached_property
+    def _forward(self) -> dict[str, list[Edge]]:
+        return {node: [e for e in self.edges if e.source == node and not e.is_loop] for node in self.nodes}
+
+    @cached_property
+    def _next(self) -> dict[str, list[str]]:
+        return {node: [edge.target for edge in edges] for node, edges in self._forward.items()}
+
+    @cached_property
+    def _previous(self) -> dict[str, list[str]]:
+        return {node: [edge.source for edge in edges] for node, edges in self.incoming.items()}
+
+    @staticmethod
+    def _reach(start: str, neighbours: Mapping[str, Sequence[str]]) -> set[str]:
+        found, waiting = {start}, [start]
+        while waiting:
+            for node in neighbours[waiting.pop()]:
+                if node not in found:
+                    found.add(node)
+                    waiting.append(node)
+        return found
+
+
+def graph_of(definition: Mapping[str, Any]) -> Graph:
+    """Return the graph of a definition that was checked."""
+    nodes = {spec["id"]: _node(spec) for spec in definition["nodes"]}
+    edges = [_edge(spec) for spec in definition.get("edges") or []]
+    any_gates = {spec["to"] for spec in definition.get("edges") or [] if spec.get("gate") == "any"}
+    return Graph(nodes, edges, frozenset(any_gates), definition.get("state") or {})
+
+
+def _node(spec: Mapping[str, Any]) -> Node:
+    patch = spec.get("state") or {}
+    return Node(
+        id=spec["id"],
+        kind=spec["type"],
+        spec=spec,
+        when=spec.get("when"),
+        continues_on_error=bool((spec.get("policy") or {}).get("continueOnError")),
+        sets=patch.get("set") or {},
+        merges=patch.get("merge") or {},
+    )
+
+
+def _edge(spec: Mapping[str, Any]) -> Edge:
+    each = spec.get("forEach") or {}
+    return Edge(
+        source=spec["from"],
+        target=spec["to"],
+        when=spec.get("when"),
+        each_in=each.get("in"),
+        each_as=each.get("as") or "item",
+        max_iterations=spec.get("maxIterations"),
+    )

@@ -1,0 +1,290 @@
+"""One advance of a flow: moves of nodes, edges and loops on a copy of the snapshot, until nothing more can be decided.
+
+The order in which visits end does not matter: an edge is decided when its source has settled, one that leaves a loop
+when the loop is over, and a loop when all its nodes have settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
+from typing import Any
+
+from pydantic import JsonValue
+
+from runs.flows.kernel import patches
+from runs.flows.kernel.bindings import BindingFailed, resolve
+from runs.flows.kernel.expressions import ExpressionFailed, evaluate, is_true
+from runs.flows.kernel.flow_decisions import (
+    BINDING_FAILED,
+    FLOW_ENDED,
+    FOR_EACH_FAILED,
+    OUTPUT_TOO_LARGE,
+    Decisions,
+    Happened,
+    NodeFailure,
+    Recorded,
+    VisitReport,
+    VisitStart,
+)
+from runs.flows.kernel.gates import GateState, gate_of
+from runs.flows.kernel.graph import Edge, Graph, Node
+from runs.flows.kernel.sizes import is_larger
+from runs.flows.kernel.snapshot import FlowStatus, NodeStatus, Snapshot, Visit, is_open, items_of, iteration_of
+from timeline.events.flow import FlowCompleted, NodeCompleted, NodeFailed, NodeSkipped, NodeStarted
+
+#: The largest output of a node, in bytes of JSON.
+MAX_OUTPUT = 1024 * 1024
+#: The largest number of items of a forEach.
+MAX_ITEMS = 1_000
+#: The moves of one advance, so that a loop of constants does not hold its transaction for long.
+MAX_MOVES = 500
+MAX_ERROR = 2_000
+#: The fields of each kind that are requested from whoever executes it.
+REQUESTS = {
+    "agent": ("prompt",),
+    "tool": ("arguments",),
+    "human": ("question", "choices"),
+    "constant": ("value",),
+}
+
+
+class Work:
+    """The state of one advance."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        snapshot: Snapshot,
+        inputs: JsonValue,
+        clean: Callable[[JsonValue], JsonValue] = lambda value: value,
+    ) -> None:
+        self.graph = graph
+        self.inputs = inputs
+        #: Masks secrets in what is stored: outputs, items and state.
+        self.clean = clean
+        self.decisions = Decisions(deepcopy(snapshot))
+        self.snapshot = self.decisions.snapshot
+        self.moves = 0
+
+    @property
+    def is_over(self) -> bool:
+        return FlowStatus(self.snapshot["status"]).terminal
+
+    def status_of(self, node: str) -> NodeStatus:
+        return NodeStatus(self.snapshot["nodeStatus"][node])
+
+    def tell(self, payload: Any, visit: Visit | None = None) -> None:
+        """Add an event."""
+        self.decisions.events.append(Happened(payload, visit))
+
+    def scope(self, **more: JsonValue) -> dict[str, JsonValue]:
+        """Return what bindings and conditions may read. A node that is running has no output."""
+        outputs = self.snapshot["outputs"]
+        finished = {name: value for name, value in outputs.items() if self.status_of(name) != NodeStatus.RUNNING}
+        return {"inputs": self.inputs, "state": self.snapshot["state"], "outputs": finished, **more}
+
+    def holds(self, condition: str | None, scope: Mapping[str, JsonValue]) -> bool:
+        """Return whether a condition holds. One that does not fit the values, such as a missing one, does not."""
+        if condition is None:
+            return True
+        try:
+            return is_true(evaluate(condition, scope))
+        except ExpressionFailed:
+            return False
+
+    # --- Starting nodes ---
+
+    def start(self, node: Node) -> bool:
+        """Start or skip a pending node if its gate is decided. Returns whether it was."""
+        gate = gate_of(self.graph, self.snapshot, node.id)
+        if gate is GateState.CLOSED:
+            self._skip(node, "edge")
+        elif gate is GateState.OPEN:
+            self.moves += 1
+            each = [e for e in self._fired_into(node) if e.each_in is not None]
+            if len(each) > 1:
+                text = f"{' and '.join(e.key for e in each)} fired: a node runs for the items of one forEach"
+                self._fail(node, Visit(node.id, self._iteration(node)), NodeFailure(FOR_EACH_FAILED, text))
+            elif each:
+                self._start_items(node, each[0])
+            elif not self.holds(node.when, self.scope()):
+                self._skip(node, "when")
+            else:
+                self._start_visit(node, Visit(node.id, self._iteration(node)), self.scope())
+        return gate is not GateState.WAITING
+
+    def _fired_into(self, node: Node) -> list[Edge]:
+        return [e for e in self.graph.incoming[node.id] if self.snapshot["edgeStatus"][e.key] == "fired"]
+
+    def _iteration(self, node: Node) -> int:
+        return iteration_of(self.graph, self.snapshot, node.id)
+
+    def _skip(self, node: Node, reason: str) -> None:
+        self.snapshot["nodeStatus"][node.id] = NodeStatus.SKIPPED.value
+        self.tell(NodeSkipped(node=node.id, kind=node.kind, reason=reason), Visit(node.id, self._iteration(node)))
+
+    def _start_items(self, node: Node, edge: Edge) -> None:
+        """Start a visit for each item of the list of a forEach."""
+        whole = Visit(node.id, self._iteration(node))
+        try:
+            items = evaluate(str(edge.each_in), self.scope())
+        except ExpressionFailed as error:
+            self._fail(node, whole, NodeFailure(FOR_EACH_FAILED, str(error)))
+            return
+        if not isinstance(items, list):
+            kind = "null" if items is None else type(items).__name__
+            self._fail(node, whole, NodeFailure(FOR_EACH_FAILED, f"{edge.each_in} is not a list: {kind}"))
+            return
+        if len(items) > MAX_ITEMS or is_larger(items, MAX_OUTPUT):
+            text = f"{edge.each_in} has {len(items)} items; at most {MAX_ITEMS}, of {MAX_OUTPUT} bytes, are possible"
+            self._fail(node, whole, NodeFailure(FOR_EACH_FAILED, text))
+            return
+        scope = self.scope()
+        self.snapshot["nodeStatus"][node.id] = NodeStatus.RUNNING.value
+        entries: list[dict[str, JsonValue]] = [{"item": self.clean(item)} for item in items]
+        self.snapshot["outputs"][node.id] = {"iterations": entries}
+        for index, entry in enumerate(entries):
+            visit = Visit(node.id, whole.iteration, index)
+            own = {**scope, edge.each_as: entry["item"]}
+            self.decisions.records.append(Recorded(visit, node.kind, value=entry["item"]))
+            if not self.holds(node.when, own):
+                entry["skipped"] = True
+                self.tell(_node_event(NodeSkipped, node, visit, reason="when", value=entry["item"]), visit)
+            else:
+                self._start_visit(node, visit, own, value=entry["item"])
+            if self.is_over:
+                return
+        self.finish_items(node)
+
+    def _start_visit(
+        self, node: Node, visit: Visit, scope: Mapping[str, JsonValue], *, value: JsonValue = None
+    ) -> None:
+        self.snapshot["nodeStatus"][node.id] = NodeStatus.RUNNING.value
+        if visit.item is None:
+            # Not what an earlier iteration has left: `scope` has that, if a binding reads it.
+            self.snapshot["outputs"].pop(node.id, None)
+            self.decisions.records.append(Recorded(visit, node.kind))
+        self.tell(_node_event(NodeStarted, node, visit, value=value), visit)
+        try:
+            request = {name: resolve(node.spec[name], scope) for name in REQUESTS[node.kind] if name in node.spec}
+        except BindingFailed as error:
+            self._fail(node, visit, NodeFailure(BINDING_FAILED, str(error)))
+            return
+        if node.kind == "constant":
+            self.report(VisitReport(visit, request["value"]))
+        else:
+            self.decisions.starts.append(VisitStart(visit, node.kind, request))
+
+    # --- Ending visits ---
+
+    def report(self, report: VisitReport) -> None:
+        """Apply the end of a visit. One that is not open any more is ignored."""
+        visit = report.visit
+        node = self.graph.nodes.get(visit.node)
+        if node is None or self.is_over or not self._is_open(visit):
+            return
+        failure = report.failure
+        if failure is None and is_larger(report.output, MAX_OUTPUT):
+            failure = NodeFailure(OUTPUT_TOO_LARGE, f"the output is larger than {MAX_OUTPUT} bytes")
+        if failure is not None:
+            self._fail(node, visit, failure)
+        elif visit.item is None:
+            self._finish(node, visit, self.clean(report.output))
+        else:
+            output = self.clean(report.output)
+            self.snapshot["outputs"][node.id]["iterations"][visit.item]["output"] = output
+            self.decisions.records.append(Recorded(visit, node.kind, output=output, has_ended=True))
+            self.tell(_node_event(NodeCompleted, node, visit, output=output), visit)
+        if visit.item is not None and node.kind != "constant":
+            self.finish_items(node)
+
+    def _is_open(self, visit: Visit) -> bool:
+        if self.status_of(visit.node) != NodeStatus.RUNNING:
+            return False
+        if visit.iteration != iteration_of(self.graph, self.snapshot, visit.node):
+            return False
+        entries = items_of(self.snapshot, visit.node)
+        if entries is None or visit.item is None:
+            return entries is None and visit.item is None
+        return visit.item < len(entries) and is_open(entries[visit.item])
+
+    def finish_items(self, node: Node) -> None:
+        """End a node when all items of its forEach have ended."""
+        entries = items_of(self.snapshot, node.id)
+        if entries is None or self.is_over or any(is_open(entry) for entry in entries):
+            return
+        self._finish(node, Visit(node.id, self._iteration(node)), {"iterations": list(entries)})
+
+    def _finish(self, node: Node, visit: Visit, output: JsonValue) -> None:
+        """End a node with its output, and apply its patch of the state."""
+        try:
+            state = self._patch(node, output)
+        except BindingFailed as error:
+            self._fail(node, visit, NodeFailure(BINDING_FAILED, f"state: {error}"))
+            return
+        self.snapshot["outputs"][node.id] = output
+        self.snapshot["nodeStatus"][node.id] = NodeStatus.DONE.value
+        self.decisions.records.append(Recorded(visit, node.kind, output=output, state=state or None, has_ended=True))
+        self.tell(_node_event(NodeCompleted, node, visit, output=output, state=state or None), visit)
+
+    def _patch(self, node: Node, output: JsonValue) -> dict[str, JsonValue]:
+        """Apply the patch of a node to the state. Returns the values that it set, by path. Raises `BindingFailed`."""
+        scope = self.scope(output=output)
+        sets = {path: self.clean(resolve(value, scope)) for path, value in node.sets.items()}
+        merges = {path: self.clean(resolve(value, scope)) for path, value in node.merges.items()}
+        state = deepcopy(self.snapshot["state"])
+        patches.put(state, sets)
+        for path, value in merges.items():
+            merges[path] = patches.merged(state, path, value)
+            patches.put(state, {path: merges[path]})
+        if is_larger(state, MAX_OUTPUT):
+            raise BindingFailed(f"the state is larger than {MAX_OUTPUT} bytes")
+        self.snapshot["state"] = state
+        return {**sets, **merges}
+
+    def _fail(self, node: Node, visit: Visit, failure: NodeFailure) -> None:
+        """Fail a visit: the flow continues without it if the node says so, and fails otherwise."""
+        message = str(self.clean(failure.message))[:MAX_ERROR]
+        error: JsonValue = {"error": {"type": failure.error_type, "message": message}}
+        continued = node.continues_on_error
+        entries = items_of(self.snapshot, node.id) if visit.item is not None else None
+        if entries is not None and visit.item is not None:
+            entries[visit.item]["error"] = {"type": failure.error_type, "message": message}
+        if entries is None or not continued:
+            self.snapshot["nodeStatus"][node.id] = NodeStatus.FAILED.value
+        if entries is None:
+            self.snapshot["outputs"][node.id] = error
+        self.decisions.records.append(Recorded(visit, node.kind, output=error, has_ended=True))
+        event = _node_event(NodeFailed, node, visit, error_type=failure.error_type, error=message, continued=continued)
+        self.tell(event, visit)
+        if not continued:
+            self.end(FlowStatus.FAILED, NodeFailure(failure.error_type, f"node {visit.key}: {message}"))
+
+    # --- Ending the flow ---
+
+    def end(self, status: FlowStatus, failure: NodeFailure | None = None) -> None:
+        """End the flow. Nodes that are running fail with it; later ones stay pending."""
+        for node in self._running():
+            self.snapshot["nodeStatus"][node.id] = NodeStatus.FAILED.value
+            visit = Visit(node.id, self._iteration(node))
+            ended = f"the flow has {'failed' if status is FlowStatus.FAILED else 'stopped'}"
+            self.tell(_node_event(NodeFailed, node, visit, error_type=FLOW_ENDED, error=ended), visit)
+        self.snapshot["status"] = status.value
+        self.snapshot["inbox"] = {}
+        self.decisions.failure = failure
+        self.tell(FlowCompleted(status=status.value, error=failure.message if failure else None))
+
+    def _running(self) -> Iterable[Node]:
+        return [self.graph.nodes[name] for name in self.graph.order if self.status_of(name) == NodeStatus.RUNNING]
+
+    def note_status(self) -> None:
+        """Set the status by what is running: a flow whose only open nodes are questions waits."""
+        kinds = {node.kind for node in self._running()}
+        waits = bool(kinds) and kinds <= {"human"} and not self.decisions.has_more
+        self.snapshot["status"] = (FlowStatus.WAITING if waits else FlowStatus.RUNNING).value
+
+
+def _node_event(event_class: type[Any], node: Node, visit: Visit, **fields: Any) -> Any:
+    iteration = visit.iteration or None
+    return event_class(node=node.id, kind=node.kind, item=visit.item, iteration=iteration, **fields)

@@ -1,0 +1,172 @@
+"""The models of flow runs and of the visits of their nodes. The ID of a flow run is the ID of its log.
+
+Only runs.lifecycle.flow_transitions writes snapshot and status.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from django.db import models
+from django.db.models import Exists, F, OuterRef, Q
+from uuid_utils.compat import uuid7
+
+from agentops.projects.models import Project
+from runs.models.flows.flow import Flow
+from runs.models.run import TERMINAL_VALUES, AgentRun
+from runs.statuses import RunStatus
+from timeline.models import Log
+
+#: The statuses of a flow run: those of a run without `resumed`, because the same flow run continues.
+STATUSES = [status for status in RunStatus if status is not RunStatus.RESUMED]
+MOVING = [status.value for status in (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING)]
+_ENDED = [value for value in TERMINAL_VALUES if value != RunStatus.RESUMED]
+
+
+class FlowRunQuerySet(models.QuerySet["FlowRun"]):
+    """Queries on flow runs."""
+
+    def due(self) -> FlowRunQuerySet:
+        """Return the flow runs that can move: new and resumed ones, and those with a node whose run has ended."""
+        ended = FlowVisit.objects.filter(flow_run=OuterRef("pk")).with_something_to_do()
+        return self.filter(status__in=MOVING).filter(Q(is_due=True) | Exists(ended)).order_by("pk")
+
+    def newest_first(self) -> FlowRunQuerySet:
+        """Order by ID, which is by creation, newest first. Within a project, uses the index `flow_run_list`."""
+        return self.order_by("-pk")
+
+
+_AllFlowRuns = models.Manager.from_queryset(FlowRunQuerySet)
+
+
+class FlowRunManager(_AllFlowRuns["FlowRun"]):
+    """The default manager of flow runs. It hides those that are being removed."""
+
+    def get_queryset(self) -> FlowRunQuerySet:
+        return cast("FlowRunQuerySet", super().get_queryset().filter(removed_at=None))
+
+
+class FlowRun(models.Model):
+    """One execution of a flow."""
+
+    log = models.OneToOneField(Log, models.PROTECT, primary_key=True, db_column="id", related_name="flow_run")
+    project = models.ForeignKey(Project, models.PROTECT, related_name="flow_runs", db_index=False)
+    flow = models.ForeignKey(Flow, models.SET_NULL, null=True, related_name="runs", db_index=False)
+    #: The definition, and its version, at the creation of the run.
+    definition = models.JSONField()
+    flow_version = models.PositiveIntegerField()
+    status = models.CharField(
+        max_length=9, choices=[(s.value, s.value) for s in STATUSES], default=RunStatus.QUEUED.value
+    )
+    #: The machine-readable reason for waiting, pausing, failing or stopping.
+    status_reason = models.CharField(max_length=64, blank=True, default="")
+    #: runs.flows.kernel.snapshot.Snapshot.
+    snapshot = models.JSONField()
+    #: The number of changes of the snapshot. A change is stored only if nobody else made one meanwhile.
+    version = models.PositiveIntegerField(default=0)
+    inputs = models.JSONField(default=dict)
+    error_type = models.CharField(max_length=64, blank=True, default="")
+    error_message = models.TextField(blank=True, default="")
+    #: Whether a worker has to look at it, apart from ends of agent runs.
+    is_due = models.BooleanField(default=True)
+    created_by = models.CharField(max_length=200, blank=True, default="")
+    created_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    completed_at = models.DateTimeField(null=True)
+    #: If set, the flow run is hidden and its rows are being deleted.
+    removed_at = models.DateTimeField(null=True)
+
+    objects = FlowRunManager()
+    #: Includes flow runs that are being removed. For runs.upkeep only.
+    with_removed = FlowRunQuerySet.as_manager()
+
+    class Meta:
+        db_table = "flow_runs"
+        indexes = [
+            # The list of a project, newest first.
+            models.Index("project", F("log").desc(), name="flow_run_list"),
+            # The newest runs of a flow.
+            models.Index("flow", F("log").desc(), name="flow_run_of_flow"),
+            # FlowRunQuerySet.due, which every sweep queries.
+            models.Index("log", name="flow_run_moving", condition=Q(status__in=MOVING)),
+            # runs.upkeep.retention: ended flow runs, oldest first.
+            models.Index(
+                fields=["project", "completed_at", "log"],
+                name="flow_run_retention",
+                condition=Q(completed_at__isnull=False, removed_at__isnull=True),
+            ),
+        ]
+        constraints = [
+            models.CheckConstraint(condition=Q(status__in=[s.value for s in STATUSES]), name="flow_run_status_known"),
+            models.CheckConstraint(
+                condition=Q(status__in=_ENDED, completed_at__isnull=False)
+                | (~Q(status__in=_ENDED) & Q(completed_at__isnull=True)),
+                name="flow_run_terminal_has_completed_at",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+    @property
+    def state(self) -> RunStatus:
+        """The status as a member of `RunStatus`."""
+        return RunStatus(self.status)
+
+    @property
+    def slug(self) -> str:
+        """The name of its flow."""
+        return str(self.definition["flow_id"])
+
+
+class FlowVisitQuerySet(models.QuerySet["FlowVisit"]):
+    """Queries on visits."""
+
+    def open(self) -> FlowVisitQuerySet:
+        """Return the visits that have started and not ended. Uses the index `flow_visit_open`."""
+        return self.filter(ended_at=None)
+
+    def with_something_to_do(self) -> FlowVisitQuerySet:
+        """Return the open visits whose conversation has ended, or is paused and has to be entered again."""
+        runs = AgentRun.objects.filter(root_run=OuterRef("session"))
+        ended = runs.filter(completed_at__isnull=False).exclude(status=RunStatus.RESUMED)
+        paused = runs.filter(status=RunStatus.PAUSED)
+        return self.open().filter(Exists(ended) | (Q(reentry__isnull=False) & Exists(paused)))
+
+
+class FlowVisit(models.Model):
+    """One execution of a node: in an iteration of its loops, and for an item of forEach. Unique, so it starts once."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    flow_run = models.ForeignKey(FlowRun, models.PROTECT, related_name="visits", db_index=False)
+    #: runs.flows.kernel.snapshot.Visit.key.
+    key = models.CharField(max_length=100)
+    node = models.CharField(max_length=64)
+    kind = models.CharField(max_length=8)
+    iteration = models.PositiveIntegerField(default=0)
+    item = models.PositiveIntegerField(null=True)
+    #: The item's value.
+    value = models.JSONField(null=True)
+    output = models.JSONField(null=True)
+    #: The values that the node has set in the state, by dotted path.
+    state = models.JSONField(null=True)
+    #: The first run of the conversation; null for constants and for whole nodes with forEach.
+    session = models.OneToOneField(AgentRun, models.PROTECT, null=True, related_name="flow_visit")
+    #: The message with which its paused run has to be resumed, because the flow was; null if it has not.
+    reentry = models.TextField(null=True)
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    objects = FlowVisitQuerySet.as_manager()
+
+    class Meta:
+        db_table = "flow_visits"
+        indexes = [
+            # FlowVisitQuerySet.open, which every sweep queries.
+            models.Index("flow_run", name="flow_visit_open", condition=Q(ended_at__isnull=True)),
+        ]
+        # Also the index of a flow run's visits.
+        constraints = [models.UniqueConstraint(fields=["flow_run", "key"], name="flow_visit_once")]
+
+    def __str__(self) -> str:
+        return f"{self.flow_run_id} {self.key}"

@@ -1,0 +1,1 @@
+"""Pages of flows and of flow runs: lists, drawings, forms."""

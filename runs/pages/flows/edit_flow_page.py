@@ -1,0 +1,215 @@
+"""The form that creates and changes a flow as JSON or TOML, with a drawing that follows the text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render, resolve_url
+
+from agentops.http.methods import require_http_methods, require_POST
+from agentops.projects.access import Action, EnteredProject, Principal, enter
+from agentops.projects.errors import InvalidQuery
+from agentops.projects.models import Project
+from agentops.projects.requests import principal_of
+from runs.actions.flows import flow_definitions
+from runs.actions.flows.flow_definitions import FlowChanged
+from runs.agents import definition_text
+from runs.errors import InvalidFlow
+from runs.flows.definition.definition_problems import DefinitionProblem
+from runs.models import Agent, Flow
+from runs.pages.agents.agents_page import page_context
+from runs.pages.compare.differences import TextDifference
+from runs.pages.flows.flow_page import changes_between
+from runs.pages.flows.graph_drawing import Drawing, drawing_of
+from runs.pages.forms import fields
+from runs.pages.forms.form_fields import json_of
+from runs.pages.forms.masked_secrets import MaskedSecrets, masked
+from timeline.display import clean
+
+SAVE, PREVIEW = "save", "preview"
+
+
+@dataclass
+class FlowDraft:
+    """A definition that somebody edits. `base` is the version that a save replaces; 0: a new flow."""
+
+    flow: Flow | None
+    base: int
+    text: str = ""
+    errors: list[tuple[str, str]] = field(default_factory=list)
+    definition: dict[str, Any] | None = None
+    #: None: the text has errors that leave nothing to draw.
+    drawing: Drawing | None = None
+    #: What would be saved, compared with the version `base`.
+    preview: list[TextDifference] | None = None
+    #: What somebody else has saved meanwhile.
+    conflict: list[TextDifference] | None = None
+
+    @property
+    def stored(self) -> Mapping[str, Any]:
+        """The definition of the version that a save replaces."""
+        if self.flow is None:
+            return {}
+        found = flow_definitions.definition_at(self.flow, self.base)
+        if found is None:
+            raise InvalidQuery(f"the flow {self.flow.slug!r} has no version {self.base}")
+        return found
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def new(request: HttpRequest, project: str) -> HttpResponse:
+    """Show the form of a new flow, or of a copy of the flow `from`; or create the flow and redirect to it."""
+    principal = principal_of(request)
+    entry = enter(principal, project, Action.CONFIGURE)
+    draft = FlowDraft(None, 0)
+    if request.method == "POST":
+        return _submit(request, principal, entry, draft)
+    source = request.GET.get("from", "")
+    if source:
+        draft.text = json_of(masked({**flow_definitions.find(entry.project, source).definition, "flow_id": ""}))
+    else:
+        draft.text = json_of(_example(entry.project))
+    _examine(entry.project, draft)
+    if source:
+        draft.errors = []  # it has no name yet
+    return _render(request, entry, draft)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def edit(request: HttpRequest, project: str, flow: str) -> HttpResponse:
+    """Show the form of a flow, or save a new version and redirect to the flow. Status 409 for a conflict."""
+    principal = principal_of(request)
+    entry = enter(principal, project, Action.CONFIGURE)
+    found = flow_definitions.find(entry.project, flow)
+    if request.method == "POST":
+        return _submit(request, principal, entry, FlowDraft(found, _version(request)))
+    draft = FlowDraft(found, found.version, json_of(masked(dict(found.definition))))
+    _examine(entry.project, draft)
+    return _render(request, entry, draft)
+
+
+@require_POST
+def drawing(request: HttpRequest, project: str) -> HttpResponse:
+    """Return the drawing and the errors of a text, as a fragment. Nothing is saved."""
+    entry = enter(principal_of(request), project, Action.CONFIGURE)
+    draft = FlowDraft(None, 0, fields.text(request.POST.get("text", "")))
+    _examine(entry.project, draft)
+    return render(request, "runs/flows/_draft.html", {"draft": draft})
+
+
+def _submit(request: HttpRequest, principal: Principal, entry: EnteredProject, draft: FlowDraft) -> HttpResponse:
+    draft.text = fields.text(request.POST.get("text", ""))
+    _examine(entry.project, draft)
+    if draft.errors or draft.definition is None:
+        return _render(request, entry, draft, status=422)
+    if request.POST.get("do", SAVE) == SAVE:
+        try:
+            return _save(request, principal, entry, draft)
+        except FlowChanged as refusal:
+            return _show_conflict(request, entry, draft, refusal)
+        except InvalidFlow as refusal:
+            # An agent was deleted between the check and the save.
+            draft.errors.append(("", _sentence(str(refusal))))
+            return _render(request, entry, draft, status=422)
+    draft.preview = changes_between(draft.stored, draft.definition)
+    return _render(request, entry, draft)
+
+
+def _examine(project: Project, draft: FlowDraft) -> None:
+    """Read and check the text, and draw it if its graph can be read."""
+    try:
+        parsed = definition_text.parse(draft.text)
+    except definition_text.NotADefinition as error:
+        draft.errors.append(("", _sentence(str(error))))
+        return
+    if draft.flow is not None:
+        parsed = MaskedSecrets(dict(draft.stored), dict(draft.stored)).restore(parsed)
+        if parsed.get("flow_id", draft.flow.slug) != draft.flow.slug:
+            text = f"The name of a flow cannot be changed: it is {draft.flow.slug!r}."
+            draft.errors.append(("$.flow_id", text))
+            return
+        parsed["flow_id"] = draft.flow.slug
+    definition, problems = flow_definitions.checked(project, parsed)
+    draft.errors += [_shown(problem, parsed) for problem in problems]
+    draft.definition = definition
+    if definition is not None and not any(problem.code in _UNDRAWABLE for problem in problems):
+        draft.drawing = drawing_of(definition)
+
+
+#: Problems with which the graph cannot be laid out.
+_UNDRAWABLE = frozenset(
+    {"duplicate_id", "unknown_node", "duplicate_edge", "uncounted_cycle", "invalid_loop", "no_start"}
+)
+
+
+def _save(request: HttpRequest, principal: Principal, entry: EnteredProject, draft: FlowDraft) -> HttpResponse:
+    flow, outcome = flow_definitions.apply(entry.project, draft.definition, by=principal, changes=draft.base)
+    if outcome == "unchanged":
+        messages.info(request, f"Nothing to save: version {flow.version} is the same.")
+    else:
+        messages.success(request, f"Version {flow.version} saved. Flow runs that exist keep their version.")
+    return HttpResponse(status=303, headers={"Location": resolve_url("runs:flow", entry.project.slug, flow.slug)})
+
+
+def _show_conflict(request: HttpRequest, entry: EnteredProject, draft: FlowDraft, refusal: FlowChanged) -> HttpResponse:
+    """Show what was saved meanwhile beside what the user has entered; the next save replaces it."""
+    if draft.flow is None:
+        text = "The project already has a flow of this name. Choose another name, or change that flow."
+        draft.errors.append(("$.flow_id", text))
+        return _render(request, entry, draft, status=409)
+    seen = draft.stored
+    draft.flow.refresh_from_db()
+    draft.base = draft.flow.version
+    draft.conflict = changes_between(seen, draft.stored)
+    draft.preview = changes_between(draft.stored, draft.definition or {})
+    return _render(request, entry, draft, status=409)
+
+
+def _render(request: HttpRequest, entry: EnteredProject, draft: FlowDraft, *, status: int = 200) -> HttpResponse:
+    context = {**page_context(entry, "flows"), "draft": draft, "flow": draft.flow}
+    return render(request, "runs/flows/flow_form.html", context, status=status)
+
+
+def _shown(problem: DefinitionProblem, document: Mapping[str, Any]) -> tuple[str, str]:
+    try:
+        place = definition_text.json_path(problem.pointer, document)
+    except (ValueError, IndexError):
+        place = problem.pointer
+    return clean(place), _sentence(problem.text)
+
+
+def _sentence(text: str) -> str:
+    text = clean(text).rstrip(".")
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _version(request: HttpRequest) -> int:
+    text = request.POST.get("base", "")
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise InvalidQuery(f"base must be the version of the flow, not {text[:64]!r}")
+    return int(text)
+
+
+def _example(project: Project) -> dict[str, Any]:
+    """Return a small flow to begin with, of an agent that the project has, if any."""
+    agent = Agent.objects.filter(project=project).order_by("slug").values_list("slug", flat=True).first()
+    work: dict[str, Any] = {"id": "work", "type": "constant", "value": "{{ inputs.task }}"}
+    if agent:
+        work = {"id": "work", "type": "agent", "agent": agent, "prompt": "{{ inputs.task }}"}
+    return {
+        "flow_id": "my-flow",
+        "title": "My flow",
+        "inputs": {"type": "object", "properties": {"task": {"type": "string"}}, "required": ["task"]},
+        "nodes": [
+            work,
+            {"id": "check", "type": "human", "question": "Is this right? {{ outputs.work }}", "choices": ["yes", "no"]},
+        ],
+        "edges": [
+            {"from": "work", "to": "check"},
+            {"from": "check", "to": "work", "when": "outputs.check == 'no'", "maxIterations": 3},
+        ],
+    }

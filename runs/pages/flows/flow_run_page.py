@@ -1,0 +1,153 @@
+"""The page of a flow run: its graph with the state of each node, its runs, and its timeline, all live."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.csrf import csrf_exempt
+
+from agentops.http.methods import require_GET, require_safe
+from agentops.projects import incarnations
+from agentops.projects.access import Action, Principal, actions_of, projects_for
+from agentops.projects.requests import principal_of
+from runs.access import flow_run_for
+from runs.models import FlowRun
+from runs.pages.flows.flow_page import text_of
+from runs.pages.flows.flow_run_parts import context_of, graph_at, head_of
+from runs.pages.run.run_page import MAX_CHOICES, InvalidRunQuery, seq_of
+from runs.pages.timeline import window
+from runs.pages.timeline.live_cards import HTML
+from runs.pages.timeline.window import Show, Window
+from runs.queries.flows.flow_states import snapshot_at
+from timeline.access import Permit
+from timeline.live.cursor import StreamCursor, cursor_of
+from timeline.live.response import log_stream, refuse_foreign
+
+#: With this status, htmx stops to ask again.
+STOP_POLLING = 286
+
+
+@require_safe
+def detail(request: HttpRequest, flow_run_id: UUID) -> HttpResponse:
+    """Show a flow run, with the part of its timeline selected by `event` or `before`."""
+    principal = principal_of(request)
+    # Read before the flow run: if the database is restored in between, the cursor must be an old one.
+    incarnation = incarnations.current()
+    flow_run = flow_run_for(principal, flow_run_id)
+    timeline = _window(request, flow_run)
+    context = {
+        **_page_context(principal, flow_run),
+        **_changing(principal, flow_run),
+        "inputs": text_of(flow_run.inputs),
+        "window": timeline,
+        "cursor": StreamCursor(timeline.last_seq, incarnation),
+        "live": timeline.at_end and not flow_run.state.terminal,
+        "stream_url": reverse("runs:flow-run-stream", args=[flow_run.pk]),
+        **_urls(flow_run),
+    }
+    return render(request, "runs/flows/flow_run.html", context)
+
+
+@require_safe
+def changes(request: HttpRequest, flow_run_id: UUID) -> HttpResponse:
+    """Return what changes on an open page: its head and its graph, as fragments."""
+    principal = principal_of(request)
+    flow_run = flow_run_for(principal, flow_run_id)
+    context = {"project": flow_run.project, **_changing(principal, flow_run)}
+    status = STOP_POLLING if flow_run.state.terminal else 200
+    return render(request, "runs/flows/_flow_run_changes.html", context, status=status)
+
+
+@require_safe
+def rows(request: HttpRequest, flow_run_id: UUID) -> HttpResponse:
+    """Return the rows before event `before`, as a fragment."""
+    flow_run = flow_run_for(principal_of(request), flow_run_id)
+    seq = seq_of(request, "before")
+    if seq is None:
+        raise InvalidRunQuery("before must be the sequence number of an event")
+    older = window.before(flow_run.pk, seq, flow_run.log.last_seq, joins=True)
+    return render(request, "runs/_older_rows.html", {"window": older, **_urls(flow_run)})
+
+
+@require_safe
+def state(request: HttpRequest, flow_run_id: UUID) -> HttpResponse:
+    """Show the snapshot of a flow run after event `seq`, by default after the last one. Nothing is executed."""
+    principal = principal_of(request)
+    flow_run = flow_run_for(principal, flow_run_id)
+    last = flow_run.log.last_seq
+    seq = min(max(seq_of(request, "seq") or last, 1), last)
+    snapshot = snapshot_at(flow_run, seq)
+    parts = [
+        ("Outputs", snapshot["outputs"], "No node has an output yet."),
+        ("State", snapshot["state"], "The flow has no state."),
+        ("Loops", snapshot["loopCounters"], "The flow has no loops."),
+        ("Messages that wait for a resume", snapshot["inbox"], "None."),
+        ("Sessions of nodes", snapshot["agentSessions"], "None yet."),
+    ]
+    context = {
+        **_page_context(principal, flow_run),
+        **context_of(graph_at(flow_run, snapshot)),
+        "head": head_of(flow_run, allowed=Action.OPERATE in actions_of(principal, flow_run.project_id)),
+        "status": snapshot["status"],
+        "seq": seq,
+        "last_seq": last,
+        "previous": seq - 1 if seq > 1 else None,
+        "next": seq + 1 if seq < last else None,
+        "parts": [(title, text_of(value), empty) for title, value, empty in parts],
+        "rows": window.up_to(flow_run.pk, seq),
+        **_urls(flow_run),
+    }
+    return render(request, "runs/flows/flow_run_state.html", context)
+
+
+# Exempt, so that a POST gets status 405 and not a CSRF error.
+@csrf_exempt
+@require_GET
+def stream(request: HttpRequest, flow_run_id: UUID) -> HttpResponse:
+    """Stream the rows after the page's last one, until the flow run has ended."""
+    refuse_foreign(request)
+    principal = principal_of(request)
+    flow_run = flow_run_for(principal, flow_run_id)
+    permit = Permit(principal, flow_run.project_id, request.session.session_key)
+    return log_stream(flow_run.log, cursor_of(request), HTML, permit, ended=flow_run.state.terminal)
+
+
+def _page_context(principal: Principal, flow_run: FlowRun) -> dict[str, Any]:
+    return {
+        "section": "flows",
+        "project": flow_run.project,
+        "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
+    }
+
+
+def _changing(principal: Principal, flow_run: FlowRun) -> dict[str, Any]:
+    actions = actions_of(principal, flow_run.project_id)
+    return {
+        "may_manage": Action.MANAGE in actions,
+        "head": head_of(flow_run, allowed=Action.OPERATE in actions),
+        **context_of(graph_at(flow_run)),
+    }
+
+
+def _window(request: HttpRequest, flow_run: FlowRun) -> Window:
+    """Return the requested rows: around an event, before one, or the newest."""
+    last = flow_run.log.last_seq
+    event, before = seq_of(request, "event"), seq_of(request, "before")
+    if event is not None and 1 <= event <= last:
+        return window.around(flow_run.pk, event, last)
+    if before is not None:
+        return window.before(flow_run.pk, before, last)
+    return window.newest(flow_run.pk, last)
+
+
+def _urls(flow_run: FlowRun) -> dict[str, Any]:
+    return {
+        "page": reverse("runs:flow-run", args=[flow_run.pk]),
+        "rows_url": reverse("runs:flow-run-rows", args=[flow_run.pk]),
+        "state_url": reverse("runs:flow-run-state", args=[flow_run.pk]),
+        "show": Show.ALL.value,
+    }

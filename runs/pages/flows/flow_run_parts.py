@@ -1,0 +1,230 @@
+"""What the pages of a flow run show: its head, its graph, the nodes with their runs, and what waits for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, cast
+from uuid import UUID
+
+from django.db.models import Count, Sum
+from django.urls import reverse
+from django.utils import timezone
+
+from runs.actions.flows import flow_run_actions
+from runs.flows.kernel.graph import graph_of
+from runs.flows.kernel.snapshot import NodeStatus, Snapshot
+from runs.models import AgentRun, FlowRun
+from runs.pages.flows.flows_page import duration_of
+from runs.pages.flows.graph_drawing import KINDS, Drawing, drawing_of, progress_of
+from runs.pages.runs.run_row import UNTITLED, dollars
+from runs.queries.flows.flow_graphs import EdgeView, NodeView, VisitView, graph_of_run
+from runs.statuses import RunStatus, WaitReason
+from timeline.display import clean, clip
+from timeline.reasons import reason_label
+
+#: Runs of nodes that the head names: those that a stop takes along, and those that may get a message.
+MAX_NAMED = 20
+MAX_TITLE = 80
+NOT_ALLOWED = "Requires the role operator."
+_FOR_PEOPLE = frozenset({WaitReason.INPUT, WaitReason.APPROVAL, WaitReason.UNKNOWN_TOOL})
+
+
+@dataclass(frozen=True)
+class OpenNodeRun:
+    """A run of a node."""
+
+    id: UUID
+    title: str
+    node: str
+    status: str
+    reason: str
+    needs_person: bool
+
+
+@dataclass(frozen=True)
+class FlowRunHead:
+    """The header of the page. The texts say why an action is not available; empty: it is."""
+
+    id: UUID
+    project: str
+    slug: str
+    version: int
+    #: Whether the flow still exists.
+    has_flow: bool
+    title: str
+    status: str
+    reason: str
+    error: str
+    created_at: datetime
+    created_by: str
+    started_at: datetime | None
+    completed_at: datetime | None
+    duration: str
+    counts_from: datetime | None
+    runs: int
+    tokens: int
+    cost: str
+    no_resume: str
+    no_pause: str
+    no_stop: str
+    #: The runs of nodes that have not ended.
+    open_runs: Sequence[OpenNodeRun] = ()
+    more_open_runs: int = 0
+
+    @property
+    def waiting(self) -> list[OpenNodeRun]:
+        """The open runs that wait for a person."""
+        return [run for run in self.open_runs if run.needs_person]
+
+    @property
+    def is_live(self) -> bool:
+        return not RunStatus(self.status).terminal
+
+
+@dataclass(frozen=True)
+class ShownVisit:
+    """A visit of a node, with the run that holds its conversation."""
+
+    label: str
+    run_id: UUID | None
+    status: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ShownNode:
+    """A node in the table beside the drawing."""
+
+    id: str
+    title: str
+    kind: str
+    by: str
+    status: str
+    progress: str
+    visits: list[ShownVisit] = field(default_factory=list)
+    more_visits: int = 0
+
+
+@dataclass(frozen=True)
+class FlowRunGraph:
+    """The drawing of a flow run, and the same as tables."""
+
+    drawing: Drawing
+    nodes: list[ShownNode]
+    edges: list[EdgeView]
+
+
+def head_of(flow_run: FlowRun, *, allowed: bool) -> FlowRunHead:
+    """Return the head of a flow run, for a user who may operate it if `allowed`. Four queries."""
+    now = timezone.now()
+    totals = AgentRun.objects.filter(flow_run=flow_run).aggregate(
+        runs=Count("pk"), tokens_in=Sum("input_tokens"), tokens_out=Sum("output_tokens"), cost=Sum("cost_usd")
+    )
+    affected = flow_run_actions.affected_runs(flow_run) if not flow_run.state.terminal else []
+    cost: Decimal | None = totals["cost"]
+    return FlowRunHead(
+        id=flow_run.pk,
+        project=flow_run.project.slug,
+        slug=flow_run.slug,
+        version=flow_run.flow_version,
+        has_flow=flow_run.flow_id is not None,
+        title=clean(str(flow_run.definition.get("title") or "")) or flow_run.slug,
+        status=flow_run.status,
+        reason=clean(reason_label(flow_run.status_reason)),
+        error=clip(flow_run.error_message, 2048).text,
+        created_at=flow_run.created_at,
+        created_by=clean(flow_run.created_by),
+        started_at=flow_run.started_at,
+        completed_at=flow_run.completed_at,
+        duration=duration_of(flow_run, now),
+        counts_from=flow_run.started_at if not flow_run.state.terminal else None,
+        runs=totals["runs"],
+        tokens=(totals["tokens_in"] or 0) + (totals["tokens_out"] or 0),
+        cost=dollars(cost),
+        no_resume=_why_not_resume(flow_run, allowed=allowed),
+        no_pause=_why_not(flow_run, allowed=allowed, paused="This flow run is already paused."),
+        no_stop=_why_not(flow_run, allowed=allowed),
+        open_runs=[_named(run) for run in affected[:MAX_NAMED]],
+        more_open_runs=max(len(affected) - MAX_NAMED, 0),
+    )
+
+
+def _why_not(flow_run: FlowRun, *, allowed: bool, paused: str = "") -> str:
+    if not allowed:
+        return NOT_ALLOWED
+    if flow_run.state.terminal:
+        return f"The flow run has ended: it is {flow_run.status}."
+    return paused if flow_run.state is RunStatus.PAUSED else ""
+
+
+def _why_not_resume(flow_run: FlowRun, *, allowed: bool) -> str:
+    if not allowed:
+        return NOT_ALLOWED
+    if flow_run.state is not RunStatus.PAUSED:
+        return f"Only a paused flow run can be resumed. This one is {flow_run.status}."
+    return ""
+
+
+def _named(run: AgentRun) -> OpenNodeRun:
+    return OpenNodeRun(
+        id=run.pk,
+        title=clip(run.title, MAX_TITLE).text or UNTITLED,
+        node=clean(str(run.agent_config.get("node_id") or "")),
+        status=run.status,
+        reason=clean(reason_label(run.status_reason)),
+        needs_person=run.state is RunStatus.PAUSED
+        or (run.state is RunStatus.WAITING and run.status_reason in _FOR_PEOPLE),
+    )
+
+
+def graph_at(flow_run: FlowRun, snapshot: Snapshot | None = None) -> FlowRunGraph:
+    """Return the graph of a flow run as it is now, or of an earlier snapshot. Three queries."""
+    shown = snapshot if snapshot is not None else cast("Snapshot", flow_run.snapshot)
+    graph, view = graph_of(flow_run.definition), graph_of_run(flow_run, shown)
+    nodes = [_node(node, progress_of(graph, shown, node.id)) for node in view.nodes]
+    hrefs = {node.id: _href(node) for node in view.nodes}
+    return FlowRunGraph(drawing_of(flow_run.definition, shown, hrefs), nodes, list(view.edges))
+
+
+def _href(node: NodeView) -> str:
+    """Return the page of a node's run, or its row in the table if it has several."""
+    if node.visit_count == 1 and node.visits[0].run_id is not None:
+        return reverse("runs:detail", args=[node.visits[0].run_id])
+    return f"#node-{node.id}"
+
+
+def _node(node: NodeView, progress: str) -> ShownNode:
+    return ShownNode(
+        id=node.id,
+        title=clean(node.title),
+        kind=KINDS[node.kind],
+        by=clean(node.subject),
+        status=node.status.value,
+        progress=progress,
+        visits=[_visit(visit) for visit in node.visits if visit.run_id is not None],
+        more_visits=max(node.visit_count - len(node.visits), 0),
+    )
+
+
+def _visit(visit: VisitView) -> ShownVisit:
+    words = []
+    if visit.iteration:
+        words.append(f"iteration {visit.iteration + 1}")
+    if visit.item is not None:
+        words.append(f"item {visit.item + 1}")
+    return ShownVisit(", ".join(words) or "run", visit.run_id, visit.status, clean(reason_label(visit.status_reason)))
+
+
+def status_counts(graph: FlowRunGraph) -> list[tuple[str, int]]:
+    """Return how many nodes have each status, without those that no node has."""
+    counts: dict[str, int] = {}
+    for node in graph.nodes:
+        counts[node.status] = counts.get(node.status, 0) + 1
+    return [(status.value, counts[status.value]) for status in NodeStatus if status.value in counts]
+
+
+def context_of(graph: FlowRunGraph) -> dict[str, Any]:
+    return {"graph": graph, "counts": status_counts(graph)}

@@ -1,0 +1,177 @@
+"""Places the nodes of a flow in layers from top to bottom, and finds a way for each edge. Pure: no status, no text.
+
+An edge that passes layers gets a place in each of them, so that no line crosses a box. The nodes of a layer are put in
+the order that makes lines cross least often, by the mean position of their neighbours (Sugiyama's method).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+
+from runs.flows.kernel.graph import Graph
+
+BOX_WIDTH, BOX_HEIGHT = 208, 52
+#: The width that a passing line gets.
+LANE = 24
+GAP, LAYER_GAP = 28, 58
+#: Between the boxes and the edge of a loop.
+LOOP_GAP = 36
+MARGIN = 24
+#: Between a box and the edge of a loop above or below it.
+CHANNEL = 16
+#: Half of the label at the edge of a loop.
+LABEL_ROOM = 56
+#: How often the order of the layers is improved, down and up.
+SWEEPS = 4
+#: Larger graphs are not drawn: nobody could read them.
+MAX_DRAWN = 120
+
+
+@dataclass(frozen=True)
+class Point:
+    x: float
+    y: float
+
+
+@dataclass(frozen=True)
+class Line:
+    """The way of an edge as points from its source to its target, and where its label stands."""
+
+    points: Sequence[Point]
+    label: Point
+    is_loop: bool = False
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A drawing: its size, the upper left corner of each box, and the line of each edge by its key."""
+
+    width: float
+    height: float
+    boxes: Mapping[str, Point]
+    lines: Mapping[str, Line]
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """What stands in a layer: a node, or the lane of an edge that passes."""
+
+    name: str
+    width: int
+
+
+def layout(graph: Graph) -> Layout:
+    """Return the drawing of a graph without uncounted cycles."""
+    layer_of = _layers(graph)
+    layers, chains = _places(graph, layer_of)
+    _order(layers, chains)
+    centres = _centres(layers)
+    boxes = {name: Point(centres[name].x - BOX_WIDTH / 2, centres[name].y - BOX_HEIGHT / 2) for name in graph.nodes}
+    lines = {key: _forward(centres, chain) for key, chain in chains.items()}
+    # The right end of what stands in each layer: the edges of loops pass there, those of inner loops first.
+    ends = [max(centres[place.name].x + place.width / 2 for place in layer) for layer in layers]
+    width = max(ends) + MARGIN
+    for loop in sorted(graph.loops, key=lambda loop: len(graph.bodies[loop.key])):
+        passed = range(layer_of[loop.target], layer_of[loop.source] + 1)
+        outside = max(ends[layer] for layer in passed) + LOOP_GAP
+        is_free = [layers[layer_of[node]][-1].name == node for node in (loop.source, loop.target)]
+        lines[loop.key] = _backward(boxes[loop.source], boxes[loop.target], outside, is_free)
+        for layer in passed:
+            ends[layer] = outside + LABEL_ROOM * 0.75
+        width = max(width, outside + LABEL_ROOM)
+    height = max(point.y for point in boxes.values()) + BOX_HEIGHT + MARGIN
+    return Layout(width, height, boxes, lines)
+
+
+def _layers(graph: Graph) -> dict[str, int]:
+    """Return the layer of each node: the length of the longest path that leads to it."""
+    layer_of: dict[str, int] = {}
+    for name in graph.order:
+        layer_of[name] = max((layer_of[edge.source] + 1 for edge in graph.incoming[name]), default=0)
+    return layer_of
+
+
+def _places(graph: Graph, layer_of: Mapping[str, int]) -> tuple[list[list[_Slot]], dict[str, list[str]]]:
+    """Return what stands in each layer, and the places from source to target of each edge that leads forward."""
+    layers: list[list[_Slot]] = [[] for _ in range(max(layer_of.values()) + 1)]
+    for name in graph.order:
+        layers[layer_of[name]].append(_Slot(name, BOX_WIDTH))
+    chains: dict[str, list[str]] = {}
+    for edge in graph.edges:
+        if edge.is_loop:
+            continue
+        chain = [edge.source]
+        for layer in range(layer_of[edge.source] + 1, layer_of[edge.target]):
+            chain.append(f"{edge.key} {layer}")
+            layers[layer].append(_Slot(chain[-1], LANE))
+        chains[edge.key] = [*chain, edge.target]
+    return layers, chains
+
+
+def _order(layers: list[list[_Slot]], chains: Mapping[str, Sequence[str]]) -> None:
+    """Sort each layer by the mean position of the neighbours above, then below, a few times."""
+    above: dict[str, list[str]] = {}
+    below: dict[str, list[str]] = {}
+    for chain in chains.values():
+        for upper, lower in pairwise(chain):
+            above.setdefault(lower, []).append(upper)
+            below.setdefault(upper, []).append(lower)
+    for sweep in range(SWEEPS):
+        neighbours, walk = (above, layers) if sweep % 2 == 0 else (below, layers[::-1])
+        at = {place.name: float(index) for layer in layers for index, place in enumerate(layer)}
+        for layer in walk:
+            own = {place.name: at[place.name] for place in layer}
+            layer.sort(key=lambda p: fmean(at[n] for n in neighbours[p.name]) if p.name in neighbours else own[p.name])
+            at.update((place.name, float(index)) for index, place in enumerate(layer))
+
+
+def _centres(layers: Sequence[Sequence[_Slot]]) -> dict[str, Point]:
+    """Return the centre of each place. Every layer stands in the middle of the drawing."""
+    widths = [sum(place.width for place in layer) + GAP * (len(layer) - 1) for layer in layers]
+    widest = max(widths)
+    centres: dict[str, Point] = {}
+    for number, (layer, width) in enumerate(zip(layers, widths, strict=True)):
+        x = MARGIN + (widest - width) / 2
+        y = MARGIN + BOX_HEIGHT / 2 + number * (BOX_HEIGHT + LAYER_GAP)
+        for place in layer:
+            centres[place.name] = Point(x + place.width / 2, y)
+            x += place.width + GAP
+    return centres
+
+
+def _forward(centres: Mapping[str, Point], chain: Sequence[str]) -> Line:
+    """Return the way from the bottom of a box to the top of another one, through the lanes between them."""
+    half = BOX_HEIGHT / 2
+    first, last = centres[chain[0]], centres[chain[-1]]
+    points = [Point(first.x, first.y + half)]
+    for name in chain[1:-1]:
+        # A lane goes straight down past the boxes of its layer.
+        points += [Point(centres[name].x, centres[name].y - half), Point(centres[name].x, centres[name].y + half)]
+    points.append(Point(last.x, last.y - half))
+    begin, end = points[0], points[1]
+    return Line(points, Point((begin.x + end.x) / 2, (begin.y + end.y) / 2))
+
+
+def _backward(source: Point, target: Point, outside: float, is_free: Sequence[bool]) -> Line:
+    """Return the way of a loop from its last box to its first one, up at `outside`.
+
+    It leaves and enters a box at the right side if nothing stands there, otherwise below the one and above the other.
+    """
+    at_side, at_edge = BOX_WIDTH, BOX_WIDTH * 0.75
+    leaves_at_side, enters_at_side = is_free
+    if leaves_at_side:
+        y = source.y + BOX_HEIGHT * 0.75
+        begin = [Point(source.x + at_side, y), Point(outside, y)]
+    else:
+        x, bottom = source.x + at_edge, source.y + BOX_HEIGHT
+        begin = [Point(x, bottom), Point(x, bottom + CHANNEL), Point(outside, bottom + CHANNEL)]
+    if enters_at_side:
+        y = target.y + BOX_HEIGHT * 0.25
+        end = [Point(outside, y), Point(target.x + at_side, y)]
+    else:
+        x = target.x + at_edge
+        end = [Point(outside, target.y - CHANNEL), Point(x, target.y - CHANNEL), Point(x, target.y)]
+    return Line([*begin, *end], Point(outside, (begin[-1].y + end[0].y) / 2), is_loop=True)

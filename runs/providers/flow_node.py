@@ -1,0 +1,53 @@
+"""The provider of runs that execute a tool node or a human node of a flow: it asks for the node's one call, then ends.
+
+So a node's call has what every call has: persistence, effects, approvals, hooks, questions and unknown outcomes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolReturnPart, UserPromptPart
+
+from runs.providers.base import ModelCall, ProviderUnusable, register
+from runs.providers.streaming_provider import Piece, StreamingProvider
+
+NAME = "flow_node"
+#: The setting that holds the call: {"tool": name, "arguments": {...}}.
+CALL = "flow_call"
+
+
+@register(NAME)
+@cache
+class FlowNodeProvider(StreamingProvider):
+    """The provider of tool nodes and human nodes. Agents of people cannot use it."""
+
+    def check(self, model: str, settings: Mapping[str, Any]) -> None:
+        if not isinstance(settings.get(CALL), dict):
+            raise ProviderUnusable(f"the provider {NAME!r} executes nodes of flows only")
+
+    async def answer(self, call: ModelCall) -> AsyncGenerator[Piece, None]:
+        request = call.settings[CALL]
+        outcome = _outcome(call.history)
+        if outcome is None:
+            yield ToolCallPart(request["tool"], dict(request["arguments"]), f"node-call-{call.number}")
+        else:
+            yield f"{request['tool']}: {outcome}"
+
+
+def _outcome(history: Sequence[ModelMessage]) -> str | None:
+    """Return the outcome of the call; None if it has to be made.
+
+    A pause closes a question, or a call that was not started, as denied. The message with which the run is resumed
+    comes after it: then the call is made again.
+    """
+    outcome: str | None = None
+    for message in history:
+        for part in message.parts if isinstance(message, ModelRequest) else ():
+            if isinstance(part, ToolReturnPart):
+                outcome = part.outcome
+            elif isinstance(part, UserPromptPart) and outcome == "denied":
+                outcome = None
+    return outcome

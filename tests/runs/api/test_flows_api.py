@@ -1,0 +1,228 @@
+"""`…/flows` and `…/flow-runs` of the API: definitions, versions, runs and what is done with them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from agentops.projects.models import AuditEntry, Project, Role
+from runs.flows.runner import advancing
+from runs.models import Flow, FlowRun
+from tests.support.accounts import make_person, with_key
+from tests.support.factories import make_project
+from tests.support.flows.flow_runs import CONSTANT, make_ended_flow_run, make_flow_run, run_of, types_of
+from timeline import log
+
+pytestmark = pytest.mark.django_db
+QUESTION = {"nodes": [{"id": "ask", "type": "human", "question": "Go on?"}]}
+
+
+@pytest.fixture
+def project() -> Project:
+    return make_project("alpha")
+
+
+@pytest.fixture
+def admin(project: Project) -> Client:
+    client = Client()
+    client.force_login(make_person(project, Role.ADMIN))
+    return client
+
+
+@pytest.fixture
+def program(project: Project) -> Client:
+    return Client(headers=with_key(project, "write"))
+
+
+def send(client: Client, path: str, body: Any = None, method: str = "POST", **headers: str) -> Any:
+    raw = "" if body is None else json.dumps(body)
+    url = f"/api/projects/alpha/{path}"
+    return client.generic(method, url, raw, content_type="application/json", headers=headers)
+
+
+def pointers(answer: Any) -> dict[str, str]:
+    return {each["pointer"]: each["code"] for each in answer.json()["errors"]}
+
+
+def test_a_flow_is_created_changed_listed_and_deleted(admin: Client, project: Project) -> None:
+    created = send(admin, "flows", {"definition": CONSTANT})
+    again = send(admin, "flows", {"definition": CONSTANT})
+    changed = send(admin, "flows/sample", {"definition": {**CONSTANT, "title": "Better"}}, "PUT")
+    stale = send(admin, "flows/sample", {"definition": CONSTANT, "changes": 1}, "PUT")
+
+    assert [each.status_code for each in (created, again, changed, stale)] == [201, 200, 200, 409]
+    assert (again.json()["version"], changed.json()["version"], stale.json()["code"]) == (1, 2, "flow_changed")
+    listed = admin.get("/api/projects/alpha/flows").json()["results"]
+    assert [(row["flow_id"], row["title"], row["version"]) for row in listed] == [("sample", "Better", 2)]
+    versions = admin.get("/api/projects/alpha/flows/sample/versions").json()["results"]
+    assert [(row["number"], row["changed"]) for row in versions] == [(2, ["title"]), (1, [])]
+    assert all(row["created_by"].startswith("user:") for row in versions)
+    first = admin.get("/api/projects/alpha/flows/sample/versions/1").json()
+    assert first["definition"] == CONSTANT
+    assert admin.get("/api/projects/alpha/flows/sample/versions/3").json()["code"] == "flow_version_not_found"
+    assert send(admin, "flows/sample", None, "DELETE").status_code == 204
+    assert not Flow.objects.exists()
+    actions = AuditEntry.objects.order_by("pk").values_list("action", flat=True)
+    assert [each for each in actions if each.startswith("flow")] == ["flow.created", "flow.changed", "flow.deleted"]
+
+
+WRONG = {
+    "flow_id": "wrong",
+    "nodes": [
+        {"id": "a", "type": "agent", "agent": "nobody", "prompt": "{{ outputs.zzz }}"},
+        {"id": "b", "type": "tool", "tool": "nothing"},
+        {"id": "c", "type": "constant", "value": "{{ a b }}", "when": "__class__"},
+    ],
+    "edges": [{"from": "a", "to": "b", "when": "length("}],
+}
+SHAPES = [
+    ({"nodes": [{"id": "a", "type": "robot"}]}, {"/definition/nodes/0/type": "unknown_node_type"}),
+    ({"nodes": []}, {"/definition/nodes": "invalid_shape"}),
+    ({"nodes": [{"id": "a", "type": "constant"}]}, {"/definition/nodes/0/value": "invalid_shape"}),
+    ({"nodes": CONSTANT["nodes"], "version": "99"}, {"/definition/version": "invalid_shape"}),
+    ({"nodes": CONSTANT["nodes"] * 2}, {"/definition/nodes/1/id": "duplicate_id"}),
+    (
+        {"nodes": [{"id": f"n{n}", "type": "constant", "value": 1} for n in range(10_001)]},
+        {"/definition/nodes": "invalid_shape"},
+    ),
+    ({"nodes": CONSTANT["nodes"], "inputs": {"type": "nonsense"}}, {"/definition/inputs/type": "invalid_inputs"}),
+]
+EDGES = [
+    ([{"from": "a", "to": "x"}], {"/definition/edges/0/to": "unknown_node"}),
+    ([{"from": "a", "to": "a"}], {"/definition/edges/0": "uncounted_cycle"}),
+    ([{"from": "a", "to": "b", "maxIterations": -1}], {"/definition/edges/0/maxIterations": "invalid_shape"}),
+    ([{"from": "a", "to": "b", "maxIterations": 1}], {"/definition/edges/0": "invalid_loop"}),
+    ([{"from": "a", "to": "b"}, {"from": "a", "to": "b"}], {"/definition/edges/1": "duplicate_edge"}),
+    (
+        [{"from": "a", "to": "b"}, {"from": "b", "to": "c"}, {"from": "c", "to": "a"}],
+        {
+            "/definition/nodes": "no_start",
+            "/definition/edges/0": "uncounted_cycle",
+            "/definition/edges/1": "uncounted_cycle",
+            "/definition/edges/2": "uncounted_cycle",
+        },
+    ),
+    (
+        [{"from": "a", "to": "c", "gate": "any"}, {"from": "b", "to": "c", "gate": "all"}],
+        {"/definition/edges/1/gate": "invalid_gate"},
+    ),
+    ([{"from": "a", "to": "b", "forEach": {"in": "outputs.b"}}], {"/definition/edges/0/forEach/in": "unknown_binding"}),
+]
+NODES = [{"id": name, "type": "constant", "value": 1} for name in "abc"]
+
+
+def test_everything_that_is_wrong_with_a_definition_is_told_with_its_place(admin: Client, project: Project) -> None:
+    answer = send(admin, "flows", {"definition": WRONG})
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "flow_invalid")
+    assert pointers(answer) == {
+        "/definition/nodes/0/prompt": "unknown_binding",
+        "/definition/nodes/0/agent": "unknown_agent",
+        "/definition/nodes/1/tool": "unknown_tool",
+        "/definition/nodes/2/value": "invalid_expression",
+        "/definition/nodes/2/when": "unknown_binding",
+        "/definition/edges/0/when": "invalid_expression",
+    }
+    validated = send(admin, "flows/validate", {"definition": WRONG}).json()
+    assert (validated["valid"], len(validated["errors"])) == (False, 6)
+    assert send(admin, "flows/validate", {"definition": CONSTANT}).json() == {"valid": True, "errors": []}
+    cases = [*SHAPES, *(({"nodes": NODES, "edges": edges}, expected) for edges, expected in EDGES)]
+    for parts, expected in cases:
+        refused = send(admin, "flows", {"definition": {"flow_id": "bad", **parts}})
+        assert (refused.status_code, pointers(refused)) == (422, expected), parts
+    assert not Flow.objects.exists()
+
+
+def test_a_flow_run_is_started_once_and_read(program: Client, project: Project) -> None:
+    typed = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    make_flow_run({**CONSTANT, "inputs": typed}, project, {"n": 1})
+    body = {"flow_id": "sample", "inputs": {"n": 7}}
+
+    first = send(program, "flow-runs", body, **{"Idempotency-Key": "k"})
+    second = send(program, "flow-runs", body, **{"Idempotency-Key": "k"})
+    wrong = send(program, "flow-runs", {"flow_id": "sample", "inputs": {"n": "seven"}})
+    unknown = send(program, "flow-runs", {"flow_id": "nothing"})
+
+    assert (first.status_code, second.json()["id"], FlowRun.objects.count()) == (201, first.json()["id"], 2)
+    assert (wrong.status_code, pointers(wrong)) == (422, {"/inputs/n": "invalid_inputs"})
+    assert (unknown.status_code, pointers(unknown)) == (422, {"/flow_id": "flow_not_found"})
+    advancing.advance(FlowRun.objects.latest("pk").pk)
+    read = program.get(first["Location"])
+    assert (read.json()["status"], read.json()["outputs"], read.json()["inputs"]) == ("completed", {"a": 1}, {"n": 7})
+    assert program.get(first["Location"], headers={"If-None-Match": read["ETag"]}).status_code == 304
+    listed = program.get("/api/projects/alpha/flow-runs?status=queued&flow_id=sample&limit=1").json()
+    assert [row["status"] for row in listed["results"]] == ["queued"]
+    assert listed["next"] is None
+
+
+def test_pages_of_flow_runs_have_each_of_them_once(program: Client, project: Project) -> None:
+    ids = [str(make_ended_flow_run(project).pk) for _ in range(5)]
+    url, seen = "/api/projects/alpha/flow-runs?limit=2", []
+    while url:
+        page = program.get(url).json()
+        seen += [row["id"] for row in page["results"]]
+        url = page["next"]
+
+    assert seen == ids[::-1]
+
+
+def test_events_and_snapshots_of_a_flow_run(program: Client, project: Project) -> None:
+    flow_run = make_ended_flow_run(project)
+    base = f"/api/projects/alpha/flow-runs/{flow_run.pk}"
+
+    page = program.get(f"{base}/events?afterSeq=2&limit=2").json()
+    assert [event["seq"] for event in page["results"]] == [3, 4]
+    assert page["last_seq"] == len(log.read(flow_run.pk))
+    assert program.get(page["next"]).json()["results"][0]["seq"] == 5
+    names = [event["type"] for event in program.get(f"{base}/events?dialect=agent").json()["results"]]
+    assert {"flow:started", "node:started", "node:completed", "flow:completed"} <= set(names)
+    assert program.get(f"{base}/snapshot").json() == flow_run.snapshot
+    first = program.get(f"{base}/snapshot?seq=1").json()
+    assert (first["status"], first["nodeStatus"]) == ("queued", {"a": "pending"})
+    assert program.get(f"{base}/snapshot?seq=99").json()["code"] == "invalid_seq"
+    assert program.get(f"{base}/events/stream?afterSeq={page['last_seq']}").status_code == 204
+
+
+def test_a_flow_run_is_paused_resumed_and_stopped(program: Client, project: Project) -> None:
+    flow_run = make_flow_run(QUESTION, project)
+    advancing.advance(flow_run.pk)
+    base = f"flow-runs/{flow_run.pk}"
+
+    paused = send(program, f"{base}/pause")
+    resumed = send(program, f"{base}/resume", {"message": "Go"})
+    again = send(program, f"{base}/resume")
+    stopped = send(program, f"{base}/stop")
+
+    assert [each.json().get("status") for each in (paused, resumed, stopped)] == ["paused", "waiting", "stopped"]
+    assert (again.status_code, again.json()["code"]) == (409, "flow_run_not_paused")
+    assert types_of(flow_run).count("flow.resumed") == 1
+    assert send(program, f"{base}/pause").json()["code"] == "run_terminal"
+
+
+def test_commands_are_recorded_also_when_they_are_invalid(program: Client, project: Project) -> None:
+    flow_run = make_flow_run(QUESTION, project)
+    advancing.advance(flow_run.pk)
+    commands, question = f"flow-runs/{flow_run.pk}/commands", run_of(flow_run, "ask")
+    bad = [
+        ({"type": "send", "message": "x"}, "run_id_required"),
+        ({"type": "send", "runId": str(flow_run.pk), "message": "x"}, "run_not_in_flow"),
+        ({"type": "dance"}, "invalid_input"),
+        ({"type": "reply", "runId": str(question.pk)}, "message_empty"),
+        ({"type": "send", "runId": str(question.pk), "message": "x", "more": 1}, "unknown_field"),
+    ]
+    for number, (body, code) in enumerate(bad):
+        # With a key too, whose transaction is rolled back.
+        answer = send(program, commands, body, **({"Idempotency-Key": f"k{number}"} if number % 2 else {}))
+        assert (answer.status_code, answer.json()["code"]) == (422, code)
+    received = [event.payload for event in log.events_of(flow_run.pk) if event.type == "command.received"]
+    assert [(each["refused"], each["payload"]) for each in received] == [(code, body) for body, code in bad]
+    assert not question.commands.exists()
+
+    good = {"type": "reply", "runId": str(question.pk), "message": "yes"}
+    assert send(program, commands, good).status_code == 202
+    assert [command.payload for command in question.commands.all()] == [{"message": "yes"}]
+    question.refresh_from_db()
+    assert question.status == "queued"

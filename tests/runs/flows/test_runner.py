@@ -1,0 +1,340 @@
+"""Flow runs on the database: what a worker starts, and what their nodes' runs leave in snapshot and log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytest_django import Settings
+from uuid_utils.compat import uuid7
+
+from agentops.projects.models import Project
+from runs.actions import run_actions
+from runs.actions.flows import flow_commands, flow_run_actions
+from runs.errors import (
+    FlowRunNotFound,
+    FlowRunNotPaused,
+    MoveRefused,
+    NotARunOfTheFlow,
+    RunIdRequired,
+    RunTerminal,
+    SnapshotUnusable,
+)
+from runs.fixtures import library
+from runs.flows.kernel.flow_decisions import Decisions
+from runs.flows.runner import advancing
+from runs.lifecycle import inbox
+from runs.lifecycle.flows import flow_transitions
+from runs.models import AgentRun, FlowRun, FlowVisit
+from runs.providers import base as providers
+from runs.queries.flows.flow_graphs import graph_of_definition, graph_of_run
+from runs.queries.flows.flow_states import snapshot_at
+from runs.worker.worker import Worker
+from tests.support.factories import make_project
+from tests.support.flows.flow_runs import events_of, make_flow_run, make_writer, play, record_answers, run_of, types_of
+from timeline.models import Event, Source
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
+
+
+@pytest.fixture
+def project(transactional_db: None, settings: Settings, tmp_path: Path) -> Project:
+    settings.AGENTOPS_FIXTURES = [str(tmp_path)]
+    library.load.cache_clear()
+    record_answers(tmp_path, "writer", [f"text {n}" for n in range(12)])
+    record_answers(tmp_path, "critic", ["again", "again", "good", "good"])
+    project = make_project()
+    make_writer(project)
+    make_writer(project, "critic")
+    return project
+
+
+def agent(name: str, slug: str = "writer", **fields: Any) -> dict[str, Any]:
+    return {"id": name, "type": "agent", "agent": slug, "prompt": f"work on {name}", **fields}
+
+
+def edge(source: str, target: str, **fields: Any) -> dict[str, Any]:
+    return {"from": source, "to": target, **fields}
+
+
+LOOP = {
+    "nodes": [
+        {"id": "topics", "type": "constant", "value": ["a", "b"]},
+        agent("draft", prompt="Draft, please"),
+        agent("review", "critic", prompt="Judge: {{ outputs.draft }}"),
+        {"id": "gate", "type": "human", "question": "Publish {{ outputs.draft }}?", "choices": ["yes", "no"]},
+        agent("publish", prompt="Publish for {{ topic }}", when="outputs.gate == 'yes'"),
+    ],
+    "edges": [
+        edge("topics", "publish", forEach={"in": "outputs.topics", "as": "topic"}),
+        edge("draft", "review"),
+        edge("review", "draft", when="outputs.review == 'again'", maxIterations=5),
+        edge("review", "gate"),
+        edge("gate", "publish"),
+    ],
+}
+
+
+def test_a_flow_with_loop_question_and_for_each_runs_to_its_end(project: Project, worker: Worker) -> None:
+    waiting = play(make_flow_run(LOOP, project), worker)
+
+    assert (waiting.status, waiting.status_reason) == ("waiting", "input"), waiting.error_message
+    assert waiting.snapshot["loopCounters"] == {"review->draft": 2}
+    question = run_of(waiting, "gate")
+    assert (question.status, question.status_reason, question.flow_run_id) == ("waiting", "input", waiting.pk)
+
+    inbox.reply(question.pk, "yes", by="user:ada")
+    ended = play(waiting, worker)
+
+    assert ended.status == "completed"
+    # S-024: a recording goes on where the node's earlier runs have left it.
+    assert ended.snapshot["outputs"] == {
+        "topics": ["a", "b"],
+        "draft": "text 2",
+        "review": "good",
+        "gate": "yes",
+        "publish": {"iterations": [{"item": "a", "output": "text 0"}, {"item": "b", "output": "text 1"}]},
+    }
+    assert snapshot_at(ended) == ended.snapshot
+    assert types_of(ended)[-2:] == ["flow.completed", "run.completed"]
+    # S-022: seq has no gap, and the tail after any event is the rest.
+    assert [event.seq for event in events_of(ended)] == list(range(1, len(events_of(ended)) + 1))
+    # The runs of nodes tell whose they are.
+    drafts = AgentRun.objects.filter(flow_run=ended, log__node_id="draft")
+    assert drafts.count() == 3
+    assert {event.node_id for run in drafts for event in run.log.events.all()} == {"draft"}
+    assert ended.snapshot["agentSessions"]["draft#1"] in {str(run.pk) for run in drafts}
+
+
+def test_s_024_a_recording_that_is_used_up_names_node_and_call(project: Project, worker: Worker) -> None:
+    definition = {"nodes": [agent("judge", "critic")], "edges": [edge("judge", "judge", maxIterations=9)]}
+    stuck = play(make_flow_run(definition, project), worker)
+
+    paused = run_of(stuck, "judge#4")
+    assert (paused.status, paused.error_message) == ("paused", "No fixture for judge call 5")
+    # It can be resumed by whoever mends it: the flow waits.
+    assert stuck.status == "running"
+
+
+def test_a_paused_flow_goes_on_with_one_resume_and_enters_open_nodes_once(project: Project, worker: Worker) -> None:
+    """S-001, S-004, S-005, S-006."""
+    definition = {
+        "nodes": [agent("a"), agent("b", prompt="Continue {{ outputs.a }}"), agent("c")],
+        "edges": [edge("a", "b"), edge("a", "c")],
+    }
+    started = play(
+        make_flow_run(definition, project), worker, until=lambda run: run.snapshot["nodeStatus"]["a"] == "done"
+    )
+    paused = flow_run_actions.pause("user:ada", started)
+    assert paused.status == "paused"
+    assert flow_run_actions.pause("user:ada", started).version == paused.version
+    assert {run_of(paused, name).status for name in "bc"} == {"paused"}
+    before = len(events_of(paused))
+
+    assert play(paused, worker).status == "paused"
+    resumed = flow_run_actions.resume("user:ada", FlowRun.objects.get(pk=paused.pk), message="Be brief")
+    with pytest.raises(FlowRunNotPaused):
+        flow_run_actions.resume("user:ada", paused)
+    ended = play(resumed, worker)
+
+    assert ended.status == "completed"
+    assert types_of(ended).count("flow.resumed") == 1
+    assert types_of(ended).count("flow.started") == 1
+    later = events_of(ended)[before:]
+    again = [(e.payload["node"], e.payload["resumed"]) for e in later if e.type == "node.started"]
+    assert again == [("b", True), ("c", True)]
+    # Its own session goes on: the first prompt is not sent again, the message is.
+    successor = run_of(ended, "b")
+    assert successor.resumed_from is not None
+    assert successor.commands.get().payload == {"message": "Be brief"}
+    assert [e.payload["payload"] for e in events_of(ended, "command.received")] == [{"message": "Be brief"}]
+    assert AgentRun.objects.filter(flow_run=ended, log__node_id="a").count() == 1
+    assert snapshot_at(ended) == ended.snapshot
+
+
+def test_s_003_an_ended_flow_run_cannot_be_resumed(project: Project, worker: Worker) -> None:
+    ended = play(make_flow_run({"nodes": [{"id": "a", "type": "constant", "value": 1}]}, project), worker)
+    before = len(events_of(ended))
+
+    for act in (flow_run_actions.resume, flow_run_actions.pause, flow_run_actions.stop):
+        with pytest.raises((FlowRunNotPaused, RunTerminal)):
+            act("user:ada", ended)
+    with pytest.raises(RunTerminal):
+        flow_commands.command("user:ada", ended, {"type": "send", "message": "hi"})
+    assert len(events_of(ended)) == before
+
+
+def test_a_stop_takes_the_runs_of_all_nodes_along(project: Project, worker: Worker) -> None:
+    definition = {"nodes": [agent("a"), agent("b"), agent("c")], "edges": [edge("b", "c")]}
+    started = play(make_flow_run(definition, project), worker, until=lambda run: run.status == "running")
+    affected = flow_run_actions.affected_runs(started)
+
+    stopped = flow_run_actions.stop("user:ada", started)
+
+    assert {run.log.node_id for run in affected} == {"a", "b"}
+    assert set(AgentRun.objects.filter(flow_run=started).values_list("status", flat=True)) == {"stopped"}
+    assert stopped.snapshot["nodeStatus"] == {"a": "failed", "b": "failed", "c": "pending"}
+    assert types_of(stopped)[-2:] == ["flow.completed", "run.stopped"]
+    assert flow_run_actions.stop("user:ada", stopped).version == stopped.version
+    assert not FlowVisit.objects.open().exists()
+    assert snapshot_at(stopped) == FlowRun.objects.get(pk=stopped.pk).snapshot
+
+
+def test_a_message_reaches_the_run_that_it_names_and_no_other(project: Project, worker: Worker) -> None:
+    """S-007, S-008."""
+    definition = {"nodes": [agent("a"), agent("b")]}
+    started = play(make_flow_run(definition, project), worker, until=lambda run: run.status == "running")
+    other = play(
+        make_flow_run(definition, make_project_like(project)), worker, until=lambda run: run.status == "running"
+    )
+    one, two, foreign = run_of(started, "a"), run_of(started, "b"), run_of(other, "a")
+
+    flow_commands.command("user:ada", started, {"type": "send", "runId": str(one.pk), "message": "now"})
+    assert [command.payload for command in one.commands.all()] == [{"message": "now"}]
+    paused = flow_run_actions.pause("user:ada", started)
+    flow_commands.command("user:ada", paused, {"type": "send", "runId": str(two.pk), "message": "later"})
+    for body, error in (
+        ({"type": "send", "message": "to whom"}, RunIdRequired),
+        ({"type": "reply", "runId": str(foreign.pk), "message": "leak"}, NotARunOfTheFlow),
+    ):
+        with pytest.raises(error):
+            flow_commands.command("user:ada", paused, body)
+    waiting = FlowRun.objects.get(pk=started.pk)
+    assert waiting.snapshot["inbox"] == {str(two.pk): [{"type": "send", "message": "later", "by": "user:ada"}]}
+    assert snapshot_at(waiting) == waiting.snapshot
+    refused = [(e.payload["refused"], e.payload["payload"]) for e in events_of(waiting, "command.received")[2:]]
+    assert refused == [
+        ("run_id_required", {"type": "send", "message": "to whom"}),
+        ("run_not_in_flow", {"type": "reply", "runId": str(foreign.pk), "message": "leak"}),
+    ]
+
+    flow_run_actions.resume("user:ada", waiting)
+    ended = play(waiting, worker)
+
+    assert ended.status == "completed"
+    assert ended.snapshot["inbox"] == {}
+    said = {name: _user_turns(run_of(ended, name)) for name in "ab"}
+    assert said == {"a": ["now", "continue"], "b": ["later", "continue"]}
+    assert not foreign.commands.exists()
+
+
+def make_project_like(project: Project) -> Project:
+    other = make_project()
+    make_writer(other)
+    return other
+
+
+def _user_turns(run: AgentRun) -> list[str]:
+    rows = run.messages.filter(role="user").order_by("position")
+    return [row.content["parts"][0]["content"] for row in rows]
+
+
+def test_an_agent_that_is_stopped_fails_its_node(project: Project, worker: Worker) -> None:
+    definition = {"nodes": [agent("a"), agent("b")], "edges": [edge("a", "b")]}
+    started = play(make_flow_run(definition, project), worker, until=lambda run: run.status == "running")
+    run_actions.stop("user:ada", run_of(started, "a"))
+
+    failed = play(started, worker)
+
+    assert (failed.status, failed.error_type) == ("failed", "operator")
+    assert failed.snapshot["nodeStatus"] == {"a": "failed", "b": "pending"}
+    assert snapshot_at(failed) == failed.snapshot
+
+
+def test_an_agent_that_is_gone_fails_its_node(project: Project, worker: Worker) -> None:
+    flow_run = make_flow_run({"nodes": [agent("a", policy={"continueOnError": True})]}, project)
+    project.agents.all().delete()
+
+    ended = play(flow_run, worker)
+
+    assert ended.status == "completed"
+    assert ended.snapshot["outputs"]["a"]["error"]["type"] == "agent_not_found"
+    assert snapshot_at(ended) == ended.snapshot
+
+
+def test_large_values_are_in_the_records_and_not_in_the_events(project: Project, worker: Worker) -> None:
+    big = [{"n": n, "text": "x" * 100} for n in range(60)]
+    definition = {
+        "nodes": [
+            {"id": "list", "type": "constant", "value": [big, big], "state": {"set": {"kept": "{{ output }}"}}},
+            {"id": "each", "type": "constant", "value": "{{ item }}"},
+        ],
+        "edges": [edge("list", "each", forEach={"in": "outputs.list"})],
+    }
+    ended = play(make_flow_run(definition, project), worker)
+
+    assert ended.snapshot["state"]["kept"] == [big, big]
+    assert max(len(str(event.payload)) for event in events_of(ended)) < 4000
+    assert snapshot_at(ended) == ended.snapshot
+    seq = events_of(ended, "node.completed")[0].seq
+    assert snapshot_at(ended, seq)["nodeStatus"] == {"list": "done", "each": "pending"}
+    assert snapshot_at(ended, seq)["outputs"] == {"list": [big, big]}
+
+
+def test_the_graph_of_a_flow_run_shows_statuses_counters_and_runs(project: Project, worker: Worker) -> None:
+    waiting = play(make_flow_run(LOOP, project), worker)
+
+    graph = graph_of_run(waiting)
+
+    nodes = {node.id: node for node in graph.nodes}
+    assert {name: (node.status.value, node.depth, node.visit_count) for name, node in nodes.items()} == {
+        "topics": ("done", 0, 1),
+        "draft": ("done", 0, 3),
+        "review": ("done", 1, 3),
+        "gate": ("running", 2, 1),
+        "publish": ("pending", 3, 0),
+    }
+    assert [(visit.iteration, visit.status) for visit in nodes["draft"].visits] == [(n, "completed") for n in (2, 1, 0)]
+    assert nodes["gate"].visits[0].run_id == run_of(waiting, "gate").pk
+    loop = next(edge for edge in graph.edges if edge.iterations is not None)
+    assert (loop.key, loop.iterations, loop.max_iterations, loop.status) == ("review->draft", 2, 5, "skipped")
+    assert len(graph_of_definition(waiting.definition).edges) == len(graph.edges)
+
+
+def test_s_023_a_state_of_the_past_is_read_without_running_or_changing_anything(
+    project: Project, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = play(make_flow_run(LOOP, project), worker)
+    monkeypatch.setattr(providers, "get", lambda name: pytest.fail(f"a replay asks for the provider {name}"))
+    before = (FlowRun.objects.values().get(), list(Event.objects.order_by("pk").values()))
+
+    states = [snapshot_at(waiting, event.seq) for event in events_of(waiting)]
+    again = [snapshot_at(waiting, event.seq) for event in events_of(waiting)]
+
+    assert states == again
+    assert states[0]["status"] == "queued"
+    assert states[-1] == waiting.snapshot
+    counters = [state["loopCounters"]["review->draft"] for state in states]
+    assert counters == sorted(counters)
+    assert before == (FlowRun.objects.values().get(), list(Event.objects.order_by("pk").values()))
+
+
+def test_s_002_what_cannot_be_resumed_says_why(project: Project, worker: Worker) -> None:
+    waiting = play(make_flow_run(LOOP, project), worker)
+    paused = flow_run_actions.pause("user:ada", waiting)
+
+    with pytest.raises(FlowRunNotFound):
+        flow_run_actions.resume("user:ada", FlowRun(pk=uuid7()))
+    FlowRun.objects.filter(pk=paused.pk).update(snapshot={**paused.snapshot, "runId": ""})
+    with pytest.raises(SnapshotUnusable, match="no runId"):
+        flow_run_actions.resume("user:ada", paused)
+    FlowRun.objects.filter(pk=paused.pk).update(snapshot={"runId": str(paused.pk)})
+    with pytest.raises(SnapshotUnusable, match="has the keys"):
+        flow_run_actions.resume("user:ada", paused)
+    FlowRun.objects.filter(pk=paused.pk).update(snapshot=paused.snapshot)
+    assert types_of(paused).count("flow.resumed") == 0
+
+
+def test_two_workers_advance_a_flow_run_once(project: Project, worker: Worker) -> None:
+    """What the second has decided is refused, because the snapshot has a newer version."""
+    flow_run = make_flow_run({"nodes": [agent("a")]}, project)
+    stale = FlowRun.objects.get(pk=flow_run.pk)
+    advancing.advance(flow_run.pk)
+
+    with pytest.raises(MoveRefused):
+        flow_transitions.keep(stale, Decisions({**stale.snapshot, "status": "running"}), source=Source.WORKER)
+    advancing.advance(flow_run.pk)
+
+    assert AgentRun.objects.filter(flow_run=flow_run).count() == 1
+    assert types_of(flow_run).count("node.started") == 1

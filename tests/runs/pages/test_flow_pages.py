@@ -1,0 +1,216 @@
+"""The pages of flows and flow runs: lists, drawings, the form, the start, and the buttons of a flow run."""
+
+from __future__ import annotations
+
+import html
+import json
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from agentops.projects.models import Project, Role
+from runs.actions.flows import flow_definitions, flow_run_actions
+from runs.flows.runner import advancing
+from runs.models import AgentRunMessage, Flow, FlowRun
+from runs.pages.flows.flow_run_page import STOP_POLLING
+from runs.worker.worker import Worker
+from tests.support.accounts import make_person
+from tests.support.factories import make_project
+from tests.support.flows.flow_runs import make_flow, make_flow_run, play, run_of
+
+REVIEW: dict[str, Any] = {
+    "flow_id": "review",
+    "title": "Review <b>it</b>",
+    "inputs": {"type": "object", "properties": {"task": {"type": "string"}}, "required": ["task"]},
+    "nodes": [
+        {"id": "begin", "type": "constant", "value": "{{ inputs.task }}"},
+        {"id": "gate", "type": "human", "title": "Ask <i>you</i>", "question": "Right? {{ outputs.begin }}"},
+        {"id": "end", "type": "constant", "value": "{{ outputs.gate }}"},
+    ],
+    "edges": [
+        {"from": "begin", "to": "gate"},
+        {"from": "gate", "to": "begin", "when": "outputs.gate == 'no'", "maxIterations": 2},
+        {"from": "gate", "to": "end", "when": "outputs.gate == 'yes'"},
+    ],
+}
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    return make_project("alpha")
+
+
+@pytest.fixture
+def flow(project: Project) -> Flow:
+    return make_flow(REVIEW, project)
+
+
+@pytest.fixture
+def admin(project: Project) -> Client:
+    client = Client()
+    client.force_login(make_person(project, Role.ADMIN))
+    return client
+
+
+@pytest.fixture
+def waiting(project: Project, worker: Worker) -> FlowRun:
+    """A flow run whose person has not answered yet."""
+    return play(make_flow_run(REVIEW, project, {"task": "the parser"}), worker)
+
+
+def seen(answer: Any) -> str:
+    return html.unescape(answer.content.decode())
+
+
+def test_a_flow_is_drawn_and_told_in_words(flow: Flow, admin: Client) -> None:
+    page = admin.get("/p/alpha/flows/review")
+
+    text = seen(page)
+    assert b"<b>it</b>" not in page.content
+    assert "Review <b>it</b>" in text
+    assert 'aria-label="Drawing of the flow"' in text
+    assert "Person Ask <i>you</i>" in text
+    assert "outputs.gate == 'no'" in text
+    assert "leads back at most 2 times" in text
+
+
+def test_a_version_shows_what_it_has_changed(flow: Flow, project: Project, admin: Client) -> None:
+    flow_definitions.apply(project, {**REVIEW, "title": "Review twice"}, by="user:bob")
+
+    text = seen(admin.get("/p/alpha/flows/review/versions/2"))
+
+    assert "Changed by this version" in text
+    assert "twice" in text
+    assert admin.get("/p/alpha/flows/review/versions/3").status_code == 404
+
+
+def test_the_form_shows_every_error_with_its_place(project: Project, admin: Client) -> None:
+    broken = {"flow_id": "broken", "nodes": [{"id": "a", "type": "human", "question": "{{ inputs. }}"}],
+              "edges": [{"from": "a", "to": "b"}]}  # fmt: skip
+
+    answer = admin.post("/p/alpha/new-flow", {"base": "0", "do": "save", "text": json.dumps(broken)})
+
+    assert answer.status_code == 422
+    assert "$.edges[0].to: There is no node 'b'." in seen(answer).replace("<code>", "").replace("</code>", "")
+    assert not Flow.objects.exists()
+    assert "Not JSON" in seen(admin.post("/p/alpha/new-flow", {"base": "0", "do": "save", "text": "{"}))
+
+
+def test_the_drawing_follows_the_text_and_saves_nothing(project: Project, admin: Client) -> None:
+    drawn = seen(admin.post("/p/alpha/new-flow/drawing", {"text": json.dumps(REVIEW)}))
+    cyclic = {**REVIEW, "edges": [{"from": "begin", "to": "gate"}, {"from": "gate", "to": "begin"}]}
+    refused = seen(admin.post("/p/alpha/new-flow/drawing", {"text": json.dumps(cyclic)}))
+
+    assert "<svg" in drawn
+    assert "part of a cycle" in refused
+    assert "<svg" not in refused
+    assert not Flow.objects.exists()
+
+
+def test_a_save_replaces_only_the_version_that_was_seen(flow: Flow, project: Project, admin: Client) -> None:
+    flow_definitions.apply(project, {**REVIEW, "title": "Theirs"}, by="user:bob")
+    mine = {"base": "1", "do": "save", "text": json.dumps({**REVIEW, "title": "Mine"})}
+
+    conflict = admin.post("/p/alpha/flows/review/edit", mine)
+    assert conflict.status_code == 409
+    assert "Somebody else has changed this flow" in seen(conflict)
+    assert "Mine" in seen(conflict)
+
+    assert admin.post("/p/alpha/flows/review/edit", {**mine, "base": "2"}).status_code == 303
+    flow.refresh_from_db()
+    assert (flow.title, flow.version) == ("Mine", 3)
+
+
+def test_a_new_flow_does_not_replace_one_of_its_name(flow: Flow, admin: Client) -> None:
+    answer = admin.post("/p/alpha/new-flow", {"base": "0", "do": "save", "text": json.dumps({**REVIEW, "title": "X"})})
+
+    assert answer.status_code == 409
+    assert "already has a flow of this name" in seen(answer)
+
+
+def test_a_form_starts_one_flow_run_however_often_it_is_sent(flow: Flow, admin: Client) -> None:
+    form = admin.get("/p/alpha/flows/review/start", follow=True)
+    token = form.context["token"]
+    assert '"task": ""' in seen(form)
+
+    wrong = admin.post("/p/alpha/flows/review/start", {"token": token, "inputs": '{"task": 1}'})
+    assert wrong.status_code == 422
+    assert "task: 1 is not of type 'string'" in seen(wrong)
+    sent = [admin.post("/p/alpha/flows/review/start", {"token": token, "inputs": '{"task": "x"}'}) for _ in range(2)]
+
+    flow_run = FlowRun.objects.get()
+    assert [answer["Location"] for answer in sent] == [f"/flow-runs/{flow_run.pk}"] * 2
+    assert "already submitted" in seen(admin.get(f"/p/alpha/flows/review/start?form={token}"))
+
+
+def test_a_flow_run_shows_its_nodes_and_who_it_waits_for(waiting: FlowRun, admin: Client) -> None:
+    text = seen(admin.get(f"/flow-runs/{waiting.pk}"))
+
+    run = run_of(waiting, "gate")
+    assert "needs a person" in text
+    assert f'href="/runs/{run.pk}"' in text
+    assert "Person Ask <i>you</i>, running" in text
+    assert "Constant begin, done" in text
+    assert "Node gate started" in text
+    assert f'href="/flow-runs/{waiting.pk}"' in seen(admin.get(f"/runs/{run.pk}"))
+
+
+def test_the_state_page_shows_the_snapshot_after_each_event(waiting: FlowRun, admin: Client) -> None:
+    first = seen(admin.get(f"/flow-runs/{waiting.pk}/state?seq=1"))
+    last = admin.get(f"/flow-runs/{waiting.pk}/state")
+
+    assert "3 pending" in first
+    assert "No node has an output yet." in first
+    assert '"begin": "the parser"' in seen(last)
+    assert last.context["graph"].drawing.boxes[0].status == "done"
+
+
+def test_buttons_pause_send_resume_and_stop(waiting: FlowRun, admin: Client) -> None:
+    run = run_of(waiting, "gate")
+
+    def press(button: str, **values: str) -> str:
+        sent = admin.post(f"/flow-runs/{waiting.pk}/{button}", values)
+        waiting.refresh_from_db()
+        return seen(admin.get(sent["Location"]))
+
+    assert "Only a paused flow run can be resumed" in seen(admin.get(f"/flow-runs/{waiting.pk}"))
+    assert "Flow run paused." in press("pause")
+    assert waiting.status == "paused"
+    assert "Not sent" in press("send", run=str(waiting.pk), message="hello")
+    assert "Message sent." in press("send", run=str(run.pk), message="hello")
+    assert "Flow run resumed." in press("resume")
+    assert waiting.status in ("queued", "running", "waiting")
+    assert "Stops these runs of its nodes too" in seen(admin.get(f"/flow-runs/{waiting.pk}"))
+    assert "Flow run stopped." in press("stop")
+    assert waiting.status == "stopped"
+    run.refresh_from_db()
+    assert run.status == "stopped"
+    assert admin.get(f"/flow-runs/{waiting.pk}/changes").status_code == STOP_POLLING
+
+
+def test_pages_cost_the_same_however_many_flows_and_visits(
+    project: Project, flow: Flow, admin: Client, worker: Worker
+) -> None:
+    def queries(url: str) -> int:
+        with CaptureQueriesContext(
+            connection,
+        ) as context:
+            assert admin.get(url).status_code == 200
+        return len(context)
+
+    def many(count: int) -> FlowRun:
+        nodes = [{"id": f"n{number}", "type": "constant", "value": 1} for number in range(count)]
+        flow_run = make_flow_run({"flow_id": f"wide-{count}", "nodes": nodes}, project)
+        advancing.advance(flow_run.pk)
+        return flow_run
+
+    few, more = many(2), many(12)
+    assert queries(f"/flow-runs/{few.pk}") == queries(f"/flow-runs/{more.pk}")
+    before = queries("/p/alpha/flows")
+    for number in range(4):
+        flow_run_actions.create("test", make_flow({**REVIEW, "flow_id": f"more-{number}"}, project), {"task": "x"})
+    assert queries("/p/alpha/flows") == before
+    assert not AgentRunMessage.objects.exists()

@@ -1,0 +1,78 @@
+"""Flow runs on the database, driven by a worker of this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentops.projects.models import Project
+from runs.actions.flows import flow_definitions, flow_run_actions
+from runs.flows.runner import advancing
+from runs.models import AgentRun, Flow, FlowRun
+from runs.statuses import RunStatus
+from runs.worker.worker import Worker
+from tests.support.factories import make_agent, make_project
+from timeline import log
+
+
+def record_answers(folder: Path, name: str, answers: Sequence[str]) -> None:
+    """Write a recording of a model that gives these answers, one a call."""
+    calls = [
+        {"input": {"prompt": "any"}, "output": {"text": text, "usage": {}, "durationMs": 1}, "events": []}
+        for text in answers
+    ]
+    (folder / f"{name}.json").write_text(json.dumps({"calls": calls}))
+
+
+def make_flow(definition: Mapping[str, Any], project: Project | None = None) -> Flow:
+    flow, _ = flow_definitions.apply(project or make_project(), {"flow_id": "sample", **definition}, by="test")
+    return flow
+
+
+def make_flow_run(
+    definition: Mapping[str, Any], project: Project | None = None, inputs: Mapping[str, Any] | None = None
+) -> FlowRun:
+    return flow_run_actions.create("test", make_flow(definition, project), inputs or {})
+
+
+#: A flow that needs neither agent nor worker.
+CONSTANT = {"flow_id": "sample", "nodes": [{"id": "a", "type": "constant", "value": 1}]}
+
+
+def make_ended_flow_run(project: Project) -> FlowRun:
+    """A flow run that has ended, because it has nothing but a constant."""
+    flow_run = make_flow_run(CONSTANT, project)
+    advancing.advance(flow_run.pk)
+    return FlowRun.objects.get(pk=flow_run.pk)
+
+
+def make_writer(project: Project, slug: str = "writer", **fields: Any) -> Any:
+    return make_agent(project, slug=slug, fixture=fields.pop("fixture", slug), tools=[], **fields)
+
+
+def play(flow_run: FlowRun, worker: Worker, *, until: Callable[[FlowRun], bool] = lambda flow_run: False) -> FlowRun:
+    """Advance a flow run and drive its runs until it has ended, or nothing moves any more."""
+    for _ in range(200):
+        advancing.advance_due()
+        fresh = FlowRun.objects.get(pk=flow_run.pk)
+        if fresh.state.terminal or until(fresh):
+            return fresh
+        if not worker.sweep_once() and not FlowRun.objects.due().filter(pk=flow_run.pk).exists():
+            return fresh
+    raise AssertionError("the flow run moves for ever")
+
+
+def run_of(flow_run: FlowRun, key: str) -> AgentRun:
+    """The run that holds the conversation of a visit now."""
+    session = flow_run.visits.get(key=key).session_id
+    return AgentRun.objects.exclude(status=RunStatus.RESUMED).get(root_run=session)
+
+
+def events_of(flow_run: FlowRun, *types: str) -> list[Any]:
+    return [event for event in log.events_of(flow_run.pk) if not types or event.type in types]
+
+
+def types_of(flow_run: FlowRun) -> list[str]:
+    return [event.type for event in events_of(flow_run)]
