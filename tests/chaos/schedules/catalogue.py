@@ -51,7 +51,7 @@ PROVEN_BY_CROWDS = ("newest-first", "every-death-counts", "every-restart-counts"
 
 
 def points() -> list[str]:
-    """The names of the registry, but those of sessions, flows and web processes that ingest: tests/processes has them."""
+    """The names of the registry, but those of sessions, flows and ingesting web processes: tests/processes has them."""
     found = re.findall(r'^    "([a-z_]+\.[a-z_]+)":', (ROOT / "runs" / "chaos.py").read_text(), re.MULTILINE)
     return [name for name in found if not name.startswith(("ingest.", "session.", "flow."))]
 
