@@ -35,7 +35,7 @@ from runs.external.sessions.session_agents import SessionAgents
 from runs.external.silence import notice_silence
 from runs.lifecycle import approval_decisions, children, suspects, transitions
 from runs.lifecycle.suspects import Candidate
-from runs.worker.housekeeping import index_texts, mail, settle, tidy
+from runs.worker.housekeeping import evaluate_alerts, index_texts, mail, send_alerts, settle, tidy
 from runs.worker.quarantine import Gate, try_alone
 from runs.worker.uploaded_files import UploadWatch, import_uploaded_files
 from timeline.errors import LeaseLost
@@ -201,6 +201,8 @@ class Worker:
             threading.Thread(target=settle, args=[self.shutdown], name="settle", daemon=True),
             threading.Thread(target=import_uploaded_files, args=[self._uploads], name="uploads", daemon=True),
             threading.Thread(target=index_texts, args=[self.shutdown], name="index", daemon=True),
+            threading.Thread(target=evaluate_alerts, args=[self.shutdown], name="alerts", daemon=True),
+            threading.Thread(target=send_alerts, args=[self.shutdown], name="send-alerts", daemon=True),
         ]
         if settings.AGENTOPS_EMAIL:
             self._threads.append(threading.Thread(target=mail, args=[self.shutdown], name="mail", daemon=True))
