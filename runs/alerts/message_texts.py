@@ -28,7 +28,7 @@ _SAYS = {
     Kind.DAY_COST: ("Cost of today is above the limit",) * 2,
     Kind.ERROR_RATE: ("Error rate{of} is above the limit",) * 2,
 }
-_PREFIX = {Event.REPEATED: "Still: ", Event.CLOSED: "Over: ", Event.TEST: "Test: "}
+_PREFIX: dict[str, str] = {Event.CONTINUED: "More: ", Event.REPEATED: "Still: ", Event.CLOSED: "Over: "}
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,12 @@ class ListedRun:
 
 
 def title_of(rule: AlertRule, agent: str, count: int, event: str) -> str:
-    """Return the first line of a message."""
+    """Return the first line of a message; with an empty `event`, what an alert says."""
     if event == Event.TEST:
         return f"Test of the alert rule {rule.name}"
     one, many = _SAYS[Kind(rule.kind)]
     text = (one if count <= 1 else many).format(of=f" of {agent}" if agent else "", count=count)
-    if event == Event.CONTINUED:
-        return f"More: {text}"
-    return _PREFIX.get(Event(event), "") + text
+    return _PREFIX.get(event, "") + text
 
 
 def email_of(message: AlertMessage, findings: Sequence[AlertFinding]) -> Email:
