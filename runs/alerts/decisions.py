@@ -79,7 +79,7 @@ def _decide_alert(state: RuleState, alert: Alert, changes: Changes, now: datetim
         if now >= _due_at(rule, alert, audible):
             event = Event.OPENED if alert.announced_at is None else Event.CONTINUED
             changes.messages.append(Announcement(alert, event, audible))
-    elif is_over and (rule.kind not in HAPPENINGS or now >= alert.last_seen_at + _window(rule)):
+    elif is_over and (rule.kind not in HAPPENINGS or now >= _quiet_since(alert) + _window(rule)):
         changes.closed.append(alert)
         is_audible = not is_muted(state.mutes, rule, alert.agent, None, now)
         if rule.announces_end and rule.kind not in HAPPENINGS and alert.announced_at is not None and is_audible:
@@ -109,6 +109,10 @@ def _due_at(rule: AlertRule, alert: Alert, findings: Sequence[AlertFinding]) -> 
     wait = timedelta(seconds=0 if rule.kind in STATES else settings.AGENTOPS_ALERTS_S * WAITED_EVALUATIONS)
     due = first + wait
     return due if alert.announced_at is None else max(due, alert.announced_at + _window(rule))
+
+
+def _quiet_since(alert: Alert) -> datetime:
+    return max(alert.last_seen_at, alert.announced_at or alert.last_seen_at)
 
 
 def _window(rule: AlertRule) -> timedelta:

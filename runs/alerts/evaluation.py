@@ -40,8 +40,9 @@ def evaluate(kinds: Collection[str] = tuple(AlertRule.Kind.values)) -> int:
     conditions = conditions_of(rules, now)
     states = _load(rules, conditions)
     due = {each.rule.pk for each in states if decide(each, _of_rule(conditions, each.rule), now)}
-    checked = [rule.pk for rule in rules if rule.pk not in due or _try_update(rule.pk, now)]
-    AlertRule.objects.filter(pk__in=checked, checked_at__lt=now - CHECKED).update(checked_at=now)
+    checked = [rule for rule in rules if rule.pk not in due or _try_update(rule.pk, now)]
+    if old := [rule.pk for rule in checked if rule.checked_at < now - CHECKED]:
+        AlertRule.objects.filter(pk__in=old, checked_at__lt=now).update(checked_at=now)
     return len(due)
 
 
