@@ -12,13 +12,17 @@ class AlertRuleNotFound(RunRefusal):
     status = 404
 
 
+#: Names that differ in the API.
+_API_NAMES = {"agent": "agent_id"}
+
+
 class InvalidAlertRule(InvalidInput):
     """A rule is invalid. `data["pointer"]` is the JSON pointer of the field."""
 
     code = "invalid_alert_rule"
 
     def __init__(self, message: str, field: str) -> None:
-        super().__init__(message, pointer=f"/{field}" if field else "")
+        super().__init__(message, pointer=f"/{_API_NAMES.get(field, field)}" if field else "")
         self.field = field
 
 
