@@ -129,17 +129,19 @@ def _stalled(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
     if not rules:
         return
     shortest = min(rule.minutes or 0 for rule in rules)
-    runs = _runs(rules).filter(
+    # That a runner is silent is an event too, which does not end the silence.
+    runs = _runs(rules).annotate(silent_since=Coalesce("external__silent_since", "last_event_at"))
+    stalled = runs.filter(
         status__in=CLAIMED_FROM,
         source__in=(Source.NATIVE, Source.EXTERNAL),
-        last_event_at__lte=now - timedelta(minutes=shortest),
+        silent_since__lte=now - timedelta(minutes=shortest),
     )
-    for rule, row in _pairs(rules, list(runs.values(*_COLUMNS))):
-        silent = now - row["last_event_at"]
+    for rule, row in _pairs(rules, list(stalled.values(*_COLUMNS, "silent_since"))):
+        silent = now - row["silent_since"]
         if silent >= timedelta(minutes=rule.minutes or 0):
             what = "in the queue" if row["status"] == RunStatus.QUEUED else "no event"
             detail = f"{what} for {int(silent.total_seconds() // 60)} min"
-            yield _condition(rule, row, detail, row["last_event_at"].isoformat())
+            yield _condition(rule, row, detail, row["silent_since"].isoformat())
 
 
 def _waiting(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:

@@ -81,7 +81,7 @@ def _lines_of_one(finding: AlertFinding) -> list[str]:
         return [finding.detail]
     with project_scope.limited_to(finding.project_id):
         runs = _listed([finding])
-    return [line for run in runs for line in (run.title, run.detail, run.error) if line]
+    return [line for run in runs for line in (run.title, run.detail, run.error) if line not in ("", run.run_id)]
 
 
 def webhook_body(message: AlertMessage) -> str:

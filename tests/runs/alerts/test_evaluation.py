@@ -13,6 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from agentops.projects.models import Notification, Project
 from runs.alerts import evaluation, mutes
 from runs.alerts.rule_changes import change_rule
+from runs.external.silence import notice_silence
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, Alert, AlertDelivery, AlertFinding, AlertMessage, AlertRule
 from runs.statuses import RunStatus
@@ -98,6 +99,7 @@ def test_a_stalled_run_is_found_and_over_when_it_goes_on(project: Project, rule:
     queued = make_run(make_agent(project, slug="native"))
     for run in (quiet, queued):
         silence(run, minutes=16)
+    assert notice_silence() == 1
     clock.evaluate()
     clock.evaluate(seconds=16)
     assert sorted(titles()) == ["Run of coder has stalled", "Run of native has stalled"]
