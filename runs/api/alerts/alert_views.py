@@ -8,6 +8,7 @@ from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -36,7 +37,15 @@ from runs.models import Alert, AlertMute, AlertRule
 OPEN, CLOSED = "open", "closed"
 
 
-class AlertRules(ListView):
+class SecretOnce(ApiView):
+    """A view whose writes answer with a new signing secret, once and unmasked."""
+
+    def get_renderers(self) -> list[Any]:
+        is_read = self.request is None or self.request.method in ("GET", "HEAD")
+        return list(super().get_renderers()) if is_read else [JSONRenderer()]
+
+
+class AlertRules(SecretOnce, ListView):
     """List the alert rules of a project, newest first."""
 
     serializer_class = AlertRuleRow
@@ -56,7 +65,7 @@ class AlertRules(ListView):
         return Response(SavedAlertRule(rule, context={"secret": secret}).data, 201)
 
 
-class AlertRuleDetail(ApiView):
+class AlertRuleDetail(SecretOnce):
     """Read an alert rule."""
 
     @extend_schema(responses=AlertRuleRow)
