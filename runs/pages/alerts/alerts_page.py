@@ -28,6 +28,8 @@ from runs.pages.forms import fields
 from timeline.display import clean
 
 PAGE_SIZE = 30
+#: Findings of an alert that are shown at once.
+SHOWN = 3
 #: Minutes → label of the choices for a mute.
 DURATIONS = {60: "1 hour", 8 * 60: "8 hours", 24 * 60: "1 day", 7 * 24 * 60: "7 days", 30 * 24 * 60: "30 days"}
 
@@ -57,8 +59,21 @@ class ShownAlert:
     may_mute: list[tuple[str, str]]
 
     @property
+    def first_findings(self) -> list[ShownFinding]:
+        return self.findings[:SHOWN]
+
+    @property
+    def other_findings(self) -> list[ShownFinding]:
+        return self.findings[SHOWN:]
+
+    @property
     def more(self) -> int:
-        """Return the number of findings that are not shown."""
+        """Return the number of findings after the first ones."""
+        return self.alert.count - len(self.first_findings)
+
+    @property
+    def unlisted(self) -> int:
+        """Return the number of findings that are not listed."""
         return self.alert.count - len(self.findings)
 
 

@@ -40,12 +40,13 @@ KINDS = {
 }
 #: Limit → label and help.
 LIMIT_FIELDS = {
-    "minutes": ("Minutes", "Without an event. 0: a run that waits is announced at once."),
+    "minutes": ("Minutes", "How long the run has had no event."),
     "limit_usd": ("Limit in US dollars", "Calls without a known price do not count."),
     "percent": ("Percent", "A run that paused after an error failed too."),
     "last_runs": ("Of the last runs", "1 to 100 runs of the agent that completed or failed."),
     "min_runs": ("If there are at least", "With fewer runs, nothing is announced."),
 }
+_WAIT_FIELD = ("Minutes", "How long the run has waited. 0: it is announced at once.")
 URL_FIELDS = {
     "webhook_url": ("Webhook", "JSON, signed after Standard Webhooks. The signing secret is shown once, after saving."),
     "slack_url": ("Slack webhook", "An incoming webhook of Slack or a compatible program."),
@@ -86,7 +87,9 @@ class RuleForm:
     def limits(self) -> list[tuple[str, str, str, Any, str]]:
         """Return the fields of the kind's limits: name, label, help, value and error."""
         names = [name for name in LIMIT_NAMES if name in LIMITS[self.kind]]
-        return [(name, *LIMIT_FIELDS[name], self.values.get(name, ""), self.errors.get(name, "")) for name in names]
+        is_wait = self.kind == AlertRule.Kind.RUN_WAITING
+        fields_of = {**LIMIT_FIELDS, "minutes": _WAIT_FIELD} if is_wait else LIMIT_FIELDS
+        return [(name, *fields_of[name], self.values.get(name, ""), self.errors.get(name, "")) for name in names]
 
     @property
     def urls(self) -> list[tuple[str, str, str, str, str]]:
