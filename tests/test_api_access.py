@@ -16,7 +16,7 @@ from django.test import Client
 from django.urls import get_resolver
 
 from agentops.projects.models import Project, Role
-from runs.alerts.rule_changes import add_rule
+from runs.alerts.alert_rule_changes import add_rule
 from runs.models import AgentRun, AlertRule, FileImport
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import drive, make_agent, make_import, make_project, make_run

@@ -12,7 +12,7 @@ from standardwebhooks.webhooks import Webhook
 from agentops.http.guarded_client import HttpFailed, HttpPolicy, HttpRequest, UrlNotAllowed, check_url, send
 
 #: Answers after which the same request would be refused again.
-FINAL = frozenset({400, 401, 403, 404, 405, 410, 413, 415, 422})
+FINAL = frozenset({400, 401, 403, 409, 410, 413, 415, 422})
 
 
 class PostFailed(Exception):

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from agentops.projects import notifications
 from agentops.projects.models import Notification
-from runs.alerts.decisions import Announcement
+from runs.alerts.alert_plan import Announcement
 from runs.alerts.message_texts import email_of
 from runs.models import AgentRun, Alert, AlertDelivery, AlertFinding, AlertMessage, AlertRule
 from timeline.database_clock import Now

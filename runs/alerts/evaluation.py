@@ -17,9 +17,9 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from runs import chaos
+from runs.alerts.alert_plan import Changes, RuleState, decide, is_muted
 from runs.alerts.announcing import announce
 from runs.alerts.conditions import HAPPENINGS, Condition, conditions_of
-from runs.alerts.decisions import Changes, RuleState, decide, is_muted
 from runs.models import Alert, AlertFinding, AlertMute, AlertRule
 from runs.models.alerts.alert import PENDING
 

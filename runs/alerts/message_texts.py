@@ -40,7 +40,7 @@ class Email:
 
 
 @dataclass(frozen=True)
-class ListedRun:
+class MessageRun:
     """A run in a message."""
 
     run_id: str
@@ -147,17 +147,17 @@ def _findings_of(message: AlertMessage) -> list[AlertFinding]:
     return list(AlertFinding.objects.filter(message=message).order_by("pk")[:MAX_LISTED])
 
 
-def _listed(findings: Sequence[AlertFinding]) -> list[ListedRun]:
+def _listed(findings: Sequence[AlertFinding]) -> list[MessageRun]:
     """Return the runs of findings, masked. Runs that retention has removed are left out."""
     columns = ("status", "title", "error_message")
     runs = AgentRun.objects.only(*columns).in_bulk([finding.run_id for finding in findings if finding.run_id])
     return [_listed_run(finding, runs[finding.run_id]) for finding in findings if finding.run_id in runs]
 
 
-def _listed_run(finding: AlertFinding, run: AgentRun) -> ListedRun:
+def _listed_run(finding: AlertFinding, run: AgentRun) -> MessageRun:
     title = clean(run.title)[:MAX_TITLE] or str(run.pk)
     error = " ".join(clean(run.error_message[:LOOKAHEAD]).split())[:MAX_ERROR]
-    return ListedRun(str(run.pk), title, run.status, finding.detail, error, _run_url(finding))
+    return MessageRun(str(run.pk), title, run.status, finding.detail, error, _run_url(finding))
 
 
 def _run_url(finding: AlertFinding) -> str:

@@ -15,8 +15,8 @@ from django.utils import timezone
 from agentops.projects.audit import Actor, record
 from agentops.projects.models import Project
 from agentops.projects.names import SLUG_PATTERN
+from runs.alerts.alert_rule_changes import AlertAuditAction
 from runs.alerts.errors import InvalidMute
-from runs.alerts.rule_changes import AlertAuditAction
 from runs.models import AgentRun, AlertMute, AlertRule
 
 #: The longest mute in minutes: 90 days.

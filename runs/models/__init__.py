@@ -3,8 +3,8 @@
 from runs.models.ag_ui_run import AgUiRun
 from runs.models.agent import Agent, AgentVersion
 from runs.models.alerts.alert import Alert, AlertFinding
-from runs.models.alerts.message import AlertDelivery, AlertMessage
-from runs.models.alerts.rule import AlertMute, AlertRule
+from runs.models.alerts.alert_message import AlertDelivery, AlertMessage
+from runs.models.alerts.alert_rule import AlertMute, AlertRule
 from runs.models.approval import Approval
 from runs.models.checkpoint import Attempt, Checkpoint, RunError, TurnUsage
 from runs.models.chore import Chore

@@ -15,7 +15,7 @@ from rest_framework.response import Response
 from agentops.projects.access import Action
 from agentops.projects.models import Project
 from runs.access import run_in
-from runs.alerts import mutes, rule_changes
+from runs.alerts import alert_rule_changes, mutes
 from runs.alerts.alert_lists import alerts_of
 from runs.api.action_views import ActionView
 from runs.api.alerts.alert_bodies import (
@@ -61,7 +61,7 @@ class AlertRules(SecretOnce, ListView):
         project = self.get_project(Action.CONFIGURE)
         body = NewAlertRule(data=document_of(request))
         body.is_valid(raise_exception=True)
-        rule, secret = rule_changes.add_rule(project, body.validated_data, by=self.principal)
+        rule, secret = alert_rule_changes.add_rule(project, body.validated_data, by=self.principal)
         return Response(SavedAlertRule(rule, context={"secret": secret}).data, 201)
 
 
@@ -79,18 +79,18 @@ class AlertRuleDetail(SecretOnce):
         rule = self._rule(project)
         body = AlertRuleChange(data=document_of(request), partial=True)
         body.is_valid(raise_exception=True)
-        rule, secret = rule_changes.change_rule(project, rule.pk, body.validated_data, by=self.principal)
+        rule, secret = alert_rule_changes.change_rule(project, rule.pk, body.validated_data, by=self.principal)
         return Response(SavedAlertRule(rule, context={"secret": secret}).data)
 
     @extend_schema(responses={204: OpenApiResponse(description="The rule does not exist now.")})
     def delete(self, request: Request, **_: Any) -> Response:
         """Remove an alert rule with its alerts."""
         project = self.get_project(Action.CONFIGURE)
-        rule_changes.remove_rule(project, self._rule(project).pk, by=self.principal)
+        alert_rule_changes.remove_rule(project, self._rule(project).pk, by=self.principal)
         return Response(status=204)
 
     def _rule(self, project: Project) -> AlertRule:
-        return rule_changes.rule_of(project, self.kwargs["rule_id"])
+        return alert_rule_changes.rule_of(project, self.kwargs["rule_id"])
 
 
 class AlertRuleTest(ActionView):
@@ -105,7 +105,7 @@ class AlertRuleTest(ActionView):
         return super().post(request, **options)
 
     def act(self, project: Project, data: dict[str, Any]) -> Response:
-        message = rule_changes.send_test(project, self.kwargs["rule_id"], by=self.principal)
+        message = alert_rule_changes.send_test(project, self.kwargs["rule_id"], by=self.principal)
         return Response({"id": message.pk})
 
 
@@ -151,7 +151,7 @@ class AlertMutes(ActionView, ListView):
         return super().post(request, **options)
 
     def act(self, project: Project, data: dict[str, Any]) -> Response:
-        rule = rule_changes.rule_of(project, data["rule_id"]) if data["rule_id"] else None
+        rule = alert_rule_changes.rule_of(project, data["rule_id"]) if data["rule_id"] else None
         run = run_in(project, data["run_id"]) if data["run_id"] else None
         muted = mutes.mute(
             project, data["minutes"], by=self.principal, rule=rule, run=run, agent=data["agent_id"] or ""

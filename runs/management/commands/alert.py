@@ -10,7 +10,7 @@ from django.utils import timezone
 from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.management.base import AddSubcommand, AgentopsCommand
 from runs.access import run_in
-from runs.alerts import mutes, rule_changes
+from runs.alerts import alert_rule_changes, mutes
 from runs.alerts.alert_lists import alerts_of, says
 from runs.alerts.message_texts import title_of
 from runs.alerts.rule_definition import LIMIT_NAMES
@@ -53,7 +53,7 @@ class Command(AgentopsCommand):
         project = project_for(SYSTEM, options["project"], Action.READ)
         muted = mutes.active_mutes(project, timezone.now())
         if options["rules"]:
-            rows = [_rule_row(rule, muted) for rule in rule_changes.rules_of(project)]
+            rows = [_rule_row(rule, muted) for rule in alert_rule_changes.rules_of(project)]
         else:
             rows = [_alert_row(alert) for alert in alerts_of(project, open_only=options["open"])[:LISTED]]
         if options["json"]:
@@ -66,28 +66,28 @@ class Command(AgentopsCommand):
         values = {field: options[name] for name, field in _OPTIONS.items() if options[name] is not None}
         values |= {"name": options["name"], "kind": options["kind"]}
         values |= {"sends_email": not options["no_email"], "announces_end": options["announce_end"]}
-        rule, secret = rule_changes.add_rule(project, values, by=operator())
+        rule, secret = alert_rule_changes.add_rule(project, values, by=operator())
         self.stdout.write(f"{rule.name}: {says(rule)}")
         if secret:
             self.stdout.write(f"Signing secret of the webhook, shown only once: {secret}")
 
     def remove_rule(self, options: dict[str, Any]) -> None:
         project = project_for(SYSTEM, options["project"], Action.CONFIGURE)
-        rule = rule_changes.rule_of(project, options["rule"])
-        rule_changes.remove_rule(project, rule.pk, by=operator())
+        rule = alert_rule_changes.rule_of(project, options["rule"])
+        alert_rule_changes.remove_rule(project, rule.pk, by=operator())
         self.stdout.write(f"{rule.name}: removed")
 
     def test_rule(self, options: dict[str, Any]) -> None:
         project = project_for(SYSTEM, options["project"], Action.CONFIGURE)
-        rule = rule_changes.rule_of(project, options["rule"])
-        rule_changes.send_test(project, rule.pk, by=operator())
+        rule = alert_rule_changes.rule_of(project, options["rule"])
+        alert_rule_changes.send_test(project, rule.pk, by=operator())
         self.stdout.write(f"{rule.name}: a worker sends the test within seconds")
 
     def mute(self, options: dict[str, Any]) -> None:
         project = project_for(SYSTEM, options["project"], Action.OPERATE)
         what: dict[str, Any] = {"agent": options["agent"] or ""}
         if options["rule"]:
-            what["rule"] = rule_changes.rule_of(project, options["rule"])
+            what["rule"] = alert_rule_changes.rule_of(project, options["rule"])
         if options["run"]:
             what["run"] = run_in(project, find_run(options["run"]).pk)
         muted = mutes.mute(project, options["minutes"], by=operator(), **what)

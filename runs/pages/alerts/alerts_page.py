@@ -19,9 +19,9 @@ from agentops.projects.requests import principal_of
 from runs.access import run_in
 from runs.alerts import mutes
 from runs.alerts.alert_lists import alerts_of, says
-from runs.alerts.decisions import is_muted
+from runs.alerts.alert_plan import is_muted
+from runs.alerts.alert_rule_changes import rule_of
 from runs.alerts.message_texts import title_of
-from runs.alerts.rule_changes import rule_of
 from runs.models import Alert, AlertFinding, AlertMute
 from runs.pages.agents.agents_page import page_context
 from runs.pages.forms import fields

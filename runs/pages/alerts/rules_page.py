@@ -21,9 +21,9 @@ from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
 from runs.alerts import mutes
 from runs.alerts.alert_lists import open_counts, says
+from runs.alerts.alert_rule_changes import MAX_RULES, add_rule, change_rule, remove_rule, rule_of, rules_of, send_test
 from runs.alerts.channels import URL_NAMES
 from runs.alerts.errors import InvalidAlertRule
-from runs.alerts.rule_changes import MAX_RULES, add_rule, change_rule, remove_rule, rule_of, rules_of, send_test
 from runs.alerts.rule_definition import LIMIT_NAMES, LIMITS
 from runs.models import AlertDelivery, AlertRule
 from runs.pages.agents.agents_page import page_context
@@ -56,7 +56,7 @@ _WHOLE = ("minutes", "percent", "last_runs", "min_runs", "group_minutes", "repea
 
 
 @dataclass(frozen=True)
-class RuleRow:
+class ListedAlertRule:
     """A rule in the list."""
 
     rule: AlertRule
@@ -69,7 +69,7 @@ class RuleRow:
 
 
 @dataclass(frozen=True)
-class RuleForm:
+class AlertRuleForm:
     """The form of a rule: a new one of a kind, or an existing one."""
 
     kind: str
@@ -146,7 +146,7 @@ def save(request: HttpRequest, project: str) -> HttpResponse:
     except InvalidAlertRule as refusal:
         text = f"{str(refusal)[:1].upper()}{str(refusal)[1:]}."
         shown = rule.shown_urls if rule else {}
-        form = RuleForm(kind, rule_id, _typed(request.POST), {refusal.field: text}, shown)
+        form = AlertRuleForm(kind, rule_id, _typed(request.POST), {refusal.field: text}, shown)
         return _page(request, entry, form, status=422)
     if secret:
         return _page(request, entry, None, secret=secret, secret_of=saved.name)
@@ -191,7 +191,7 @@ def test(request: HttpRequest, project: str) -> HttpResponse:
 def _page(
     request: HttpRequest,
     entry: EnteredProject,
-    form: RuleForm | None,
+    form: AlertRuleForm | None,
     *,
     status: int = 200,
     secret: str = "",
@@ -210,11 +210,11 @@ def _page(
     return render(request, "runs/alert_rules.html", context, status=status)
 
 
-def _rows(project: Project) -> list[RuleRow]:
+def _rows(project: Project) -> list[ListedAlertRule]:
     counts, problems = open_counts(project), _problems(project)
     muted = {mute.rule_id: mute.until for mute in mutes.active_mutes(project, timezone.now())}
     return [
-        RuleRow(
+        ListedAlertRule(
             rule, KINDS[AlertRule.Kind(rule.kind)], says(rule), counts.get(rule.pk, 0), muted.get(rule.pk),
             problems.get(rule.pk, ""),
         )
@@ -231,16 +231,16 @@ def _problems(project: Project) -> dict[UUID, str]:
     return {rule_id: f"{channel}: {error}" for (rule_id, channel), error in newest.items() if error}
 
 
-def _new_form(kind: str) -> RuleForm:
+def _new_form(kind: str) -> AlertRuleForm:
     defaults = {name: value for name, value in LIMITS[kind].items() if value is not None}
     values = {"name": KINDS[AlertRule.Kind(kind)], "sends_email": True, "group_minutes": 10, "repeat_hours": 24}
-    return RuleForm(kind, "", {**values, **defaults}, {}, {})
+    return AlertRuleForm(kind, "", {**values, **defaults}, {}, {})
 
 
-def _form_of(rule: AlertRule) -> RuleForm:
+def _form_of(rule: AlertRule) -> AlertRuleForm:
     values = {name: getattr(rule, name) for name in ("name", "agent", "label", *_FLAGS, *_WHOLE)}
     values["limit_usd"] = "" if rule.limit_usd is None else f"{rule.limit_usd.normalize():f}"
-    return RuleForm(rule.kind, str(rule.pk), values, {}, rule.shown_urls)
+    return AlertRuleForm(rule.kind, str(rule.pk), values, {}, rule.shown_urls)
 
 
 def _typed(post: QueryDict) -> dict[str, Any]:

@@ -12,13 +12,12 @@ from django.db.models import F
 from agentops.projects.access import SYSTEM
 from agentops.projects.memberships import add_member
 from agentops.projects.models import Notification, Project, Role
-from runs.alerts.rule_changes import add_rule
-from runs.external.ingest import Sender, record
+from runs.alerts.alert_rule_changes import add_rule
 from runs.models import AlertDelivery
 from runs.statuses import RunStatus
+from tests.support.alerts import external, failed
 from tests.support.processes.databases import reconnect
 from tests.support.processes.stage import Stage
-from tests.support.runner_events import started
 from tests.support.waiting import eventually
 from tests.support.web.mail_server import mail_server
 from tests.support.web.raw_http_server import Server, answer, serving
@@ -39,13 +38,6 @@ def prepared(hook: Server) -> Project:
     return project
 
 
-def fail(project: Project, name: str) -> None:
-    started(project, name)
-    end = {"runId": name, "type": "run.failed", "payload": {"error_type": "tool_error", "error": "It broke."}}
-    [result] = record(Sender(project, "key:test"), [end])
-    assert result.error is None
-
-
 def rules_of(hook: Server) -> list[str]:
     """The rules of the requests, which all have IDs of their own."""
     bodies = [json.loads(raw.partition(b"\r\n\r\n")[2]) for raw in hook.requests]
@@ -61,8 +53,8 @@ def test_each_fear_is_announced_once(stage: Stage, settings: Any) -> None:
             "AGENTOPS_ALERTS_S": "0.5", "SECRET_KEY": settings.SECRET_KEY,
         }  # fmt: skip
         project = prepared(hook)
-        fail(project, "failed")
-        stalled = started(project, "stalled")
+        failed(project, "failed")
+        stalled = external(project, "stalled")
         Log.objects.filter(pk=stalled.pk).update(last_event_at=F("last_event_at") - timedelta(hours=1))
         waiting = stage.run([["ledger_once"]])
         stage.worker(chaos="alert.in_transaction", **env).killed()
@@ -72,8 +64,7 @@ def test_each_fear_is_announced_once(stage: Stage, settings: Any) -> None:
         eventually(lambda: len(hook.requests) >= 3 and len(inbox.mails) >= 3, within_s=60, why="all are announced")
         # One more, of another agent, comes after some more evaluations. Nothing is announced twice meanwhile.
         reconnect()
-        record(Sender(project, "key:test"), [{"runId": "b", "type": "run.started", "payload": {"agent": "other"}}])
-        fail(project, "b")
+        failed(project, "another", agent="other")
         eventually(lambda: len(hook.requests) >= 4 and len(inbox.mails) >= 4, within_s=60, why="the last comes too")
 
     assert rules_of(hook) == ["run_failed", *sorted(KINDS)]

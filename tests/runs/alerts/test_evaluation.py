@@ -12,12 +12,12 @@ from django.test.utils import CaptureQueriesContext
 
 from agentops.projects.models import Notification, Project
 from runs.alerts import evaluation, mutes
-from runs.alerts.rule_changes import change_rule
+from runs.alerts.alert_rule_changes import change_rule
 from runs.external.silence import notice_silence
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, Alert, AlertDelivery, AlertFinding, AlertMessage, AlertRule
 from runs.statuses import RunStatus
-from tests.runs.alerts.conftest import AddRule, Clock, external, failed
+from tests.support.alerts import AddRule, Clock, external, failed
 from tests.support.factories import drive, make_agent, make_awaiting_approval, make_run, make_waiting
 from timeline.events.run import RunFailed
 from timeline.models import Log, Source

@@ -16,8 +16,8 @@ from runs.alerts.alert_lists import says
 from runs.alerts.channels import channels_of
 from runs.models import AgentRun, Alert, AlertDelivery, AlertMute, AlertRule
 from runs.upkeep import retention
-from tests.runs.alerts.conftest import AddRule, Clock, failed
 from tests.support.accounts import make_person, with_key
+from tests.support.alerts import AddRule, Clock, failed
 from tests.support.factories import make_waiting
 from tests.support.pages.form_values import form_values
 

@@ -12,10 +12,10 @@ from standardwebhooks.webhooks import Webhook
 from agentops.projects.models import Notification, Project
 from runs import chaos
 from runs.alerts import evaluation, sending
+from runs.alerts.alert_rule_changes import change_rule, send_test
 from runs.alerts.channels import channels_of
-from runs.alerts.rule_changes import change_rule, send_test
 from runs.models import Alert, AlertDelivery, AlertMessage, AlertRule
-from tests.runs.alerts.conftest import AddRule, Clock, failed
+from tests.support.alerts import AddRule, Clock, failed
 from tests.support.threads import at_once
 from tests.support.web.raw_http_server import Server, answer, serving
 

@@ -19,7 +19,7 @@ class AlertRuleQuerySet(models.QuerySet["AlertRule"]):
 
 
 class AlertRule(models.Model):
-    """What the members of a project want to be told about, and how. Written by runs.alerts.rule_changes only."""
+    """What the members of a project want to be told about, and how. Written by runs.alerts.alert_rule_changes only."""
 
     class Kind(models.TextChoices):
         """What a rule looks for."""

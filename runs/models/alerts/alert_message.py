@@ -7,7 +7,7 @@ from django.db.models import Q
 from uuid_utils.compat import uuid7
 
 from agentops.projects.models import Project
-from runs.models.alerts.rule import AlertRule
+from runs.models.alerts.alert_rule import AlertRule
 from timeline.database_clock import Now
 
 
