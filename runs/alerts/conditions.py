@@ -13,8 +13,10 @@ from django.db.models import F, Q, TextField, Value
 from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce
 
+from agentops.projects.names import one_line
 from runs.alerts.project_costs import day_costs
 from runs.alerts.recent_outcomes import recent_outcomes
+from runs.alerts.rule_definition import MAX_AGENT
 from runs.models import AgentRun, AlertRule
 from runs.models.querysets import CLAIMED_FROM
 from runs.statuses import PauseReason, RunStatus, WaitReason
@@ -80,7 +82,7 @@ def _pairs(rules: Sequence[AlertRule], rows: Sequence[Row]) -> Iterator[tuple[Al
 
 
 def _condition(rule: AlertRule, row: Row, detail: str, episode: str = "") -> Condition:
-    return Condition(rule.pk, row["agent_name"], row["pk"], episode, detail)
+    return Condition(rule.pk, one_line(row["agent_name"], MAX_AGENT), row["pk"], episode, detail)
 
 
 def _ended(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
@@ -92,8 +94,9 @@ def _ended(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
     wanted = Q(status=RunStatus.FAILED)
     if limits := [rule.limit_usd for rule in rules if rule.limit_usd is not None]:
         wanted |= Q(cost_usd__gte=min(limits))
-    ended = _runs(rules).filter(wanted, completed_at__gte=since - LATE, last_event_at__gte=since)
+    ended = _runs(rules).filter(wanted, completed_at__gte=since - LATE)
     for rule, row in _pairs(rules, list(ended.values(*_COLUMNS))):
+        # Not in the query: for this condition the planner would read all logs.
         if row["last_event_at"] < _checked_from(rule):
             continue
         if rule.kind == Kind.RUN_COST:

@@ -5,7 +5,6 @@ The caller checks the permission (Action.OPERATE).
 
 from __future__ import annotations
 
-import re
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,9 +13,10 @@ from django.utils import timezone
 
 from agentops.projects.audit import Actor, record
 from agentops.projects.models import Project
-from agentops.projects.names import SLUG_PATTERN
+from agentops.projects.names import one_line
 from runs.alerts.alert_rule_changes import AlertAuditAction
 from runs.alerts.errors import InvalidMute
+from runs.alerts.rule_definition import MAX_AGENT
 from runs.models import AgentRun, AlertMute, AlertRule
 
 #: The longest mute in minutes: 90 days.
@@ -62,6 +62,6 @@ def active_mutes(project: Project, now: datetime) -> list[AlertMute]:
 def _what(rule: AlertRule | None, run: AgentRun | None, agent: str) -> dict[str, Any]:
     if sum((rule is not None, run is not None, bool(agent))) != 1:
         raise InvalidMute("name exactly one of a rule, a run and an agent", pointer="")
-    if agent and not re.match(SLUG_PATTERN, agent):
+    if agent != one_line(agent, MAX_AGENT):
         raise InvalidMute(f"{agent[:64]!r} is not the name of an agent", pointer="/agent_id")
     return {"rule": rule} if rule else {"run": run} if run else {"agent": agent}

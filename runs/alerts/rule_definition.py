@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from agentops.projects.names import SLUG_PATTERN, one_line
+from agentops.projects.names import one_line
 from runs.alerts.alert_posts import checked_url
 from runs.alerts.errors import InvalidAlertRule
 from runs.models import AlertRule
@@ -17,6 +16,7 @@ from runs.models import AlertRule
 Kind = AlertRule.Kind
 WEEK_MINUTES, WEEK_HOURS = 7 * 24 * 60, 7 * 24
 MAX_RUNS = 100
+MAX_AGENT = 128
 #: Kind → the limits that it has, with their defaults. None: has to be given.
 LIMITS: dict[str, dict[str, int | None]] = {
     Kind.RUN_FAILED: {},
@@ -44,7 +44,8 @@ class RuleDefinition(BaseModel):
     percent: Annotated[int, Field(ge=1, le=100)] | None = None
     last_runs: Annotated[int, Field(ge=1, le=MAX_RUNS)] | None = None
     min_runs: Annotated[int, Field(ge=1, le=MAX_RUNS)] | None = None
-    agent: Annotated[str, Field(max_length=128)] = ""
+    #: Not only slugs: runners name agents as they like.
+    agent: Annotated[str, Field(max_length=MAX_AGENT)] = ""
     label: Annotated[str, Field(max_length=200)] = ""
     sends_email: bool = True
     group_minutes: Annotated[int, Field(ge=1, le=24 * 60)] = 10
@@ -57,13 +58,6 @@ class RuleDefinition(BaseModel):
     def _one_line(cls, text: str) -> str:
         if text != one_line(text, len(text)):
             raise ValueError("a single line without control characters is expected")
-        return text
-
-    @field_validator("agent")
-    @classmethod
-    def _slug(cls, text: str) -> str:
-        if text and not re.match(SLUG_PATTERN, text):
-            raise ValueError(f"{text[:64]!r} is not the name of an agent")
         return text
 
     @model_validator(mode="before")

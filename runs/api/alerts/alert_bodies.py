@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rest_framework import serializers
 
 from runs.alerts.mutes import MAX_MINUTES
-from runs.alerts.rule_definition import MAX_RUNS, WEEK_HOURS, WEEK_MINUTES
+from runs.alerts.rule_definition import MAX_AGENT, MAX_RUNS, WEEK_HOURS, WEEK_MINUTES
 from runs.api.requests.bodies import Choice, Flag, IdField, LineField, StrictSerializer, StringField, WholeField
-from runs.api.requests.inputs import AgentId
 from runs.models import Alert, AlertFinding, AlertMute, AlertRule
 
 _URL = "Empty: none. Answers show it without its path."
@@ -30,7 +29,9 @@ class AlertRuleChange(StrictSerializer):
     percent = _limit(1, 100, "Of `error_rate` (default 50).")
     last_runs = _limit(1, MAX_RUNS, "Of `error_rate` (default 20): newest runs of the agent that are counted.")
     min_runs = _limit(1, MAX_RUNS, "Of `error_rate` (default 5): with fewer runs nothing is announced.")
-    agent_id = AgentId(required=False, source="agent", help_text="Only runs of this agent. Empty: all.")
+    agent_id = LineField(
+        required=False, source="agent", max_length=MAX_AGENT, help_text="Only runs of this agent. Empty: all."
+    )
     label = LineField(required=False, max_length=200, help_text="Only runs with this label. Empty: all.")
     sends_email = Flag(required=False, help_text="Notify operators and admins: bell and e-mail. Default: true.")
     webhook_url = StringField(required=False, max_length=2000, help_text=f"Receives signed JSON. {_URL}")
@@ -46,11 +47,6 @@ class AlertRuleChange(StrictSerializer):
     )
     announces_end = Flag(required=False, help_text="Also announce when it is over. Default: false.")
     is_enabled = Flag(required=False, help_text="Default: true.")
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        # An empty name means all agents.
-        self.fields["agent_id"].allow_blank = True
 
 
 class NewAlertRule(AlertRuleChange):
@@ -138,7 +134,7 @@ class NewAlertMute(StrictSerializer):
 
     rule_id = IdField(required=False, allow_null=True, default=None)
     run_id = IdField(required=False, allow_null=True, default=None)
-    agent_id = AgentId(required=False, allow_null=True, default=None)
+    agent_id = LineField(required=False, allow_null=True, default=None, max_length=MAX_AGENT)
     minutes = WholeField(min_value=0, max_value=MAX_MINUTES, help_text="From now on. 0: end the mute.")
 
 

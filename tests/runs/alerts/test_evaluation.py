@@ -201,9 +201,9 @@ def test_mutes(project: Project, rule: AddRule, clock: Clock) -> None:
     """A failure under a mute is listed and never announced; what lasts is announced when the mute ends."""
     rule("run_failed", label="")
     waits = rule("run_waiting")
-    mutes.mute(project, 60, by="user:ada", agent="coder")
+    mutes.mute(project, 60, by="user:ada", agent="Coder \N{GREEK SMALL LETTER ALPHA}")
     mutes.mute(project, 60, by="user:ada", rule=waits)
-    failed(project, "muted")
+    failed(project, "muted", agent="Coder \N{GREEK SMALL LETTER ALPHA}")
     failed(project, "heard", agent="writer")
     make_waiting(project)
     clock.evaluate()

@@ -90,7 +90,7 @@ def test_urls_are_secrets(project: Project, admin: Client) -> None:
         ({"name": ""}, "at least 1 character"),
         ({"webhook_url": "http://hooks.example.com/"}, "scheme 'http' is not allowed"),
         ({"slack_url": "https://127.0.0.1/x"}, "not public"),
-        ({"agent": "Not A Slug"}, "is not the name of an agent"),
+        ({"agent": "a" * 129}, "at most 128 characters"),
         ({"minutes": "0"}, "cannot stall within 0 minutes"),
         ({"minutes": "soon"}, "is not a whole number"),
         ({"group_minutes": "0"}, "greater than or equal to 1"),
