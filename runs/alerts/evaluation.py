@@ -31,7 +31,7 @@ CHECKED = timedelta(minutes=1)
 def evaluate(kinds: Collection[str] = tuple(AlertRule.Kind.values)) -> int:
     """Evaluate the enabled rules of these kinds and return how many had changes. Without changes, it writes nothing.
 
-    At most ten queries, whatever the number of rules and runs, and about ten for each rule with changes.
+    About a dozen queries, whatever the number of rules and runs, and some more for each rule with changes.
     """
     now = timezone.now()
     rules = list(AlertRule.objects.enabled().filter(kind__in=kinds))

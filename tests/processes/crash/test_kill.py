@@ -281,14 +281,14 @@ def test_every_point_in_the_code_is_met_here() -> None:
         "run.taken_over",
     }
     assert set(chaos.POINTS) == {*MET, *elsewhere, *OF_DOORS}
-    # test_killed_approvals.py kills at those of approvals, test_killed_sessions.py at those of sessions, and
-    # tests/processes/ingest kills web processes.
+    # test_killed_approvals.py kills at those of approvals, test_killed_sessions.py at those of sessions,
+    # test_killed_alerts.py at those of alerts, and tests/processes/ingest kills web processes.
     groups = (
         chaos.APPROVAL_POINTS,
         chaos.DECISION_POINTS,
         chaos.TREE_POINTS,
         chaos.INGEST_POINTS,
         chaos.SESSION_POINTS,
-        chaos.INGEST_POINTS,
+        chaos.ALERT_POINTS,
     )
     assert placed == {point for group in (chaos.POINTS, *groups) for point in group}

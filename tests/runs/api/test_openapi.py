@@ -15,7 +15,9 @@ from drf_spectacular.validation import validate_schema
 from runs.api import urls
 from runs.api.base_views import ApiView
 from runs.api.schema.docs import document
+from runs.models import AlertRule
 from tests.support.accounts import make_person, with_key
+from tests.support.admin.alert_rows import fill_alerts
 from tests.support.factories import drive, make_agent, make_import, make_project, make_run
 
 
@@ -90,7 +92,8 @@ def test_every_post_takes_an_idempotency_key_and_refuses_unknown_fields(describe
             continue
         keys = {parameter["name"] for parameter in operation.get("parameters", ())} & {"Idempotency-Key"}
         # The events of runners, the lines of sessions and AG-UI's runs have IDs; what is imported again adds nothing.
-        has_ids = "/internal/" in path or path.endswith(("/imports", "/claude-sessions", "/ag-ui"))
+        # The answer with the secret of an alert rule is not stored.
+        has_ids = "/internal/" in path or path.endswith(("/imports", "/claude-sessions", "/ag-ui", "/alert-rules"))
         assert bool(keys) is not has_ids, path
         schema = next(iter(operation["requestBody"]["content"].values()))["schema"]
         if "$ref" in schema:
@@ -116,6 +119,8 @@ def test_answers_are_what_the_document_says(described: dict[str, Any]) -> None:
     run = drive(make_run(make_agent(fixture="claude-code-7e")))
     places = {"project": run.project.slug, "run_id": str(run.pk), "agent": run.agent_config["agent_id"]}
     places |= {"import_id": str(make_import(run).pk)}
+    fill_alerts(run.project, run, 1, "alert")
+    places |= {"rule_id": str(AlertRule.objects.get().pk)}
     places |= {"session": str(run.pk), "job": str(run.pk)}
     places |= {"message_id": str(run.messages.first().pk), "call_id": str(run.tool_calls.first().pk)}
     client = Client(headers=with_key(run.project, "read", "secrets"))
