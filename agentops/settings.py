@@ -158,12 +158,12 @@ AGENTOPS_IMPORTER_MODULES = env.names("AGENTOPS_IMPORTER_MODULES", [])
 AGENTOPS_MCP_SERVERS = env.text("AGENTOPS_MCP_SERVERS")
 AGENTOPS_ALLOW_PRIVATE_SINKS = env.boolean("AGENTOPS_ALLOW_PRIVATE_SINKS", default=False)
 AGENTOPS_MODEL_KEYS = env.model_keys("AGENTOPS_MODEL_KEYS")
-# Programs that the gates of policies may start: names that are found on PATH, or whole paths. None: tools alone.
 AGENTOPS_GATE_COMMANDS = env.names("AGENTOPS_GATE_COMMANDS", [])
 AGENTOPS_GATE_TIMEOUT_S = env.seconds("AGENTOPS_GATE_TIMEOUT_S", 300, low=0.1, high=86_400)
 AGENTOPS_HOOK_MODULES = env.names("AGENTOPS_HOOK_MODULES", [])
 AGENTOPS_HOOKS = env.names("AGENTOPS_HOOKS", [])
 AGENTOPS_HOOK_TIMEOUT_S = env.seconds("AGENTOPS_HOOK_TIMEOUT_S", 2.0, low=0.01, high=60)
+AGENTOPS_ALERTS_S = env.seconds("AGENTOPS_ALERTS_S", 10, low=0.1, high=30)
 AGENTOPS_APPROVAL_EXPIRES_S = env.seconds("AGENTOPS_APPROVAL_EXPIRES_S", 86_400, low=1, high=30 * 86_400)
 if AGENTOPS_RENEW_S * 2 > AGENTOPS_LEASE_S:
     raise BadSetting("AGENTOPS_RENEW_S must be at most half of AGENTOPS_LEASE_S")

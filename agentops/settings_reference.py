@@ -80,10 +80,12 @@ GROUPS: dict[str, dict[str, str]] = {
         "AGENTOPS_HOOK_TIMEOUT_S": "Seconds that a hook may take. A guard that takes longer denies the call.",
         "AGENTOPS_APPROVAL_EXPIRES_S": "Seconds after which an undecided approval expires, unless its rule says "
         "otherwise.",
+        "AGENTOPS_ALERTS_S": "Seconds between two evaluations of the alert rules by a worker. The first message about "
+        "an agent waits one and a half times as long for more of its runs.",
         "AGENTOPS_FIXTURES": "Directories with recordings that the `fixture` provider may play, besides those that are "
         "included.",
-        "AGENTOPS_ALLOW_PRIVATE_SINKS": "Allow outgoing requests to private and loopback addresses too: of tools, and "
-        "to model servers that agents name.",
+        "AGENTOPS_ALLOW_PRIVATE_SINKS": "Allow outgoing requests to private and loopback addresses too: of tools, of "
+        "alerts, and to model servers that agents name.",
         "AGENTOPS_MODEL_KEYS": "API keys for model servers that agents name (`base_url`): `HOST=VARIABLE` or "
         "`HOST:PORT=VARIABLE`. The environment variable holds the key, and its name ends with `_KEY` or `_TOKEN`.",
     },

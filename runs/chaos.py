@@ -93,6 +93,11 @@ INDEX_POINTS = {
     "index.in_transaction": "in the transaction of a batch of entries",
     "index.deleted": "a batch of old entries deleted",
 }
+#: Those of a worker that evaluates alert rules and sends alerts.
+ALERT_POINTS = {
+    "alert.in_transaction": "in the transaction that stores what a rule has found",
+    "alert.delivered": "alert accepted by a webhook, before that is stored",
+}
 
 
 class _ArmedPoint:
@@ -102,7 +107,7 @@ class _ArmedPoint:
         name, _, rest = spec.partition(":")
         hit, _, action = rest.partition(":")
         groups = [POINTS, APPROVAL_POINTS, DECISION_POINTS, TREE_POINTS, FLOW_POINTS]
-        groups += [INGEST_POINTS, SESSION_POINTS, INDEX_POINTS]
+        groups += [INGEST_POINTS, SESSION_POINTS, INDEX_POINTS, ALERT_POINTS]
         if not any(name in group for group in groups):
             raise ValueError(f"unknown crash point {name!r} in AGENTOPS_CHAOS; see runs/chaos.py")
         self.name = name

@@ -16,7 +16,8 @@ from django.test import Client
 from django.urls import get_resolver
 
 from agentops.projects.models import Project, Role
-from runs.models import AgentRun, FileImport, FlowRun
+from runs.alerts.alert_rule_changes import add_rule
+from runs.models import AgentRun, AlertRule, FileImport, FlowRun
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import drive, make_agent, make_import, make_project, make_run
 from tests.support.flows.flow_runs import CONSTANT, make_ended_flow_run
@@ -27,6 +28,7 @@ ANYONE, READ, OPERATE, PERSON, INGEST = "anyone", "read", "operate", "person", "
 REPORT, UPLOAD, VIEW_IMPORTS, REVEAL, CONFIGURE = "report", "upload", "view imports", "reveal", "configure"
 _SESSION = "api/projects/<str:project>/agent/sessions/<str:session>"
 _CLAUDE = "api/projects/<str:project>/claude-sessions"
+_ALERT_RULES = "api/projects/<str:project>/alert-rules"
 _RUN = "api/projects/<str:project>/agent-runs/<uuid:run_id>"
 _FLOWS = "api/projects/<str:project>/flows"
 _FLOW_RUN = "api/projects/<str:project>/flow-runs/<uuid:flow_run_id>"
@@ -60,6 +62,11 @@ API: dict[str, dict[str, str]] = {
     _CLAUDE: {"GET": READ, "POST": OPERATE},
     f"{_CLAUDE}/entries": {"GET": REVEAL, "DELETE": OPERATE},
     f"{_CLAUDE}/subpaths": {"GET": READ},
+    f"{_ALERT_RULES}": {"GET": READ, "POST": CONFIGURE},
+    f"{_ALERT_RULES}/<uuid:rule_id>/test": {"POST": CONFIGURE},
+    f"{_ALERT_RULES}/<uuid:rule_id>": {"GET": READ, "PATCH": CONFIGURE, "DELETE": CONFIGURE},
+    "api/projects/<str:project>/alerts": {"GET": READ},
+    "api/projects/<str:project>/alert-mutes": {"GET": READ, "POST": OPERATE},
     "api/projects/<str:project>/imports": {"GET": VIEW_IMPORTS, "POST": UPLOAD},
     "api/projects/<str:project>/imports/<uuid:import_id>": {"GET": VIEW_IMPORTS},
     "api/projects/<str:project>/search": {"GET": READ},
@@ -126,6 +133,9 @@ BODIES = {
     "api/projects/<str:project>/agent-runs": {"agent_id": "AGENT"},
     "api/projects/<str:project>/agent-runs/resume": {"ids": [UNKNOWN]},
     "api/projects/<str:project>/notifications/read": {"ids": [UNKNOWN]},
+    _ALERT_RULES: {"name": "Failures", "kind": "run_failed"},
+    f"{_ALERT_RULES}/<uuid:rule_id>": {"group_minutes": 5},
+    "api/projects/<str:project>/alert-mutes": {"agent_id": "AGENT", "minutes": 5},
     _CLAUDE: {"project_key": "work", "session_id": "theirs", "entries": [{"type": "x"}]},
     "api/projects/<str:project>/flow-runs": {"flow_id": "FLOW"},
     f"{_FLOW_RUN}/commands": {"type": "resume"},
@@ -192,7 +202,9 @@ def parts_of(run: AgentRun) -> Parts:
     file_import = FileImport.objects.filter(project=run.project).first() or make_import(run)
     flow_run = FlowRun.objects.filter(project=run.project).first() or make_ended_flow_run(run.project)
     own |= {"flow": flow_run.slug, "flow_run_id": flow_run.pk}
-    ids = {"message_id": message.pk, "call_id": call.pk, "import_id": file_import.pk}
+    rule = AlertRule.objects.filter(project=run.project).first()
+    rule = rule or add_rule(run.project, {"name": "Stalls", "kind": "run_stalled"}, by="test")[0]
+    ids = {"rule_id": rule.pk, "message_id": message.pk, "call_id": call.pk, "import_id": file_import.pk}
     return {**own, "run_id": run.pk, **ids}
 
 
@@ -229,7 +241,7 @@ def expected(address: str, method: str, who: str) -> set[int]:
     if served == CONFIGURE:
         return {204} if method == "DELETE" else {200}
     # The run has ended: what may be asked of it is refused for that alone.
-    return {200, 201, 409} if served == OPERATE else {200}
+    return {200, 201, 409} if served == OPERATE else {200, 201, 204} if served == CONFIGURE else {200}
 
 
 def test_every_address_is_in_the_table() -> None:

@@ -37,6 +37,7 @@ from runs.models import (
 )
 from runs.pages.runs.list_query import PAGE_SIZE, ListPosition
 from tests.support.accounts import make_person, with_key
+from tests.support.admin.alert_rows import fill_alerts
 from tests.support.factories import drive, make_agent, make_import, make_project, make_run
 from tests.support.flows.flow_runs import make_ended_flow_run
 from tests.support.searching import index_all
@@ -70,6 +71,7 @@ API = {
     *("api/projects/<str:project>/imports", "api/projects/<str:project>/imports/<uuid:import_id>"),
     "api/projects/<str:project>/search",
     "api/projects/<str:project>/approvals",
+    *(f"api/projects/<str:project>/{part}" for part in ("alerts", "alert-rules", "alert-mutes")),
     *(
         f"{RUN}/{part}"
         for part in ("messages", "messages/<uuid:message_id>", "tool-calls", "tool-calls/<uuid:call_id>")
@@ -86,6 +88,7 @@ API = {
 OTHERS = {
     *(f"{RUN}/{part}" for part in ("resume", "fork", "pause", "stop", "commands", "tool-calls/<uuid:call_id>/resolve")),
     f"{RUN}/approvals/<uuid:call_id>",
+    *(f"api/projects/<str:project>/alert-rules/<uuid:rule_id>{part}" for part in ("", "/test")),
     *("api/docs", "api/projects/<str:project>/agent-runs/resume", "api/projects/<str:project>/notifications/read"),
     *(f"api/internal/{part}" for part in ("agent-events", "agent-hooks/claude-code")),
     *(f"api/internal/{part}" for part in ("sessions", "sessions/known", "sessions/wait")),
@@ -107,6 +110,7 @@ def run() -> AgentRun:
     """A run that ended, with canaries in whatever a model, a tool or an earlier version may have put there."""
     run = drive(make_run(make_agent(make_project("alpha"))))
     add_rules(run.project)
+    fill_alerts(run.project, run, 1, "alert")
     AgentRun.objects.filter(pk=run.pk).update(
         title=TEXT[:200], summary=TEXT, result=TEXT, error_message=TEXT, prompt=TEXT, labels=[TEXT],
         agent_config={**run.agent_config, "instructions": TEXT},

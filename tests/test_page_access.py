@@ -56,6 +56,11 @@ ANSWERS = {
     "/redaction/test": {"POST": 422},
     "/fork": {"POST": 422},
     "/settings/approvals": {"POST": 400},  # it says not which rules were seen
+    "/alerts/mute": {"POST": 400},
+    "/alerts/save": {"POST": 400},
+    "/alerts/switch": {"POST": 400},
+    "/alerts/remove": {"POST": 400},
+    "/alerts/test": {"POST": 400},
     "/prices/set": {"POST": 422},
     "/prices/remove": {"POST": 400},
     "/edit": {"POST": 400},

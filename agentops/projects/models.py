@@ -297,6 +297,8 @@ class Notification(models.Model):
         PAUSED = "paused"
         #: A tool call waits for approval.
         APPROVAL = "approval"
+        #: An alert rule has found something.
+        ALERT = "alert"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="notifications", db_index=False)

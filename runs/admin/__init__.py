@@ -2,6 +2,7 @@
 
 from runs.admin import (
     agent_admin,
+    alert_admin,
     approval_admin,
     conversation_admin,
     external_admin,
@@ -13,6 +14,7 @@ from runs.admin import (
 
 __all__ = [
     "agent_admin",
+    "alert_admin",
     "approval_admin",
     "conversation_admin",
     "external_admin",

@@ -19,6 +19,7 @@ from runs.api import (
     transcript_views,
 )
 from runs.api.ag_ui import ag_ui_view
+from runs.api.alerts import alert_views
 from runs.api.approvals import approval_views
 from runs.api.flows import urls as flow_urls
 from runs.api.ingest import event_posts, hook_posts, import_views, otlp_views, session_aliases, session_posts
@@ -70,6 +71,11 @@ of_project = [
     path("claude-sessions", transcript_views.ClaudeSessions.as_view(), name="claude-sessions"),
     path("claude-sessions/entries", transcript_views.ClaudeTranscriptView.as_view(), name="claude-transcript"),
     path("claude-sessions/subpaths", transcript_views.ClaudeSubpaths.as_view(), name="claude-subpaths"),
+    path("alert-rules", alert_views.AlertRules.as_view(), name="alert-rules"),
+    path("alert-rules/<uuid:rule_id>/test", alert_views.AlertRuleTest.as_view(), name="test-alert-rule"),
+    path("alert-rules/<uuid:rule_id>", alert_views.AlertRuleDetail.as_view(), name="alert-rule"),
+    path("alerts", alert_views.Alerts.as_view(), name="alerts"),
+    path("alert-mutes", alert_views.AlertMutes.as_view(), name="alert-mutes"),
     path("approvals", approval_views.Approvals.as_view(), name="approvals"),
     path("imports", import_views.Imports.as_view(), name="imports"),
     path("imports/<uuid:import_id>", import_views.ImportDetail.as_view(), name="import"),

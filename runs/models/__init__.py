@@ -2,6 +2,9 @@
 
 from runs.models.ag_ui_run import AgUiRun
 from runs.models.agent import Agent, AgentVersion
+from runs.models.alerts.alert import Alert, AlertFinding
+from runs.models.alerts.alert_message import AlertDelivery, AlertMessage
+from runs.models.alerts.alert_rule import AlertMute, AlertRule
 from runs.models.approval import Approval
 from runs.models.checkpoint import Attempt, Checkpoint, RunError, TurnUsage
 from runs.models.chore import Chore
@@ -26,6 +29,12 @@ __all__ = [
     "AgentRunMessage",
     "AgentRunToolCall",
     "AgentVersion",
+    "Alert",
+    "AlertDelivery",
+    "AlertFinding",
+    "AlertMessage",
+    "AlertMute",
+    "AlertRule",
     "Approval",
     "Attempt",
     "Checkpoint",

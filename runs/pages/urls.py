@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from runs.pages.agents import agent_page, agents_page, edit_page
+from runs.pages.alerts import alerts_page, rules_page
 from runs.pages.approvals import decision_pages, inbox_page
 from runs.pages.compare import compare_page
 from runs.pages.flows import (
@@ -64,6 +65,14 @@ urlpatterns = [
     path("p/<slug:project>/prices", prices_page.index, name="prices"),
     path("p/<slug:project>/prices/set", prices_page.set_price, name="set-price"),
     path("p/<slug:project>/prices/remove", prices_page.remove_price, name="remove-price"),
+    # /p/{project}/alerts, /p/{project}/settings/alerts
+    path("p/<slug:project>/alerts", alerts_page.index, name="alerts"),
+    path("p/<slug:project>/alerts/mute", alerts_page.mute, name="mute-alerts"),
+    path("p/<slug:project>/settings/alerts", rules_page.index, name="alert-rules"),
+    path("p/<slug:project>/settings/alerts/save", rules_page.save, name="save-alert-rule"),
+    path("p/<slug:project>/settings/alerts/switch", rules_page.switch, name="switch-alert-rule"),
+    path("p/<slug:project>/settings/alerts/remove", rules_page.remove, name="remove-alert-rule"),
+    path("p/<slug:project>/settings/alerts/test", rules_page.test, name="test-alert-rule"),
     # /p/{project}/approvals, /approvals
     path("p/<slug:project>/approvals", inbox_page.index, name="approvals"),
     path("approvals", inbox_page.everything, name="all-approvals"),

@@ -1,18 +1,23 @@
-"""Housekeeping in every worker: retention once a day, e-mails, the search index, and traces that wait, without beat."""
+"""Housekeeping in every worker, without beat: retention, e-mails, alerts, the search index, and waiting traces."""
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
+from django.conf import settings
 from django.db import Error, connection
 
 from agentops.projects import mailing
+from runs.alerts import evaluation, sending
+from runs.alerts.conditions import STATES
 from runs.engine.shutdown import Shutdown
 from runs.external.otlp import settling
+from runs.models import AlertRule
 from runs.upkeep import retention, search_index
 
 log = logging.getLogger(__name__)
@@ -20,6 +25,10 @@ log = logging.getLogger(__name__)
 FIRST_S, EVERY_S = 60.0, 3600.0
 #: Seconds between two checks for notifications to send.
 MAIL_S = 10.0
+#: Alert rules whose queries cost more are evaluated every so many times.
+STATES_EVERY = 3
+#: Seconds between two checks for alerts to send.
+ALERT_DELIVERIES_S = 2.0
 #: Seconds between two checks for traces and sessions whose entries have come.
 SETTLE_S = 1.0
 #: Seconds between two looks for texts to index, and after another process has indexed them.
@@ -73,6 +82,23 @@ def mail(shutdown: Shutdown) -> None:
     while not shutdown.requested.wait(MAIL_S * random.uniform(0.5, 1.0)):  # noqa: S311 - spreads load only
         with going_on("the mailing of notifications"):
             mailing.send_due(shutdown.requested.is_set)
+
+
+def evaluate_alerts(shutdown: Shutdown) -> None:
+    """Evaluate the alert rules until the process ends. Runs in its own thread: nothing else delays it."""
+    for number in itertools.count():
+        if shutdown.requested.wait(settings.AGENTOPS_ALERTS_S * random.uniform(0.8, 1.0)):  # noqa: S311
+            return
+        with going_on("the evaluation of alert rules"):
+            kinds = set(AlertRule.Kind.values) - (STATES if number % STATES_EVERY else set())
+            evaluation.evaluate(kinds)
+
+
+def send_alerts(shutdown: Shutdown) -> None:
+    """Send alerts to webhooks until the process ends. Runs in its own thread, because a receiver may be slow."""
+    while not shutdown.requested.wait(ALERT_DELIVERIES_S * random.uniform(0.5, 1.0)):  # noqa: S311 - spreads load only
+        with going_on("the sending of alerts"):
+            sending.send_due(shutdown.requested.is_set)
 
 
 def index_texts(shutdown: Shutdown) -> None:

@@ -36,7 +36,7 @@ from runs.external.silence import notice_silence
 from runs.lifecycle import approval_decisions, children, suspects, transitions
 from runs.lifecycle.suspects import Candidate
 from runs.worker.flow_thread import advance_flows
-from runs.worker.housekeeping import index_texts, mail, settle, tidy
+from runs.worker.housekeeping import evaluate_alerts, index_texts, mail, send_alerts, settle, tidy
 from runs.worker.quarantine import Gate, try_alone
 from runs.worker.uploaded_files import import_uploaded_files
 from runs.worker.watch import Watch
@@ -208,6 +208,8 @@ class Worker:
             threading.Thread(target=import_uploaded_files, args=[self._uploads], name="uploads", daemon=True),
             threading.Thread(target=advance_flows, args=[self._flows], name="flows", daemon=True),
             threading.Thread(target=index_texts, args=[self.shutdown], name="index", daemon=True),
+            threading.Thread(target=evaluate_alerts, args=[self.shutdown], name="alerts", daemon=True),
+            threading.Thread(target=send_alerts, args=[self.shutdown], name="send-alerts", daemon=True),
         ]
         if settings.AGENTOPS_EMAIL:
             self._threads.append(threading.Thread(target=mail, args=[self.shutdown], name="mail", daemon=True))

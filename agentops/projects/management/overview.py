@@ -16,6 +16,7 @@ COMMANDS = {
     "tools": "List the tools that agents can call, and where they come from",
     "extensions": "List tools, providers, hooks and importers of packages, and where they come from",
     "approvals": "List what waits for a person, and change the approval rules of a project",
+    "alert": "List the alerts of a project, change its alert rules, and mute",
     "replay": "Play the stored events of a run again, read-only",
     "project": "Create and list projects",
     "key": "Create, list and revoke API keys",

@@ -58,7 +58,7 @@ _ID = "01a1f9cd-b2e1-70db-8478-b8d85dac710b"
 _BY_FORMAT = {
     "uuid": _ID,
     "date-time": "2026-11-20T16:45:00.000000Z",
-    "decimal": "0.01234500",
+    "decimal": "0.0123",
     "uri-reference": "/api/projects/shop/agent-runs?cursor=…",
 }
 _BY_TYPE: dict[str, Any] = {"string": "text", "integer": 7, "number": 12.5, "boolean": False, "object": {}, "array": []}

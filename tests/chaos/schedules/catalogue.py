@@ -51,9 +51,9 @@ PROVEN_BY_CROWDS = ("newest-first", "every-death-counts", "every-restart-counts"
 
 
 def points() -> list[str]:
-    """The names of the registry, except those of sessions, flows and ingest: tests/processes has them."""
+    """The names of the registry, except those of sessions, flows, alerts and ingest: tests/processes has them."""
     found = re.findall(r'^    "([a-z_]+\.[a-z_]+)":', (ROOT / "runs" / "chaos.py").read_text(), re.MULTILINE)
-    return [name for name in found if not name.startswith(("ingest.", "session.", "flow."))]
+    return [name for name in found if not name.startswith(("alert.", "ingest.", "session.", "flow."))]
 
 
 def asked_for(asked: argparse.Namespace, engines: Sequence[str]) -> tuple[list[Order], list[tuple[str, str]]]:

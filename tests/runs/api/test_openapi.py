@@ -16,7 +16,9 @@ from drf_spectacular.validation import validate_schema
 from runs.api import urls
 from runs.api.base_views import ApiView
 from runs.api.schema.docs import document
+from runs.models import AlertRule
 from tests.support.accounts import make_person, with_key
+from tests.support.admin.alert_rows import fill_alerts
 from tests.support.factories import drive, make_agent, make_import, make_project, make_run
 from tests.support.flows.flow_runs import make_ended_flow_run
 
@@ -92,7 +94,8 @@ def test_every_post_takes_an_idempotency_key_and_refuses_unknown_fields(describe
             continue
         keys = {parameter["name"] for parameter in operation.get("parameters", ())} & {"Idempotency-Key"}
         # The events of runners, the lines of sessions and AG-UI's runs have IDs; what is imported again adds nothing.
-        has_ids = "/internal/" in path or path.endswith(("/imports", "/claude-sessions", "/ag-ui"))
+        # The answer with the secret of an alert rule is not stored.
+        has_ids = "/internal/" in path or path.endswith(("/imports", "/claude-sessions", "/ag-ui", "/alert-rules"))
         assert bool(keys) is not has_ids, path
         schema = next(iter(operation["requestBody"]["content"].values()))["schema"]
         if "$ref" in schema:
@@ -120,6 +123,8 @@ def test_answers_are_what_the_document_says(described: dict[str, Any]) -> None:
     places |= {"import_id": str(make_import(run).pk)}
     flow_run = make_ended_flow_run(run.project)
     places |= {"flow": flow_run.slug, "flow_run_id": str(flow_run.pk), "number": 1}
+    fill_alerts(run.project, run, 1, "alert")
+    places |= {"rule_id": str(AlertRule.objects.get().pk)}
     places |= {"session": str(run.pk), "job": str(run.pk)}
     places |= {"message_id": str(run.messages.first().pk), "call_id": str(run.tool_calls.first().pk)}
     client = Client(headers=with_key(run.project, "read", "secrets"))

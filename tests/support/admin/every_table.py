@@ -51,6 +51,7 @@ from runs.models import (
     TurnUsage,
 )
 from tests.support.accounts import make_person
+from tests.support.admin.alert_rows import fill_alerts
 from tests.support.factories import make_agent, make_run
 from tests.support.flows.flow_runs import CONSTANT
 from timeline import log
@@ -101,6 +102,7 @@ def fill(project: Project, *, rows: int = 3, text: str = "something") -> AgentRu
         )
         RedactionRule.objects.create(project=project, kind="format", name=f"rule_{number}", created_by=text[:200])
         fill_flows(project, text)
+        fill_alerts(project, runs[0], number, text)
         gone = Log(project=project).pk
         Tombstone.objects.create(
             id=gone, project=project, family=gone, created_at=now, reason="too old", removed_by="test", removed_at=now

@@ -1,0 +1,1 @@
+"""Alerts: rules, what they find, when that is announced, and the messages to people and programs."""

@@ -1,0 +1,46 @@
+"""Alerts as pages, API and command line list them."""
+
+from __future__ import annotations
+
+from django.db.models import Prefetch, QuerySet
+
+from agentops.projects.models import Project
+from runs.models import Alert, AlertFinding, AlertRule
+
+#: Findings that are listed with an alert: the newest.
+LISTED = 10
+
+
+def alerts_of(project: Project, *, open_only: bool = False) -> QuerySet[Alert]:
+    """Return the alerts of a project, newest first, with their rules and newest findings. Two queries for a page."""
+    columns = ("alert_id", "run_id", "detail", "found_at", "ended_at", "run__title", "run__status")
+    newest = AlertFinding.objects.select_related("run").only(*columns).order_by("-pk")[:LISTED]
+    alerts = Alert.objects.filter(project=project).select_related("rule").order_by("-pk")
+    if open_only:
+        alerts = alerts.filter(closed_at=None)
+    return alerts.prefetch_related(Prefetch("findings", newest, to_attr="newest_findings"))
+
+
+def open_counts(project: Project) -> dict[object, int]:
+    """Return the number of open alerts by rule. One query."""
+    counts: dict[object, int] = {}
+    for rule_id in Alert.objects.filter(rule__project=project, closed_at=None).values_list("rule_id", flat=True):
+        counts[rule_id] = counts.get(rule_id, 0) + 1
+    return counts
+
+
+def says(rule: AlertRule) -> str:
+    """Return in one sentence what a rule looks for."""
+    limit = "" if rule.limit_usd is None else f"${rule.limit_usd.normalize():f}"
+    sentences = {
+        AlertRule.Kind.RUN_FAILED: "A run fails",
+        AlertRule.Kind.RUN_STALLED: f"A run has no event for {rule.minutes} min while it should be working",
+        AlertRule.Kind.RUN_WAITING: "A run waits for a person" + (f" for {rule.minutes} min" if rule.minutes else ""),
+        AlertRule.Kind.RUN_COST: f"A run costs {limit} or more",
+        AlertRule.Kind.DAY_COST: f"The project's day (UTC) costs {limit} or more",
+        AlertRule.Kind.ERROR_RATE: f"{rule.percent} % or more of an agent's last {rule.last_runs} runs failed, "
+        f"of at least {rule.min_runs}",
+    }
+    filters = [f"agent {rule.agent}"] if rule.agent else []
+    filters += [f"label {rule.label}"] if rule.label else []
+    return sentences[AlertRule.Kind(rule.kind)] + (f"; {', '.join(filters)} only" if filters else "")

@@ -1,0 +1,203 @@
+"""What the rules look for: one query for each kind of rule, whatever the number of rules and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from django.db.models import F, Q, TextField, Value
+from django.db.models.fields.json import KT
+from django.db.models.functions import Coalesce
+
+from agentops.projects.names import one_line
+from runs.alerts.project_costs import day_costs
+from runs.alerts.recent_outcomes import recent_outcomes
+from runs.alerts.rule_definition import MAX_AGENT
+from runs.models import AgentRun, AlertRule
+from runs.models.querysets import CLAIMED_FROM
+from runs.statuses import PauseReason, RunStatus, WaitReason
+from timeline.reasons import reason_label
+
+Kind = AlertRule.Kind
+Source = AgentRun.Source
+#: Runs that ended are looked at again for this long, because commits and clocks are not in order.
+OVERLAP = timedelta(minutes=5)
+#: An external run that is reported later after its end is not announced.
+LATE = timedelta(hours=1)
+#: What happens once and does not last.
+HAPPENINGS = frozenset({Kind.RUN_FAILED, Kind.RUN_COST})
+#: About an agent or the project as a whole. Their queries cost more.
+STATES = frozenset({Kind.DAY_COST, Kind.ERROR_RATE})
+_FOR_PEOPLE = (WaitReason.APPROVAL, WaitReason.INPUT, WaitReason.UNKNOWN_TOOL)
+_UNENDED = [status.value for status in RunStatus if not status.terminal]
+_COLUMNS = (
+    *("pk", "project_id", "labels", "status", "status_reason", "error_type", "cost_usd", "lease_epoch"),
+    *("agent_name", "last_event_at"),
+)
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a rule finds. The same `key` is the same finding."""
+
+    rule_id: UUID
+    agent: str
+    run_id: UUID | None
+    episode: str
+    detail: str
+
+    @property
+    def key(self) -> tuple[UUID | None, str]:
+        return self.run_id, self.episode
+
+
+def conditions_of(rules: Sequence[AlertRule], now: datetime) -> list[Condition]:
+    """Return what the rules find at `now`. At most one query for each kind of rule, and one more for costs."""
+    return [condition for find in _FINDERS for condition in find(rules, now)]
+
+
+def _of_kind(rules: Sequence[AlertRule], *kinds: str) -> list[AlertRule]:
+    return [rule for rule in rules if rule.kind in kinds]
+
+
+def _runs(rules: Sequence[AlertRule]) -> Any:
+    """Return the runs of the rules' projects. Imported ones are history."""
+    name = Coalesce("agent__slug", KT("agent_config__agent_id"), Value(""), output_field=TextField())
+    runs = AgentRun.objects.filter(project__in={rule.project_id for rule in rules}).exclude(source=Source.IMPORT)
+    return runs.annotate(agent_name=name, last_event_at=F("log__last_event_at"))
+
+
+def _pairs(rules: Sequence[AlertRule], rows: Sequence[Row]) -> Iterator[tuple[AlertRule, Row]]:
+    """Yield each rule with each run that it is about."""
+    for rule in rules:
+        for row in rows:
+            is_meant = rule.project_id == row["project_id"] and rule.agent in ("", row["agent_name"])
+            if is_meant and (not rule.label or rule.label in row["labels"]):
+                yield rule, row
+
+
+def _condition(rule: AlertRule, row: Row, detail: str, episode: str = "") -> Condition:
+    return Condition(rule.pk, one_line(row["agent_name"], MAX_AGENT), row["pk"], episode, detail)
+
+
+def _ended(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
+    """Find runs that failed or ended above a cost, since the rules were checked. Uses the index `run_retention`."""
+    rules = _of_kind(rules, Kind.RUN_FAILED, Kind.RUN_COST)
+    if not rules:
+        return
+    since = min(_checked_from(rule) for rule in rules)
+    wanted = Q(status=RunStatus.FAILED)
+    if limits := [rule.limit_usd for rule in rules if rule.limit_usd is not None]:
+        wanted |= Q(cost_usd__gte=min(limits))
+    ended = _runs(rules).filter(wanted, completed_at__gte=since - LATE)
+    for rule, row in _pairs(rules, list(ended.values(*_COLUMNS))):
+        # Not in the query: for this condition the planner would read all logs.
+        if row["last_event_at"] < _checked_from(rule):
+            continue
+        if rule.kind == Kind.RUN_COST:
+            yield from _above_cost(rule, row)
+        elif row["status"] == RunStatus.FAILED:
+            yield _condition(rule, row, reason_label(row["error_type"]))
+
+
+def _checked_from(rule: AlertRule) -> datetime:
+    return max(rule.checked_at - OVERLAP, rule.created_at)
+
+
+def _costly(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
+    """Find runs that have not ended and cost too much. Uses the index `run_list_by_status`."""
+    rules = _of_kind(rules, Kind.RUN_COST)
+    if not rules:
+        return
+    lowest = min(rule.limit_usd for rule in rules if rule.limit_usd is not None)
+    runs = _runs(rules).filter(status__in=_UNENDED, cost_usd__gte=lowest)
+    for rule, row in _pairs(rules, list(runs.values(*_COLUMNS))):
+        yield from _above_cost(rule, row)
+
+
+def _above_cost(rule: AlertRule, row: Row) -> Iterator[Condition]:
+    cost = row["cost_usd"]
+    if rule.limit_usd is not None and cost is not None and cost >= rule.limit_usd:
+        yield _condition(rule, row, f"{usd(cost)} spent, limit {usd(rule.limit_usd)}")
+
+
+def _stalled(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
+    """Find runs that should be working and have no new event. Uses the index `run_order`."""
+    rules = _of_kind(rules, Kind.RUN_STALLED)
+    if not rules:
+        return
+    shortest = min(rule.minutes or 0 for rule in rules)
+    # That a runner is silent is an event too, which does not end the silence.
+    runs = _runs(rules).annotate(silent_since=Coalesce("external__silent_since", "last_event_at"))
+    stalled = runs.filter(
+        status__in=CLAIMED_FROM,
+        source__in=(Source.NATIVE, Source.EXTERNAL),
+        silent_since__lte=now - timedelta(minutes=shortest),
+    )
+    for rule, row in _pairs(rules, list(stalled.values(*_COLUMNS, "silent_since"))):
+        silent = now - row["silent_since"]
+        if silent >= timedelta(minutes=rule.minutes or 0):
+            what = "in the queue" if row["status"] == RunStatus.QUEUED else "no event"
+            detail = f"{what} for {int(silent.total_seconds() // 60)} min"
+            yield _condition(rule, row, detail, row["silent_since"].isoformat())
+
+
+def _waiting(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
+    """Find runs that go on only if a person acts. Uses the index `run_list_by_status`.
+
+    Not those that an operator paused. A session of another program that waits for its user's next message is idle, and
+    the user sits at it.
+    """
+    rules = _of_kind(rules, Kind.RUN_WAITING)
+    if not rules:
+        return
+    waits = Q(status=RunStatus.WAITING, status_reason__in=_FOR_PEOPLE)
+    waits &= Q(source=Source.NATIVE) | Q(status_reason=WaitReason.APPROVAL)
+    pauses = Q(status=RunStatus.PAUSED) & ~Q(status_reason=PauseReason.OPERATOR)
+    runs = _runs(rules).filter(waits | pauses, status__in=(RunStatus.WAITING, RunStatus.PAUSED))
+    for rule, row in _pairs(rules, list(runs.values(*_COLUMNS))):
+        if now - row["last_event_at"] >= timedelta(minutes=rule.minutes or 0):
+            reason = reason_label(row["status_reason"])
+            detail = f"waits {reason}" if row["status"] == RunStatus.WAITING else f"paused, {reason}"
+            # Between two waits a run is claimed, which raises its epoch.
+            yield _condition(rule, row, detail[:200], f"{row['lease_epoch']} {row['status_reason']}"[:64])
+
+
+def _expensive_day(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
+    rules = _of_kind(rules, Kind.DAY_COST)
+    costs = day_costs({rule.project_id for rule in rules}, now) if rules else {}
+    for rule in rules:
+        cost = costs.get(rule.project_id, Decimal(0))
+        if rule.limit_usd is not None and cost >= rule.limit_usd:
+            detail = f"{usd(cost)} spent today, limit {usd(rule.limit_usd)}"
+            yield Condition(rule.pk, "", None, f"day {now:%Y-%m-%d}", detail)
+
+
+def _failing_agents(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
+    rules = _of_kind(rules, Kind.ERROR_RATE)
+    outcomes = recent_outcomes({rule.project_id for rule in rules}) if rules else []
+    for rule in rules:
+        for agent in outcomes:
+            last = agent.failed[: rule.last_runs or 0]
+            is_meant = agent.project_id == rule.project_id and rule.agent in ("", agent.name)
+            if not is_meant or len(last) < (rule.min_runs or 1):
+                continue
+            percent = 100 * sum(last) / len(last)
+            if percent >= (rule.percent or 0):
+                detail = f"{sum(last)} of the last {len(last)} runs failed ({percent:.0f} %), limit {rule.percent} %"
+                yield Condition(rule.pk, agent.name, None, f"agent {agent.agent_id}", detail)
+
+
+def usd(amount: Decimal) -> str:
+    """Return an amount of US dollars with cents, or as many digits as it has."""
+    return f"${amount:,.2f}" if amount >= Decimal("0.01") else f"${amount.normalize():f}"
+
+
+_FINDERS: tuple[Callable[[Sequence[AlertRule], datetime], Iterator[Condition]], ...] = (
+    *(_ended, _costly, _stalled, _waiting, _expensive_day, _failing_agents),
+)

@@ -1,0 +1,159 @@
+"""Evaluates the rules: a few queries say what has changed, and one transaction for each changed rule stores it.
+
+Every worker does it. A transaction locks its rule and looks again, so that what several workers see at once is stored
+and announced once. A worker that dies leaves either nothing or everything.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db import Error, transaction
+from django.db.models import F, Q
+from django.utils import timezone
+
+from runs import chaos
+from runs.alerts.alert_plan import Changes, RuleState, decide, is_muted
+from runs.alerts.announcing import announce
+from runs.alerts.conditions import HAPPENINGS, Condition, conditions_of
+from runs.models import Alert, AlertFinding, AlertMute, AlertRule
+from runs.models.alerts.alert import PENDING
+
+log = logging.getLogger(__name__)
+#: How often `checked_at` is moved.
+CHECKED = timedelta(minutes=1)
+
+
+def evaluate(kinds: Collection[str] = tuple(AlertRule.Kind.values)) -> int:
+    """Evaluate the enabled rules of these kinds and return how many had changes. Without changes, it writes nothing.
+
+    About a dozen queries, whatever the number of rules and runs, and some more for each rule with changes.
+    """
+    now = timezone.now()
+    rules = list(AlertRule.objects.enabled().filter(kind__in=kinds))
+    if not rules:
+        return 0
+    conditions = conditions_of(rules, now)
+    states = _load(rules, conditions)
+    due = {each.rule.pk for each in states if decide(each, _of_rule(conditions, each.rule), now)}
+    checked = [rule for rule in rules if rule.pk not in due or _try_update(rule.pk, now)]
+    if old := [rule.pk for rule in checked if rule.checked_at < now - CHECKED]:
+        AlertRule.objects.filter(pk__in=old, checked_at__lt=now).update(checked_at=now)
+    return len(due)
+
+
+def _try_update(rule_id: UUID, now: datetime) -> bool:
+    """Update one rule. An error in it does not keep the others from their evaluation: returns False."""
+    try:
+        _update(rule_id, now)
+    except Error:
+        raise  # of the database: the others would fail too
+    except Exception:
+        log.exception("an alert rule could not be evaluated", extra={"rule_id": str(rule_id)})
+        return False
+    return True
+
+
+def _update(rule_id: UUID, now: datetime) -> None:
+    """Look again at one rule, and store what has changed."""
+    with transaction.atomic():
+        rule = AlertRule.objects.enabled().select_for_update(no_key=True).filter(pk=rule_id).first()
+        if rule is None:
+            return  # removed or disabled meanwhile
+        # After the lock, so that it sees what other workers have stored.
+        conditions = conditions_of([rule], now)
+        [state] = _load([rule], conditions)
+        _store(state, decide(state, conditions, now), now)
+        # What is announced at once is due now.
+        [state] = _load([rule], conditions)
+        _store(state, decide(state, conditions, now), now)
+        chaos.point("alert.in_transaction")
+
+
+def _load(rules: Sequence[AlertRule], conditions: Iterable[Condition]) -> list[RuleState]:
+    """Return the rules with what is stored about them. Three queries."""
+    ids = [rule.pk for rule in rules]
+    once = {rule.pk for rule in rules if rule.kind in HAPPENINGS}
+    run_ids = {each.run_id for each in conditions if each.rule_id in once}
+    alerts, findings = defaultdict(list), defaultdict(list)
+    for alert in Alert.objects.filter(rule__in=ids, closed_at=None):
+        alerts[alert.rule_id].append(alert)
+    for finding in AlertFinding.objects.filter(PENDING | Q(run__in=run_ids, episode=""), rule__in=ids):
+        findings[finding.rule_id].append(finding)
+    projects = {rule.project_id for rule in rules}
+    mutes = list(AlertMute.objects.filter(project__in=projects, until__gt=timezone.now()))
+    return [RuleState(rule, alerts[rule.pk], findings[rule.pk], mutes) for rule in rules]
+
+
+def _of_rule(conditions: Iterable[Condition], rule: AlertRule) -> list[Condition]:
+    return [condition for condition in conditions if condition.rule_id == rule.pk]
+
+
+# --- What is stored, in the transaction that has locked the rule ---------------------------------------------------
+
+
+def _store(state: RuleState, changes: Changes, now: datetime) -> None:
+    for message in changes.messages:
+        announce(state.rule, message, now)
+    ended = AlertFinding.objects.filter(pk__in=[finding.pk for finding in changes.ended])
+    ended.filter(message=None).update(is_silent=True)
+    ended.update(ended_at=now)
+    Alert.objects.filter(pk__in=[alert.pk for alert in changes.closed]).update(closed_at=now)
+    by_agent: dict[str, list[Condition]] = defaultdict(list)
+    for condition in changes.new:
+        by_agent[condition.agent].append(condition)
+    for agent, conditions in by_agent.items():
+        _add(state, agent, conditions, now)
+
+
+def _add(state: RuleState, agent: str, conditions: Sequence[Condition], now: datetime) -> None:
+    """Store findings about an agent, in its open alert or in a new one."""
+    rule = state.rule
+    alert = _open_alert(rule, agent, now)
+    announced = _announced_before(rule, alert, conditions, now)
+    findings = [
+        AlertFinding(
+            project_id=rule.project_id,
+            rule=rule,
+            alert=alert,
+            run_id=each.run_id,
+            episode=each.episode,
+            detail=each.detail[:200],
+            found_at=now,
+            ended_at=now if rule.kind in HAPPENINGS else None,
+            message_id=announced.get(each.key),
+            # What lasts is announced when the mute ends; what happened meanwhile is not.
+            is_silent=rule.kind in HAPPENINGS and is_muted(state.mutes, rule, agent, each.run_id, now),
+        )
+        for each in conditions
+    ]
+    AlertFinding.objects.bulk_create(findings)
+    Alert.objects.filter(pk=alert.pk).update(count=F("count") + len(findings), last_seen_at=now)
+
+
+def _open_alert(rule: AlertRule, agent: str, now: datetime) -> Alert:
+    """Return the open alert of an agent. One that closed a moment ago is opened again, and keeps its last message."""
+    newest = Alert.objects.filter(rule=rule, agent=agent).order_by("-pk").first()
+    since = now - timedelta(minutes=rule.group_minutes)
+    if newest is not None and (newest.closed_at is None or newest.closed_at >= since):
+        Alert.objects.filter(pk=newest.pk).update(closed_at=None)
+        return newest
+    return Alert.objects.create(
+        project_id=rule.project_id, rule=rule, agent=agent, opened_at=now, last_seen_at=now, count=0
+    )
+
+
+def _announced_before(
+    rule: AlertRule, alert: Alert, conditions: Sequence[Condition], now: datetime
+) -> dict[tuple[UUID | None, str], UUID]:
+    """Return the messages that announced the same state within `repeat_hours`, by key: it is not announced again."""
+    episodes = [each.episode for each in conditions if each.run_id is None]
+    if not episodes:
+        return {}
+    since = now - timedelta(hours=rule.repeat_hours) if rule.repeat_hours else rule.created_at
+    same = AlertFinding.objects.filter(rule=rule, run=None, episode__in=episodes, message__created_at__gte=since)
+    return {(None, episode): message_id for episode, message_id in same.values_list("episode", "message_id")}

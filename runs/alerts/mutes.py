@@ -1,0 +1,67 @@
+"""Mutes: no message about a rule, a run or an agent for a time. Alerts go on, and are shown as muted.
+
+The caller checks the permission (Action.OPERATE).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from agentops.projects.audit import Actor, record
+from agentops.projects.models import Project
+from agentops.projects.names import one_line
+from runs.alerts.alert_rule_changes import AlertAuditAction
+from runs.alerts.errors import InvalidMute
+from runs.alerts.rule_definition import MAX_AGENT
+from runs.models import AgentRun, AlertMute, AlertRule
+
+#: The longest mute in minutes: 90 days.
+MAX_MINUTES = 90 * 24 * 60
+
+
+def mute(
+    project: Project,
+    minutes: int,
+    *,
+    by: Actor,
+    rule: AlertRule | None = None,
+    run: AgentRun | None = None,
+    agent: str = "",
+) -> AlertMute | None:
+    """Mute exactly one of a rule, a run or an agent from now on; with 0 minutes, end the mute. Returns the mute.
+
+    An earlier mute of the same is replaced. Raises `InvalidMute`.
+    """
+    what = _what(rule, run, agent)
+    if not 0 <= minutes <= MAX_MINUTES:
+        raise InvalidMute(f"minutes must be 0 to {MAX_MINUTES}", pointer="/minutes")
+    name = {"rule": str(rule) if rule else None, "run_id": str(run.pk) if run else None, "agent_id": agent or None}
+    with transaction.atomic():
+        Project.objects.select_for_update(no_key=True).get(pk=project.pk)
+        if not minutes:
+            if AlertMute.objects.filter(project=project, **what).delete()[0]:
+                record(by, AlertAuditAction.UNMUTED, project=project, after=name)
+            return None
+        until = timezone.now() + timedelta(minutes=minutes)
+        values = {"until": until, "created_by": by if isinstance(by, str) else by.actor}
+        muted, _ = AlertMute.objects.update_or_create(project=project, **what, defaults=values)
+        record(by, AlertAuditAction.MUTED, project=project, after={**name, "until": until})
+    return muted
+
+
+def active_mutes(project: Project, now: datetime) -> list[AlertMute]:
+    """Return the mutes that have not ended, those that end first before the others."""
+    rows = AlertMute.objects.filter(project=project, until__gt=now).select_related("rule", "run")
+    return list(rows.order_by("until"))
+
+
+def _what(rule: AlertRule | None, run: AgentRun | None, agent: str) -> dict[str, Any]:
+    if sum((rule is not None, run is not None, bool(agent))) != 1:
+        raise InvalidMute("name exactly one of a rule, a run and an agent", pointer="")
+    if agent != one_line(agent, MAX_AGENT):
+        raise InvalidMute(f"{agent[:64]!r} is not the name of an agent", pointer="/agent_id")
+    return {"rule": rule} if rule else {"run": run} if run else {"agent": agent}

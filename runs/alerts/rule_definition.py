@@ -1,0 +1,107 @@
+"""What a rule says, checked: the same for pages, API and command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from agentops.projects.names import one_line
+from runs.alerts.alert_posts import checked_url
+from runs.alerts.errors import InvalidAlertRule
+from runs.models import AlertRule
+
+Kind = AlertRule.Kind
+WEEK_MINUTES, WEEK_HOURS = 7 * 24 * 60, 7 * 24
+MAX_RUNS = 100
+MAX_AGENT = 128
+#: Kind → the limits that it has, with their defaults. None: has to be given.
+LIMITS: dict[str, dict[str, int | None]] = {
+    Kind.RUN_FAILED: {},
+    Kind.RUN_STALLED: {"minutes": 15},
+    Kind.RUN_WAITING: {"minutes": 0},
+    Kind.RUN_COST: {"limit_usd": None},
+    Kind.DAY_COST: {"limit_usd": None},
+    Kind.ERROR_RATE: {"percent": 50, "last_runs": 20, "min_runs": 5},
+}
+LIMIT_NAMES = ("minutes", "limit_usd", "percent", "last_runs", "min_runs")
+
+Minutes = Annotated[int, Field(ge=0, le=WEEK_MINUTES)]
+Usd = Annotated[Decimal, Field(gt=0, lt=10_000_000, decimal_places=4, allow_inf_nan=False)]
+
+
+class RuleDefinition(BaseModel):
+    """A rule without its channels' URLs. Limits that the kind does not have are null."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    kind: Kind
+    minutes: Minutes | None = None
+    limit_usd: Usd | None = None
+    percent: Annotated[int, Field(ge=1, le=100)] | None = None
+    last_runs: Annotated[int, Field(ge=1, le=MAX_RUNS)] | None = None
+    min_runs: Annotated[int, Field(ge=1, le=MAX_RUNS)] | None = None
+    #: Not only slugs: runners name agents as they like.
+    agent: Annotated[str, Field(max_length=MAX_AGENT)] = ""
+    label: Annotated[str, Field(max_length=200)] = ""
+    sends_email: bool = True
+    group_minutes: Annotated[int, Field(ge=1, le=24 * 60)] = 10
+    repeat_hours: Annotated[int, Field(ge=0, le=WEEK_HOURS)] = 24
+    announces_end: bool = False
+    is_enabled: bool = True
+
+    @field_validator("name", "label", "agent")
+    @classmethod
+    def _one_line(cls, text: str) -> str:
+        if text != one_line(text, len(text)):
+            raise ValueError("a single line without control characters is expected")
+        return text
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_defaults(cls, values: Any) -> Any:
+        """Fill in the limits of the kind, and refuse those of other kinds."""
+        limits = LIMITS.get(str(values.get("kind")), {})
+        defaults = {name: value for name, value in limits.items() if value is not None and values.get(name) is None}
+        return {**values, **defaults}
+
+
+#: How a missing or foreign limit is refused.
+_MISSING, _FOREIGN = "a rule of the kind {kind} needs this limit", "a rule of the kind {kind} has no such limit"
+
+
+def checked(values: Mapping[str, Any]) -> RuleDefinition:
+    """Return the rule that `values` describe. Raises `InvalidAlertRule`."""
+    try:
+        definition = RuleDefinition.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = str(first["loc"][0]) if first["loc"] else ""
+        raise InvalidAlertRule(first["msg"].removeprefix("Value error, "), field) from None
+    limits = LIMITS[definition.kind]
+    for name in LIMIT_NAMES:
+        value = getattr(definition, name)
+        if (name in limits) != (value is not None):
+            text = (_MISSING if value is None else _FOREIGN).format(kind=definition.kind.value)
+            raise InvalidAlertRule(text, name)
+    if definition.kind == Kind.RUN_STALLED and not definition.minutes:
+        raise InvalidAlertRule("a run cannot stall within 0 minutes: enter at least 1", "minutes")
+    if definition.kind == Kind.DAY_COST and (definition.agent or definition.label):
+        text = "the cost of a day is that of the whole project"
+        raise InvalidAlertRule(text, "agent" if definition.agent else "label")
+    if definition.kind == Kind.ERROR_RATE:
+        if definition.label:
+            raise InvalidAlertRule("an error rate is that of all runs of an agent", "label")
+        if (definition.min_runs or 0) > (definition.last_runs or 0):
+            raise InvalidAlertRule(f"at most last_runs, which is {definition.last_runs}", "min_runs")
+    return definition
+
+
+def check_urls(urls: Mapping[str, str]) -> None:
+    """Check the URLs of channels. Raises `InvalidAlertRule`."""
+    for name, url in urls.items():
+        if url and (reason := checked_url(url)):
+            raise InvalidAlertRule(reason, name)

@@ -1,0 +1,104 @@
+"""Sends messages to webhooks. Workers call this; notifications of people are mailed by agentops.projects.mailing.
+
+A worker claims a delivery by moving its due time in a conditional UPDATE. The number of attempts is the fencing token.
+Delivery is at least once: if a worker dies between the answer and its commit, the request is sent again after the claim
+expires, with the same ID.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+
+from django.db import connection
+from django.db.models import F
+from django.utils import timezone
+
+from agentops.projects.names import one_line
+from agentops.projects.redaction_rules import sealing
+from runs import chaos
+from runs.alerts.alert_posts import PostFailed, post, signature_headers
+from runs.alerts.channels import channels_of
+from runs.alerts.message_texts import slack_body, webhook_body
+from runs.models import AlertDelivery
+from timeline.database_clock import Now
+from timeline.display import clean
+from timeline.redaction import project_scope
+
+log = logging.getLogger(__name__)
+State, Channel = AlertDelivery.State, AlertDelivery.Channel
+#: Duration of a claim: longer than a request may last.
+CLAIMED_FOR = timedelta(seconds=60)
+#: Seconds after each failed attempt until the next one. After the last it is given up: an alert gets old.
+SCHEDULE_S = (5, 30, 120, 600, 1800, 3600, 3600, 7200)
+MAX_ERROR = 500
+
+
+def send_due(is_stopping: Callable[[], bool] = lambda: False) -> int:
+    """Send all due deliveries and return how many were claimed."""
+    claimed = 0
+    while not is_stopping() and (delivery := take_due()) is not None:
+        claimed += 1
+        attempt(delivery)
+    return claimed
+
+
+def take_due() -> AlertDelivery | None:
+    """Claim the delivery that is due for the longest time; None if none is due."""
+    while (candidate := AlertDelivery.objects.due().first()) is not None:
+        mine = AlertDelivery.objects.due().filter(pk=candidate.pk, attempts=candidate.attempts).order_by()
+        # The condition makes the claim exclusive.
+        if mine.update(attempts=F("attempts") + 1, due_at=Now() + CLAIMED_FOR):
+            rows = AlertDelivery.objects.select_related("message__rule", "message__alert", "message__project")
+            return rows.filter(pk=candidate.pk, attempts=candidate.attempts + 1).first()
+    return None
+
+
+def attempt(delivery: AlertDelivery) -> bool:
+    """Send a claimed delivery, and record what came of it. Returns whether it was accepted."""
+    try:
+        status = _send(delivery)
+    except PostFailed as failure:
+        _record_failure(delivery, failure)
+        return False
+    chaos.point("alert.delivered")
+    _mine(delivery, state=State.SENT, due_at=None, sent_at=timezone.now(), status_code=status, error="")
+    return True
+
+
+def _send(delivery: AlertDelivery) -> int:
+    """Send the message. No connection to the database is held meanwhile. Raises `PostFailed`."""
+    message = delivery.message
+    try:
+        channels = channels_of(message.rule)
+    except sealing.Unreadable as error:
+        raise PostFailed(f"the URL cannot be decrypted: {error}") from None
+    is_slack = delivery.channel == Channel.SLACK
+    url = channels.slack_url if is_slack else channels.webhook_url
+    if not url:
+        raise PostFailed("the rule has no such channel any more", status=410)
+    with project_scope.limited_to(message.project_id):
+        body = slack_body(message) if is_slack else webhook_body(message)
+    headers = (
+        {} if is_slack else signature_headers(channels.webhook_secret, f"msg_{delivery.pk.hex}", timezone.now(), body)
+    )
+    if not connection.in_atomic_block:
+        connection.close()
+    return post(url, body, headers)
+
+
+def _record_failure(delivery: AlertDelivery, failure: PostFailed) -> None:
+    """Plan the next attempt, or give up."""
+    is_dead = failure.is_final or delivery.attempts > len(SCHEDULE_S)
+    wait = None if is_dead else Now() + timedelta(seconds=SCHEDULE_S[delivery.attempts - 1])
+    error = one_line(clean(str(failure)), MAX_ERROR)
+    state = State.DEAD if is_dead else State.WAITING
+    _mine(delivery, state=state, due_at=wait, status_code=failure.status, error=error)
+    log.warning("an alert was not accepted", extra={"delivery_id": str(delivery.pk), "is_dead": is_dead})
+
+
+def _mine(delivery: AlertDelivery, **values: object) -> None:
+    """Change the row if it is still claimed by this worker."""
+    rows = AlertDelivery.objects.filter(pk=delivery.pk, attempts=delivery.attempts, state=State.WAITING)
+    rows.update(**values)

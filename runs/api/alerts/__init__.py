@@ -1,0 +1,1 @@
+"""Alerts, alert rules and mutes in the API."""

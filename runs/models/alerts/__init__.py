@@ -1,0 +1,1 @@
+"""The tables of alerts: rules, what they found, what was sent about it, and mutes."""

@@ -1,0 +1,1 @@
+"""The pages of alerts: what was found, and the rules."""

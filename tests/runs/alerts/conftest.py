@@ -1,0 +1,35 @@
+"""A project with an operator, its rules, and a clock that a test moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agentops.projects.access import SYSTEM
+from agentops.projects.models import Project, Role
+from runs.alerts.alert_rule_changes import add_rule
+from runs.models import AlertRule
+from tests.support.accounts import make_person
+from tests.support.alerts import AddRule, Clock
+from tests.support.factories import make_project
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    project = make_project("alpha")
+    make_person(project, Role.OPERATOR)
+    return project
+
+
+@pytest.fixture
+def rule(project: Project) -> AddRule:
+    def make(kind: str, **values: Any) -> AlertRule:
+        return add_rule(project, {"name": values.pop("name", kind), "kind": kind, **values}, by=SYSTEM)[0]
+
+    return make
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)

@@ -1,0 +1,271 @@
+"""What alert rules find, and that each is announced once: grouped, repeated, muted, and closed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from agentops.projects.models import Notification, Project
+from runs.alerts import evaluation, mutes
+from runs.alerts.alert_rule_changes import change_rule
+from runs.external.silence import notice_silence
+from runs.lifecycle import inbox, transitions
+from runs.models import AgentRun, Alert, AlertDelivery, AlertFinding, AlertMessage, AlertRule
+from runs.statuses import RunStatus
+from tests.support.alerts import AddRule, Clock, external, failed
+from tests.support.factories import drive, make_agent, make_awaiting_approval, make_run, make_waiting
+from timeline.events.run import RunFailed
+from timeline.models import Log, Source
+
+Event = AlertMessage.Event
+
+
+def events() -> list[tuple[str, int]]:
+    """The messages so far: event and number of findings."""
+    return list(AlertMessage.objects.order_by("pk").values_list("event", "count"))
+
+
+def titles() -> list[str]:
+    kind = Notification.Kind.ALERT
+    return list(Notification.objects.filter(kind=kind).order_by("pk").values_list("title", flat=True))
+
+
+def silence(run: Any, **ago: float) -> None:
+    """Let the newest event of a run be this old."""
+    log = Log.objects.get(pk=run.pk)
+    assert log.last_event_at is not None
+    Log.objects.filter(pk=run.pk).update(last_event_at=log.last_event_at - timedelta(**ago))
+
+
+def fail(run: AgentRun) -> None:
+    claimed = transitions.claim(run.pk, "worker")
+    assert claimed is not None
+    end = RunFailed(error_type="boom")
+    transitions.move(claimed.run, RunStatus.FAILED, end, source=Source.WORKER, epoch=1, reason="boom")
+
+
+def test_runs_that_fail_together_make_one_message(project: Project, rule: AddRule, clock: Clock) -> None:
+    """Later ones are in the next message, at the earliest after `group_minutes`; none is announced twice."""
+    rule("run_failed", group_minutes=10)
+    for number in range(3):
+        failed(project, f"first-{number}")
+    failed(project, "other", agent="writer")
+    clock.evaluate()
+    assert events() == []
+
+    clock.evaluate(seconds=16)
+    assert sorted(events()) == [(Event.OPENED, 1), (Event.OPENED, 3)]
+    assert sorted(titles()) == ["3 runs of coder failed", "Run of writer failed"]
+    failed(project, "later-1")
+    failed(project, "later-2")
+    for minutes in (0.3, 1, 8):
+        clock.evaluate(minutes=minutes)
+    assert len(events()) == 2
+    clock.evaluate(minutes=2)
+
+    assert events()[2:] == [(Event.CONTINUED, 2)]
+    assert titles()[-1] == "More: 2 runs of coder failed"
+    alert = Alert.objects.get(agent="coder")
+    assert (alert.count, alert.closed_at) == (5, None)
+    clock.evaluate(minutes=11)
+    assert not Alert.objects.filter(closed_at=None).exists()
+    assert clock.evaluate(hours=30) == 0
+    assert len(events()) == 3
+
+
+def test_one_failed_run_is_described(project: Project, rule: AddRule, clock: Clock) -> None:
+    run = failed(project, "only")
+    rule("run_failed")
+    clock.evaluate()
+    assert clock.evaluate(seconds=16) == 0  # it failed before there was the rule
+    run = failed(project, "second")
+    clock.evaluate()
+    clock.evaluate(seconds=16)
+
+    [mail] = Notification.objects.all()
+    assert (mail.title, mail.run_id) == ("Run of coder failed", run.pk)
+    assert "The disk is full." in mail.text
+    assert "/p/alpha/alerts" in mail.text
+
+
+def test_a_stalled_run_is_found_and_over_when_it_goes_on(project: Project, rule: AddRule, clock: Clock) -> None:
+    rule("run_stalled", minutes=15, announces_end=True)
+    quiet, busy = external(project, "quiet"), external(project, "busy")
+    queued = make_run(make_agent(project, slug="native"))
+    for run in (quiet, queued):
+        silence(run, minutes=16)
+    assert notice_silence() == 1
+    clock.evaluate()
+    clock.evaluate(seconds=16)
+    assert sorted(titles()) == ["Run of coder has stalled", "Run of native has stalled"]
+    assert sorted(AlertFinding.objects.values_list("detail", flat=True)) == [
+        "in the queue for 16 min",
+        "no event for 16 min",
+    ]
+    assert not AlertFinding.objects.filter(run=busy).exists()
+
+    external(project, "quiet", {"type": "llm.text", "payload": {"text": "Going on."}})
+    drive(queued)
+    clock.evaluate(seconds=10)
+    assert sorted(titles()[2:]) == ["Over: Run of coder has stalled", "Over: Run of native has stalled"]
+    assert not Alert.objects.filter(closed_at=None).exists()
+    # The next stall of the same run is announced again, but not within `group_minutes`.
+    silence(quiet, minutes=20)
+    clock.evaluate(minutes=1)
+    clock.evaluate(minutes=1)
+    assert len(titles()) == 4
+    clock.evaluate(minutes=9)
+    assert titles()[4:] == ["More: Run of coder has stalled"]
+
+
+def test_each_wait_for_a_person_reaches_them_once(project: Project, rule: AddRule, clock: Clock) -> None:
+    """An approval and a pause after an error notify by themselves: the rule adds nothing for people, but webhooks."""
+    rule("run_waiting", webhook_url="https://hooks.example.com/secret-path")
+    waiting = make_awaiting_approval(project)
+    unknown = make_waiting(project)
+    stopped = make_run(make_agent(project))
+    inbox.pause(stopped.pk, by="user:ada")
+    clock.evaluate()
+    clock.evaluate(seconds=16)
+
+    kinds = dict(Notification.objects.values_list("run_id", "kind"))
+    assert kinds == {waiting.pk: Notification.Kind.APPROVAL, unknown.pk: Notification.Kind.ALERT}
+    assert AlertDelivery.objects.count() == 2
+    details = dict(AlertFinding.objects.values_list("run_id", "detail"))
+    assert details == {
+        waiting.pk: "waits for approval",
+        unknown.pk: "waits for the outcome of a tool call",
+    }
+
+
+def test_what_lasts_is_repeated_after_hours(project: Project, rule: AddRule, clock: Clock) -> None:
+    rule("run_waiting", repeat_hours=4)
+    make_waiting(project)
+    clock.evaluate()
+    clock.evaluate(seconds=16)
+    for _ in range(3):
+        clock.evaluate(hours=1)
+    assert events() == [(Event.OPENED, 1)]
+    clock.evaluate(hours=1)
+    clock.evaluate(hours=1)
+    assert events() == [(Event.OPENED, 1), (Event.REPEATED, 1)]
+
+
+def test_costs_of_runs_and_of_the_day(project: Project, rule: AddRule, clock: Clock) -> None:
+    rule("run_cost", limit_usd="0.5")
+    day = rule("day_cost", limit_usd="1")
+    run = external(project, "costly")
+    external(project, "costly", {"type": "run.completed", "payload": {"costUsd": "0.75"}})
+    clock.evaluate()
+    clock.evaluate(seconds=16)
+    run.refresh_from_db()
+    assert run.cost_usd == Decimal("0.75")
+    assert titles() == ["Run of coder is above its cost limit"]
+    assert AlertFinding.objects.get().detail == "$0.75 spent, limit $0.50"
+
+    external(project, "cheap", {"type": "run.completed", "payload": {"costUsd": "0.25"}})
+    clock.evaluate(seconds=30)
+    assert titles()[1:] == ["Cost of today is above the limit"]
+    # A limit that is raised closes the alert. The same day is not announced again when it is lowered.
+    change_rule(project, day.pk, {"limit_usd": "2"}, by="test")
+    clock.evaluate(seconds=30)
+    change_rule(project, day.pk, {"limit_usd": "1"}, by="test")
+    clock.evaluate(seconds=30)
+    clock.evaluate(minutes=30)
+    assert len(titles()) == 2
+
+
+def test_the_error_rate_of_an_agent(project: Project, rule: AddRule, clock: Clock) -> None:
+    """Of its newest runs that have a result, with a minimum count."""
+    rule("error_rate", percent=50, last_runs=4, min_runs=3)
+    good, bad = make_agent(project, slug="good"), make_agent(project, slug="bad")
+    for _ in range(3):
+        drive(make_run(good))
+    for _ in range(2):
+        fail(make_run(bad))
+    clock.evaluate()
+    assert titles() == []
+    fail(make_run(bad))
+    clock.evaluate(seconds=30)
+
+    assert titles() == ["Error rate of bad is above the limit"]
+    assert AlertFinding.objects.get().detail == "3 of the last 3 runs failed (100 %), limit 50 %"
+
+
+def test_mutes(project: Project, rule: AddRule, clock: Clock) -> None:
+    """A failure under a mute is listed and never announced; what lasts is announced when the mute ends."""
+    rule("run_failed", label="")
+    waits = rule("run_waiting")
+    mutes.mute(project, 60, by="user:ada", agent="Coder \N{GREEK SMALL LETTER ALPHA}")
+    mutes.mute(project, 60, by="user:ada", rule=waits)
+    failed(project, "muted", agent="Coder \N{GREEK SMALL LETTER ALPHA}")
+    failed(project, "heard", agent="writer")
+    make_waiting(project)
+    clock.evaluate()
+    clock.evaluate(seconds=16)
+    assert titles() == ["Run of writer failed"]
+    assert Alert.objects.count() == 3
+
+    clock.evaluate(minutes=61)
+    assert [title.rpartition(" waits ")[2] for title in titles()[1:]] == ["for a person"]
+
+
+def test_filters_of_a_rule(project: Project, rule: AddRule, clock: Clock) -> None:
+    rule("run_failed", agent="writer")
+    rule("run_waiting", label="nightly")
+    failed(project, "other")
+    failed(project, "meant", agent="writer")
+    run = make_waiting(project)
+    clock.evaluate()
+    assert [finding.run.external_id for finding in AlertFinding.objects.all() if finding.run] == ["meant"]
+    run.labels = ["nightly"]
+    run.save(update_fields=["labels"])
+    clock.evaluate()
+    assert AlertFinding.objects.filter(run=run).exists()
+
+
+def test_a_rule_that_is_switched_off_is_quiet(project: Project, rule: AddRule, clock: Clock) -> None:
+    found = rule("run_waiting")
+    make_waiting(project)
+    clock.evaluate()
+    change_rule(project, found.pk, {"is_enabled": False}, by="test")
+    clock.evaluate(minutes=5)
+    assert events() == []
+    assert not Alert.objects.filter(closed_at=None).exists()
+    change_rule(project, found.pk, {"is_enabled": True}, by="test")
+    clock.evaluate()
+    clock.evaluate(minutes=30)
+    assert events() == [(Event.OPENED, 1)]
+
+
+def test_failures_of_hours_without_a_worker_are_found(project: Project, rule: AddRule, clock: Clock) -> None:
+    found = rule("run_failed")
+    failed(project, "unseen")
+    # The rule was last evaluated before; then no worker ran for two days.
+    AlertRule.objects.filter(pk=found.pk).update(checked_at=clock.now() - timedelta(minutes=1))
+    clock.evaluate(days=2)
+    clock.evaluate(seconds=16)
+    assert events() == [(Event.OPENED, 1)]
+
+
+@pytest.mark.parametrize("amount", [1, 8])
+def test_the_number_of_queries_is_constant(project: Project, rule: AddRule, amount: int) -> None:
+    """And nothing is written while nothing changes."""
+    for kind, limits in {
+        "run_failed": {}, "run_stalled": {}, "run_waiting": {}, "run_cost": {"limit_usd": "1"},
+        "day_cost": {"limit_usd": "1"}, "error_rate": {},
+    }.items():  # fmt: skip
+        for number in range(amount):
+            rule(kind, name=f"{kind} {number}", **limits)
+    for number in range(amount):
+        failed(project, f"run-{number}")
+    evaluation.evaluate()
+    with CaptureQueriesContext(connection) as queries:
+        evaluation.evaluate()
+    assert len(queries) == 11
+    assert all(query["sql"].lstrip().startswith("SELECT") for query in queries)

@@ -1,0 +1,51 @@
+"""A clock that a test moves, and runs of a runner that end as a test says. May import the product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from agentops.projects.models import Project
+from runs.alerts import evaluation
+from runs.external.ingest import Sender, record
+from runs.models import AgentRun, AlertRule
+
+AddRule = Callable[..., AlertRule]
+
+
+class Clock:
+    """The time of this process. It moves when a test says so; the database's clock does not."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.offset = timedelta()
+        self._real = timezone.now
+        patch.setattr(timezone, "now", self.now)
+
+    def now(self) -> Any:
+        return self._real() + self.offset
+
+    def evaluate(self, **later: float) -> int:
+        """Evaluate all rules, this much later."""
+        self.offset += timedelta(**later)
+        return evaluation.evaluate()
+
+
+def external(project: Project, name: str, *events: dict[str, Any], agent: str = "coder") -> AgentRun:
+    """A run of a runner, opened if it is new, with these events."""
+    sent = list(events)
+    if not AgentRun.objects.filter(project=project, external_id=name).exists():
+        sent.insert(0, {"type": "run.started", "payload": {"agent": agent}})
+    results = record(Sender(project, "key:test"), [{"runId": name, **event} for event in sent])
+    assert [result.error for result in results] == [None] * len(sent)
+    return AgentRun.objects.get(project=project, external_id=name)
+
+
+def failed(project: Project, name: str, *, agent: str = "coder") -> AgentRun:
+    """A run that its runner reports as failed."""
+    error = {"type": "error", "payload": {"error_type": "tool_error", "error": "The disk is full."}}
+    end = {"type": "run.failed", "payload": {"error_type": "tool_error", "error": "The disk is full."}}
+    return external(project, name, error, end, agent=agent)
