@@ -21,6 +21,7 @@ from runs.models import (
     Chore,
     ClaudeTranscriptEntry,
     FileImportPiece,
+    FlowVersion,
     OtlpGroup,
     OtlpItem,
     SearchEntry,
@@ -42,12 +43,13 @@ def test_every_table_is_there() -> None:
     ours = {model for app in OURS for model in apps.get_app_config(app).get_models()}
 
     # Content of files and sessions, what waits to be filed under a run, names of AG-UI clients, and the search index
-    # are not for people. Messages of alerts are told by their deliveries.
+    # are not for people. Messages of alerts are told by their deliveries. Versions of flows have pages of their own.
     assert ours - set(registered()) == {
         *(
             AgUiRun,
             AlertMessage,
             ClaudeTranscriptEntry,
+            FlowVersion,
             MaintenanceDoor,
             FileImportPiece,
             OtlpGroup,

@@ -123,7 +123,9 @@ def _post(flow_run: FlowRun, message: _Message, *, by: str) -> None:
     payload: JsonValue = {"runId": message.run_id, "message": message.text}
     received = Entry(CommandReceived(type=message.type, by=by or None, payload=payload), ref_id=message.run.pk)
     if flow_run.state is RunStatus.PAUSED:
-        waiting = {"type": message.type, "message": message.text, "by": by}
+        # Masked as in the log, which tells what waits.
+        text = flow_transitions.clean_with(flow_run)(message.text)
+        waiting = {"type": message.type, "message": text, "by": by}
         queued = [*snapshot["inbox"].get(message.run_id, []), waiting]
         snapshot = {**snapshot, "inbox": {**snapshot["inbox"], message.run_id: queued}}
     else:

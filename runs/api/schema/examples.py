@@ -11,6 +11,7 @@ from runs.api.schema.document import COMPONENTS
 #: Example values by field name; the type decides for all others.
 BY_NAME: dict[str, Any] = {
     "agent_id": "reviewer",
+    "flow_id": "review",
     "buckets": {"fresh_input": 400, "cache_read": 600, "cache_write": 0, "visible_output": 200, "reasoning": 100},
     "call_id": "toolu_01",
     "code": "run_not_paused",

@@ -55,7 +55,7 @@ def examine(definition: Any) -> tuple[dict[str, Any] | None, list[DefinitionProb
     fields["nodes"] = [
         node | {"type": source.type} for node, source in zip(fields["nodes"], checked.nodes, strict=True)
     ]
-    problems = [*_graph_problems(fields), *_input_problems(fields)]
+    problems = [*_graph_problems(fields), *_input_problems(fields), *_patch_problems(fields["nodes"])]
     return fields, problems
 
 
@@ -80,6 +80,23 @@ def _input_problems(fields: Mapping[str, Any]) -> Iterator[DefinitionProblem]:
         jsonschema.Draft202012Validator.check_schema(schema)
     except jsonschema.SchemaError as error:
         yield DefinitionProblem("invalid_inputs", error.message[:300], pointer_of("inputs", *error.absolute_path))
+
+
+def _patch_problems(nodes: Sequence[Mapping[str, Any]]) -> Iterator[DefinitionProblem]:
+    """Yield paths of a node's patch that lie within one another: the order of members of an object has no meaning."""
+    for index, node in enumerate(nodes):
+        seen: list[str] = []
+        for kind, values in (node.get("state") or {}).items():
+            for path in values:
+                other = next((each for each in seen if _is_within(path, each) or _is_within(each, path)), None)
+                if other is not None:
+                    text = f"{path!r} and {other!r} lie within one another"
+                    yield DefinitionProblem("overlapping_paths", text, pointer_of("nodes", index, "state", kind, path))
+                seen.append(path)
+
+
+def _is_within(path: str, other: str) -> bool:
+    return f"{path}.".startswith(f"{other}.")
 
 
 def _graph_problems(fields: Mapping[str, Any]) -> Iterator[DefinitionProblem]:

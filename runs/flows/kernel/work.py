@@ -142,9 +142,12 @@ class Work:
             return
         scope = self.scope()
         self.snapshot["nodeStatus"][node.id] = NodeStatus.RUNNING.value
-        entries: list[dict[str, JsonValue]] = [{"item": self.clean(item)} for item in items]
+        entries: list[dict[str, JsonValue]] = []
         self.snapshot["outputs"][node.id] = {"iterations": entries}
-        for index, entry in enumerate(entries):
+        for index, item in enumerate(items):
+            # One after the other: if an item fails the flow, the later ones have not started.
+            entry: dict[str, JsonValue] = {"item": self.clean(item)}
+            entries.append(entry)
             visit = Visit(node.id, whole.iteration, index)
             own = {**scope, edge.each_as: entry["item"]}
             self.decisions.records.append(Recorded(visit, node.kind, value=entry["item"]))

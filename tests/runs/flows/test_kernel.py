@@ -131,6 +131,24 @@ def test_s_016_two_for_each_edges_into_one_node_are_an_error() -> None:
     assert run.failure.error_type == "for_each_failed"
 
 
+def test_an_item_that_cannot_start_fails_the_flow_before_the_later_ones() -> None:
+    nodes = [constant("list", [1, None, 3]), agent("each", prompt="n is {{ item }}")]
+    run = KernelRun(flow(nodes, [edge("list", "each", forEach={"in": "outputs.list"})]))
+
+    assert run.failure.error_type == "binding_failed"
+    assert [entry["item"] for entry in run.snapshot["outputs"]["each"]["iterations"]] == [1, None]
+    assert run.folded() == run.snapshot
+
+
+def test_paths_of_a_patch_may_not_lie_within_one_another() -> None:
+    patch = {"set": {"a.b": 1, "ab": 2}, "merge": {"a": {}}}
+    _, problems = examine({"flow_id": "f", "nodes": [constant("a", 1, state=patch)]})
+
+    assert [(problem.code, problem.pointer) for problem in problems] == [
+        ("overlapping_paths", "/nodes/0/state/merge/a")
+    ]
+
+
 def counting(start: VisitStart) -> VisitReport:
     return VisitReport(start.visit, {"n": start.visit.iteration + 1})
 

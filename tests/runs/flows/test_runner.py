@@ -338,3 +338,31 @@ def test_two_workers_advance_a_flow_run_once(project: Project, worker: Worker) -
 
     assert AgentRun.objects.filter(flow_run=flow_run).count() == 1
     assert types_of(flow_run).count("node.started") == 1
+
+
+def test_s_009_a_session_is_stored_before_its_provider_is_called(project: Project, worker: Worker) -> None:
+    flow_run = make_flow_run({"nodes": [agent("a")], "edges": [edge("a", "a", maxIterations=1)]}, project)
+    advancing.advance(flow_run.pk)
+
+    started = FlowRun.objects.get(pk=flow_run.pk)
+    session = run_of(started, "a")
+    assert (started.snapshot["agentSessions"], session.status) == ({"a": str(session.pk)}, "queued")
+    assert [e.payload["run_id"] for e in events_of(started, "node.started")] == [str(session.pk)]
+
+    ended = play(started, worker)
+    # It stays when its visit has ended, and the next iteration has its own.
+    assert ended.snapshot["agentSessions"] == {"a": str(session.pk), "a#1": str(run_of(ended, "a#1").pk)}
+
+
+def test_a_message_to_a_paused_flow_run_is_kept_without_its_secrets(project: Project, worker: Worker) -> None:
+    project.masks_model_input = False
+    project.save(update_fields=["masks_model_input"])
+    started = play(make_flow_run({"nodes": [agent("a")]}, project), worker, until=lambda run: run.status == "running")
+    paused = flow_run_actions.pause("user:ada", started)
+    secret = f"ghp_{'a1B2' * 9}"
+    body = {"type": "send", "runId": str(run_of(paused, "a").pk), "message": f"use {secret}"}
+
+    waiting = flow_commands.command("user:ada", paused, body)
+
+    assert secret not in str(FlowRun.objects.get(pk=waiting.pk).snapshot)
+    assert secret not in str([event.payload for event in events_of(waiting)])

@@ -77,7 +77,7 @@ class KernelRun:
         logged = []
         for event in self.events:
             payload = event.payload.model_dump(mode="json")
-            if event.payload.event_type == "node.started" and payload["kind"] != "constant" and event.visit:
+            if event.payload.event_type == "node.started" and event.visit.key in self.snapshot["agentSessions"]:
                 payload["run_id"] = f"run-{event.visit.key}"
             logged.append(SimpleNamespace(type=event.payload.event_type, payload=payload, ref_id=None))
         start = snapshot.initial(self.graph, "run")
