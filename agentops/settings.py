@@ -13,6 +13,7 @@ from typing import Any
 
 from csp.constants import NONE, SELF
 
+from agentops import telemetry_settings
 from agentops.env import BadSetting, Reader
 from agentops.logging_config import logging_config
 
@@ -153,6 +154,7 @@ AGENTOPS_TOOL_MODULES = env.names("AGENTOPS_TOOL_MODULES", [])
 AGENTOPS_PROVIDER_MODULES = env.names("AGENTOPS_PROVIDER_MODULES", [])
 AGENTOPS_IMPORTER_MODULES = env.names("AGENTOPS_IMPORTER_MODULES", [])
 AGENTOPS_MCP_SERVERS = env.text("AGENTOPS_MCP_SERVERS")
+AGENTOPS_TELEMETRY = telemetry_settings.read(env)
 AGENTOPS_ALLOW_PRIVATE_SINKS = env.boolean("AGENTOPS_ALLOW_PRIVATE_SINKS", default=False)
 AGENTOPS_MODEL_KEYS = env.model_keys("AGENTOPS_MODEL_KEYS")
 # Programs that the gates of policies may start: names that are found on PATH, or whole paths. None: tools alone.
@@ -314,8 +316,7 @@ LOGIN_URL = LOGOUT_REDIRECT_URL = "login"
 LOGIN_REDIRECT_URL = "home"
 # At most; without a request they end after twelve hours (agentops/projects/login/sessions.py).
 SESSION_COOKIE_AGE = 7 * 24 * 3600
-# What the throttles count. Without Redis there is one web process, and its memory will do; evicted are the oldest,
-# so there must be room for more names than anyone can try in the time.
+# What the throttles count. The oldest are evicted, so there is room for more names than anyone can try in the time.
 CACHES: dict[str, dict[str, Any]] = {
     "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "OPTIONS": {"MAX_ENTRIES": 100_000}}
 }
@@ -370,8 +371,7 @@ SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = AGENTOPS_HTTPS
 SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz)$"]
 if AGENTOPS_HTTPS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
-# Proxies whose word is taken for where a request came from, and whether it came over HTTPS. Without one nobody's is:
-# whoever can connect could otherwise choose an address for each try at a password.
+# Proxies that are believed about addresses and HTTPS. Others could choose an address for each try at a password.
 FORWARDED_ALLOW_IPS = env.proxies("FORWARDED_ALLOW_IPS")
 if AGENTOPS_HTTPS and not FORWARDED_ALLOW_IPS:
     raise BadSetting("FORWARDED_ALLOW_IPS must name the proxy that speaks HTTPS where AGENTOPS_HTTPS is set")

@@ -79,6 +79,11 @@ SESSION_POINTS = {
     "session.subagent_stored": "what a sub-agent has said is stored",
     "session.said": "a message was said to the program, before it says anything",
 }
+#: Those of a worker that sends events to sinks.
+EXPORT_POINTS = {
+    "export.sent": "events accepted by a sink, before its cursor is moved",
+    "export.delivered": "delivery accepted by a webhook, before that is stored",
+}
 
 
 class _ArmedPoint:
@@ -87,8 +92,8 @@ class _ArmedPoint:
     def __init__(self, spec: str) -> None:
         name, _, rest = spec.partition(":")
         hit, _, action = rest.partition(":")
-        groups = (POINTS, APPROVAL_POINTS, DECISION_POINTS, TREE_POINTS, INGEST_POINTS, SESSION_POINTS)
-        if not any(name in group for group in groups):
+        own = (POINTS, APPROVAL_POINTS, DECISION_POINTS, TREE_POINTS, INGEST_POINTS, SESSION_POINTS, EXPORT_POINTS)
+        if not any(name in group for group in own):
             raise ValueError(f"unknown crash point {name!r} in AGENTOPS_CHAOS; see runs/chaos.py")
         self.name = name
         self._hits_left = int(hit or 1)

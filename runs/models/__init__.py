@@ -15,6 +15,8 @@ from runs.models.message import AgentRunMessage
 from runs.models.otlp import OtlpGroup, OtlpItem
 from runs.models.run import AgentRun
 from runs.models.search_entry import SearchEntry, SearchPosition
+from runs.models.telemetry.delivery import Delivery
+from runs.models.telemetry.sink import Sink, SinkCursor
 from runs.models.tool_call import AgentRunToolCall
 
 __all__ = [
@@ -31,6 +33,7 @@ __all__ = [
     "ClaudeTranscript",
     "ClaudeTranscriptEntry",
     "CliSession",
+    "Delivery",
     "ExternalRun",
     "FileImport",
     "FileImportPiece",
@@ -42,5 +45,7 @@ __all__ = [
     "RunError",
     "SearchEntry",
     "SearchPosition",
+    "Sink",
+    "SinkCursor",
     "TurnUsage",
 ]

@@ -35,6 +35,7 @@ from runs.external.sessions.session_agents import SessionAgents
 from runs.external.silence import notice_silence
 from runs.lifecycle import approval_decisions, children, suspects, transitions
 from runs.lifecycle.suspects import Candidate
+from runs.worker.exports import export
 from runs.worker.housekeeping import index_texts, mail, settle, tidy
 from runs.worker.quarantine import Gate, try_alone
 from runs.worker.uploaded_files import UploadWatch, import_uploaded_files
@@ -201,6 +202,7 @@ class Worker:
             threading.Thread(target=settle, args=[self.shutdown], name="settle", daemon=True),
             threading.Thread(target=import_uploaded_files, args=[self._uploads], name="uploads", daemon=True),
             threading.Thread(target=index_texts, args=[self.shutdown], name="index", daemon=True),
+            threading.Thread(target=export, args=[self.shutdown], name="export", daemon=True),
         ]
         if settings.AGENTOPS_EMAIL:
             self._threads.append(threading.Thread(target=mail, args=[self.shutdown], name="mail", daemon=True))

@@ -1,0 +1,39 @@
+"""Sends events to sinks in every worker, in threads of their own."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from runs.engine.shutdown import Shutdown
+from runs.worker.housekeeping import going_on
+
+if TYPE_CHECKING:
+    from runs.telemetry.exporter import Exporter
+
+#: Seconds between two looks for events to send, and for a first sink.
+LOOK_S, IDLE_S = 1.0, 5.0
+
+
+def export(shutdown: Shutdown) -> None:
+    """Send events to sinks until the process ends. Errors do not end the worker."""
+    exporter: Exporter | None = None
+    wait = LOOK_S
+    try:
+        while not shutdown.requested.wait(wait * random.uniform(0.5, 1.0)):  # noqa: S311 - spreads load only
+            wait = IDLE_S
+            with going_on("the export of events"):
+                exporter = exporter or _begin(shutdown)
+                wait = LOOK_S if exporter.look() else IDLE_S
+    finally:
+        if exporter is not None:
+            exporter.close()
+
+
+def _begin(shutdown: Shutdown) -> Exporter:
+    # Imported here, because a worker is ready sooner without it.
+    from runs.telemetry import environment_sinks
+    from runs.telemetry.exporter import Exporter
+
+    environment_sinks.sync()
+    return Exporter(shutdown.requested.is_set)

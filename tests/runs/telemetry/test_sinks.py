@@ -1,0 +1,221 @@
+"""Sinks: each event arrives, in the order of its log, whatever becomes of the receiver or the worker."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runs import chaos
+from runs.models import Delivery, SinkCursor
+from runs.telemetry import deliveries, sink_changes
+from runs.telemetry.exporter import Exporter
+from runs.telemetry.sink_changes import SinkChange
+from runs.telemetry.sink_kind import InvalidSink
+from tests.support.every_row import rows_with
+from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.late_event import appended_late
+from tests.support.sinks import append, export, make_sink, wake
+from tests.support.web.receiver import Receiver
+from timeline import log, settled
+
+pytestmark = pytest.mark.django_db(transaction=True)
+KEYS = {"event_type", "timestamp_ms", "session_id", "agent_id", "payload"}
+
+
+def test_a_run_arrives_in_order_with_the_keys_of_an_envelope(receiver: Receiver) -> None:
+    run = make_run()
+    other = make_run()
+    sink = make_sink(run.project, "http", {"url": receiver.url, "batch_size": 7}, from_start=True)
+    drive(run)
+    drive(other)
+
+    export()
+
+    envelopes = [envelope for request in receiver.received for envelope in request.json]
+    wanted = [event for event in log.events_of(run.pk) if ".delta" not in event.type and event.type != "tool.output"]
+    assert {frozenset(envelope) for envelope in envelopes} == {frozenset(KEYS)}
+    assert [envelope["payload"]["seq"] for envelope in envelopes] == [event.seq for event in wanted]
+    assert {envelope["session_id"] for envelope in envelopes} == {str(run.pk)}
+    assert {envelope["agent_id"] for envelope in envelopes} == {run.agent.slug}
+    assert len({envelope["payload"]["id"] for envelope in envelopes}) == len(wanted)
+    cursor = SinkCursor.objects.get(pk=sink.pk)
+    assert (cursor.sent_events, cursor.leased_until, cursor.failures) == (len(wanted), None, 0)
+
+    export()
+    assert sum(len(request.json) for request in receiver.received) == len(wanted)
+
+
+def test_a_receiver_that_is_down_costs_no_event(receiver: Receiver) -> None:
+    run = make_run()
+    sink = make_sink(run.project, "http", {"url": receiver.url})
+    receiver.answer(503, Retry_After="120")
+    receiver.answer(500)
+    append(run, "first")
+
+    export()
+    cursor = SinkCursor.objects.get(pk=sink.pk)
+    assert cursor.due_at is not None
+    assert cursor.last_error_at is not None
+    assert 100 < (cursor.due_at - cursor.last_error_at).total_seconds() < 140
+    assert (cursor.failures, cursor.last_error) == (1, "the receiver answered 503")
+    export()
+    assert len(receiver.received) == 1  # it rests
+
+    wake(sink)
+    export()
+    append(run, "second")
+    wake(sink)
+    export()
+
+    texts = [[each["payload"]["payload"]["text"] for each in request.json] for request in receiver.received]
+    assert texts == [["first"], ["first"], ["first", "second"]]
+    assert wake(sink).failures == 0
+    assert not Delivery.objects.exists()
+
+
+def test_what_is_refused_for_good_is_kept_and_sent_again_with_the_same_ids(receiver: Receiver) -> None:
+    run = make_run()
+    sink = make_sink(run.project, "http", {"url": receiver.url})
+    receiver.answer(422, body=b"token sk-ant-api03-" + b"a1B2" * 24)
+    append(run, "bad")
+    export()
+    append(run, "good")
+    export()
+
+    dead = Delivery.objects.get()
+    assert (dead.state, dead.status_code, dead.event_count) == ("dead", 422, 1)
+    assert "sk-ant" not in dead.response
+    cursor = wake(sink)
+    assert (cursor.sent_events, cursor.dead_events) == (1, 1)
+
+    sink_changes.resend(dead, by="test")
+    export()
+    dead.refresh_from_db()
+    assert (dead.state, dead.status_code, dead.attempts) == ("sent", 200, 1)
+    first, _, again = receiver.received
+    assert first.json == again.json
+
+
+def test_refused_credentials_disable_the_sink_until_it_is_changed(receiver: Receiver) -> None:
+    run = make_run()
+    sink = make_sink(run.project, "http", {"url": receiver.url}, secrets={"headers": {"X-Key": "wrong"}})
+    receiver.answer(401)
+    append(run, "kept")
+    export(2)
+
+    sink.refresh_from_db()
+    assert (sink.is_enabled, sink.disabled_reason) == (False, "the receiver answered 401")
+    sink_changes.change(sink, SinkChange(secrets={"headers": {"X-Key": "right"}}, is_enabled=True), by="test")
+    export()
+    assert [request.headers["x-key"] for request in receiver.received] == ["wrong", "right"]
+    assert receiver.received[1].json[0]["payload"]["payload"]["text"] == "kept"
+
+
+@pytest.mark.postgres
+def test_events_that_are_committed_late_are_not_missed(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settled, "PATIENCE_S", 0.1)
+    agent = make_agent()
+    slow, quick = make_run(agent), make_run(agent)
+    make_sink(agent.project, "http", {"url": receiver.url})
+    exporter = Exporter()
+
+    with appended_late(slow, "late"):
+        append(quick, "early")
+        exporter.run_due()
+        assert receiver.received == []
+    exporter.run_due()
+
+    texts = [each["payload"]["payload"]["text"] for request in receiver.received for each in request.json]
+    assert texts == ["late", "early"]
+
+
+def test_a_worker_that_is_killed_after_sending_sends_again_with_the_same_ids(
+    receiver: Receiver, process_env: dict[str, str]
+) -> None:
+    run = make_run()
+    make_sink(run.project, "http", {"url": receiver.url})
+    append(run, "once")
+    program = (
+        "import django; django.setup(); from runs.models import SinkCursor;"
+        "from runs.telemetry.exporter import Exporter; Exporter().run_due()"
+    )
+    env = process_env | {"DJANGO_SETTINGS_MODULE": "agentops.settings", "AGENTOPS_ALLOW_PRIVATE_SINKS": "1"}
+    root = Path(__file__).resolve().parents[3]
+    armed = env | {"AGENTOPS_CHAOS": "export.sent"}
+    killed = subprocess.run([sys.executable, "-c", program], check=False, env=armed, cwd=root)
+    assert killed.returncode == -9
+
+    export()
+    assert len(receiver.received) == 1  # its claim has not run out
+    SinkCursor.objects.update(leased_until="2000-01-01T00:00:00Z")
+    export()
+
+    first, again = receiver.received
+    assert first.json == again.json
+
+
+def test_a_worker_that_has_lost_its_claim_moves_no_cursor(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run()
+    sink = make_sink(run.project, "http", {"url": receiver.url})
+    append(run, "contested")
+    before = SinkCursor.objects.get(pk=sink.pk).event_id
+
+    def steal(point: str) -> None:
+        SinkCursor.objects.filter(pk=sink.pk).update(claims=99)
+
+    monkeypatch.setattr(chaos, "point", steal)
+    export()
+    assert SinkCursor.objects.get(pk=sink.pk).event_id == before
+
+
+def test_a_sink_of_another_project_gets_nothing(receiver: Receiver) -> None:
+    sink = make_sink(make_project(), "http", {"url": receiver.url})
+    run = make_run()
+    append(run, "private")
+    export()
+
+    assert receiver.received == []
+    assert wake(sink).event_id == log.events_of(run.pk).last().pk  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://example.org/", "https://127.0.0.1/", "https://user:pass@example.org/", "https://10.0.0.8/", "ftp://x.org"],
+)
+def test_urls_that_are_not_allowed_are_refused_when_they_are_saved(url: str) -> None:
+    with pytest.raises(InvalidSink, match="url"):
+        make_sink(make_project(), "http", {"url": url})
+
+
+def test_names_are_checked_again_when_events_are_sent(settings: Any) -> None:
+    settings.AGENTOPS_ALLOW_PRIVATE_SINKS = False
+    run = make_run()
+    sink = make_sink(run.project, "http", {"url": "https://localhost/"})
+    append(run, "stays")
+    export()
+
+    assert "is not public" in wake(sink).last_error
+
+
+def test_no_secret_is_stored_or_shown_in_the_clear(receiver: Receiver) -> None:
+    secret = "correct-horse-battery-staple"
+    sink = make_sink(make_project(), "http", {"url": receiver.url}, secrets={"headers": {"Authorization": secret}})
+
+    assert rows_with(secret) == []
+    assert sink.secret_hints == {"headers": {"Authorization": "••••aple"}}
+
+
+def test_one_test_event_is_sent_and_recorded(receiver: Receiver) -> None:
+    sink = make_sink(make_project(), "http", {"url": receiver.url})
+    receiver.answer(500, body=b"no")
+    delivery = sink_changes.send_test(sink, by="test")
+    assert deliveries.send_waiting(sink.pk) == 1
+
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.status_code, delivery.response) == ("dead", 500, "no")
+    assert receiver.received[0].json[0]["event_type"] == "test"
+    assert wake(sink).failures == 0
