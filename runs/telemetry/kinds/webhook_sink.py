@@ -9,7 +9,7 @@ import orjson
 from django.conf import settings
 from django.urls import reverse
 from django.utils import timezone
-from standardwebhooks.webhooks import Webhook
+from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
 
 from runs.models.telemetry.delivery import TEST
 from runs.telemetry import guarded_posts
@@ -87,7 +87,7 @@ def _signer(secret: object) -> Webhook:
         raise InvalidSink(expected)
     try:
         return Webhook(secret)
-    except (ValueError, RuntimeError):
+    except (ValueError, EmptyWebhookSecretError):
         raise InvalidSink(expected) from None
 
 
