@@ -99,7 +99,7 @@ class LangfuseOtlpSink(OtlpSink):
 
     def url_of(self, target: Target) -> str:
         """Return where requests are sent."""
-        return target.options.base_url.rstrip("/") + LANGFUSE_PATH
+        return f"{target.options.base_url.rstrip('/')}{LANGFUSE_PATH}"
 
     def headers_of(self, target: Target) -> dict[str, str]:
         """Return the headers that the receiver asks for."""

@@ -13,9 +13,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from runs.models import AgentRun, Delivery
 from runs.telemetry import sink_changes
-from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.factories import drive, make_project, make_run
 from tests.support.otlp.sending import Exporter, summary
-from tests.support.sinks import export, make_sink
+from tests.support.sinks import export, make_sink, make_troubled_run
 from tests.support.web.receiver import Receiver
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -98,16 +98,24 @@ def test_names_are_those_of_the_conventions(receiver: Receiver) -> None:
     assert {attributes_of(span)["error.type"] for span in failed} == {"tool_error"}
 
 
-def test_a_failed_run_has_a_failed_trace(receiver: Receiver) -> None:
-    agent = make_agent(fixture="missing-recording")
-    run = make_run(agent, "go")
-    make_sink(run.project, "otlp", {"url": receiver.url})
-    drive(run)
-    run.refresh_from_db()
-    AgentRun.objects.filter(pk=run.pk)
+@pytest.mark.parametrize(("ending", "error"), [("failed", "network_error"), ("stopped", "operator")])
+def test_a_run_that_did_not_complete_has_a_failed_trace(receiver: Receiver, ending: str, error: str) -> None:
+    project = make_project()
+    make_sink(project, "otlp", {"url": receiver.url})
+    run = make_troubled_run(project, ending)
     export()
 
-    assert run.status in ("failed", "paused")
+    spans = spans_of(receiver)
+    [root] = [span for span in spans if not span.parent_span_id]
+    assert (root.status.code, attributes_of(root)["error.type"]) == (2, error)
+    assert attributes_of(root)["agentops.run.status"] == ending
+    # The call that was still running is closed with the run.
+    assert sorted(span.name for span in spans if span.status.code == 2) == sorted(
+        ["execute_tool grep", "execute_tool write", root.name]
+    )
+    if ending == "failed":
+        again = read_back(run, receiver)
+        assert (again.status, again.error_type, again.error_message) == ("failed", error, run.error_message)
 
 
 def test_rejected_spans_are_a_dead_delivery(receiver: Receiver) -> None:
