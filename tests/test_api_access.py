@@ -16,17 +16,21 @@ from django.test import Client
 from django.urls import get_resolver
 
 from agentops.projects.models import Project, Role
-from runs.models import AgentRun, FileImport
+from runs.models import AgentRun, FileImport, Sink
+from runs.telemetry import deliveries
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import drive, make_agent, make_import, make_project, make_run
+from tests.support.sinks import make_sink
 from tests.support.web.addresses import addresses, bare, headers_of
 
 UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
 ANYONE, READ, OPERATE, PERSON, INGEST = "anyone", "read", "operate", "person", "ingest"
 REPORT, UPLOAD, VIEW_IMPORTS, REVEAL = "report", "upload", "view imports", "reveal"
+CONFIGURE, ADD, REMOVE, SEND = "configure", "add", "remove", "send"
 _SESSION = "api/projects/<str:project>/agent/sessions/<str:session>"
 _CLAUDE = "api/projects/<str:project>/claude-sessions"
 _RUN = "api/projects/<str:project>/agent-runs/<uuid:run_id>"
+_SINKS, _WEBHOOKS = "api/projects/<str:project>/sinks", "api/projects/<str:project>/webhooks"
 API: dict[str, dict[str, str]] = {
     "api/schema": {"GET": ANYONE},
     "api/schema/events": {"GET": ANYONE},
@@ -80,6 +84,19 @@ API: dict[str, dict[str, str]] = {
     f"{_RUN}/commands": {"POST": OPERATE},
     f"{_RUN}/approvals/<uuid:call_id>": {"POST": OPERATE},
     "api/projects/<str:project>/approvals": {"GET": READ},
+    _SINKS: {"GET": CONFIGURE, "POST": ADD},
+    f"{_SINKS}/<uuid:sink_id>/test": {"POST": SEND},
+    f"{_SINKS}/<uuid:sink_id>/deliveries": {"GET": CONFIGURE},
+    f"{_SINKS}/<uuid:sink_id>/deliveries/<uuid:delivery_id>": {"GET": CONFIGURE},
+    f"{_SINKS}/<uuid:sink_id>/deliveries/<uuid:delivery_id>/resend": {"POST": SEND},
+    f"{_SINKS}/<uuid:sink_id>": {"GET": CONFIGURE, "PATCH": CONFIGURE, "DELETE": REMOVE},
+    _WEBHOOKS: {"GET": CONFIGURE, "POST": ADD},
+    f"{_WEBHOOKS}/<uuid:webhook_id>/test": {"POST": SEND},
+    f"{_WEBHOOKS}/<uuid:webhook_id>/rotate": {"POST": CONFIGURE},
+    f"{_WEBHOOKS}/<uuid:webhook_id>/deliveries": {"GET": CONFIGURE},
+    f"{_WEBHOOKS}/<uuid:webhook_id>/deliveries/<uuid:delivery_id>": {"GET": CONFIGURE},
+    f"{_WEBHOOKS}/<uuid:webhook_id>/deliveries/<uuid:delivery_id>/resend": {"POST": SEND},
+    f"{_WEBHOOKS}/<uuid:webhook_id>": {"GET": CONFIGURE, "PATCH": CONFIGURE, "DELETE": REMOVE},
 }
 #: A page of the API's, for people: tests/runs/api/test_openapi.py has it.
 PAGES = {"api/docs"}
@@ -103,6 +120,8 @@ BODIES = {
     "api/projects/<str:project>/agent-runs": {"agent_id": "AGENT"},
     "api/projects/<str:project>/agent-runs/resume": {"ids": [UNKNOWN]},
     "api/projects/<str:project>/notifications/read": {"ids": [UNKNOWN]},
+    _SINKS: {"name": "another", "kind": "jsonl"},
+    _WEBHOOKS: {"name": "one-more", "url": "https://example.org/hook"},
     _CLAUDE: {"project_key": "work", "session_id": "theirs", "entries": [{"type": "x"}]},
     f"{_RUN}/approvals/<uuid:call_id>": {"decision": "approve"},
     f"{_RUN}/commands": {"type": "stop"},
@@ -120,6 +139,7 @@ ALLOWED = {
     "report": {"key:ingest", "key:write"},
     "upload": {"operator", *ADMINS, "key:ingest"},
     "reveal": ADMINS,
+    **dict.fromkeys([CONFIGURE, ADD, REMOVE, SEND], ADMINS),
     "view imports": {*READERS, "key:ingest"},
 }
 RUNNERS = {"key:ingest", "outsider's key"}
@@ -162,7 +182,17 @@ def parts_of(run: AgentRun) -> Parts:
     own = {"project": run.project.slug, "agent": agent, "session": run.pk, "job": run.pk}
     file_import = FileImport.objects.filter(project=run.project).first() or make_import(run)
     ids = {"message_id": message.pk, "call_id": call.pk, "import_id": file_import.pk}
-    return {**own, "run_id": run.pk, **ids}
+    sink, webhook = sinks_of(run.project)
+    deliveries = {"delivery_id": sink[1], "webhook's delivery": webhook[1]}
+    return {**own, "run_id": run.pk, **ids, "sink_id": sink[0], "webhook_id": webhook[0], **deliveries}
+
+
+def sinks_of(project: Project) -> list[tuple[object, object]]:
+    """A sink and a webhook, each with a delivery."""
+    existing = list(Sink.objects.filter(project=project, name__in=["sink", "webhook"]).order_by("name"))
+    config: dict[str, dict[str, str]] = {"jsonl": {}, "webhook": {"url": "https://example.org/hook"}}
+    made = existing or [make_sink(project, kind, config[kind], name=kind.replace("jsonl", "sink")) for kind in config]
+    return [(sink.pk, (sink.deliveries.first() or deliveries.queue_test(sink)).pk) for sink in made]
 
 
 def of_nobody(parts: Parts) -> Parts:
@@ -170,6 +200,8 @@ def of_nobody(parts: Parts) -> Parts:
 
 
 def ask(client: Client, method: str, address: str, parts: Parts) -> Any:
+    if "webhook_id" in address:
+        parts = {**parts, "delivery_id": parts["webhook's delivery"]}
     url = "/" + re.sub(r"<\w+:(\w+)>", lambda found: str(parts[found[1]]), address) + QUERIES.get(address, "")
     body = json.dumps(BODIES.get(address, {})).replace("AGENT", str(parts["agent"]))
     return client.generic(method, url, body if method in ("POST", "PATCH") else "", content_type="application/json")
@@ -190,7 +222,9 @@ def expected(address: str, method: str, who: str) -> set[int]:
         return {403}
     if who == "key:ingest" and "import_id" in address:
         return {404}  # another key has uploaded it
-    if served == UPLOAD:
+    if served in (ADD, REMOVE):
+        return {201} if served == ADD else {204}
+    if served in (UPLOAD, SEND):
         return {202}
     # The run has ended: what may be asked of it is refused for that alone.
     return {200, 201, 409} if served == OPERATE else {200}

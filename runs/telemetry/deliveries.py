@@ -68,9 +68,11 @@ def record_dead(cursor: SinkCursor, batch: EventBatch, failure: SendFailed, *, s
 
 def queue_test(sink: Sink) -> Delivery:
     """Store a delivery of a test event, which a worker sends within seconds."""
-    return Delivery.objects.create(
+    delivery = Delivery.objects.create(
         sink=sink, project_id=sink.project_id, message_id=f"msg_{uuid7().hex}", event_type=TEST, due_at=Now()
     )
+    delivery.refresh_from_db(fields=["due_at"])
+    return delivery
 
 
 def resend(delivery: Delivery) -> bool:
