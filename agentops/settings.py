@@ -368,7 +368,7 @@ CSRF_FAILURE_VIEW = "agentops.http.error_pages.csrf_failed"
 SECURE_HSTS_SECONDS = 31_536_000 if AGENTOPS_HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = AGENTOPS_HTTPS
 # A probe speaks plain HTTP to the process itself.
-SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz)$"]
+SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$"]
 if AGENTOPS_HTTPS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 # Proxies that are believed about addresses and HTTPS. Others could choose an address for each try at a password.

@@ -8,6 +8,7 @@ from runs.admin import (
     log_admin,
     run_admin,
     step_records,
+    telemetry_admin,
 )
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "log_admin",
     "run_admin",
     "step_records",
+    "telemetry_admin",
 ]

@@ -16,6 +16,7 @@ from runs.models.otlp import OtlpGroup, OtlpItem
 from runs.models.run import AgentRun
 from runs.models.search_entry import SearchEntry, SearchPosition
 from runs.models.telemetry.delivery import Delivery
+from runs.models.telemetry.metric import MetricCount, MetricPosition
 from runs.models.telemetry.sink import Sink, SinkCursor
 from runs.models.tool_call import AgentRunToolCall
 
@@ -39,6 +40,8 @@ __all__ = [
     "FileImportPiece",
     "ImportState",
     "IngestCount",
+    "MetricCount",
+    "MetricPosition",
     "OtlpGroup",
     "OtlpItem",
     "RunCommand",

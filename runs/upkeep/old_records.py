@@ -1,4 +1,4 @@
-"""Deletes old records beside the runs: imports of uploaded files, counts of ingest, transcripts of sessions."""
+"""Deletes old records beside the runs: imports of uploaded files, counts of ingest, deliveries, transcripts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from agentops.projects.models import Project
-from runs.models import ClaudeTranscript, FileImport, ImportState, IngestCount
+from runs.models import ClaudeTranscript, Delivery, FileImport, ImportState, IngestCount
 from timeline.database_clock import Now
 
 #: How long the content of a file is kept if no worker imports it.
@@ -17,6 +17,8 @@ UPLOAD_KEPT = timedelta(days=7)
 #: How long the record of an import is kept. Its runs are kept as all others.
 IMPORT_KEPT = timedelta(days=90)
 COUNTS_KEPT = timedelta(days=7)
+#: How long a delivery is kept that was sent or given up.
+DELIVERIES_KEPT = timedelta(days=30)
 #: Rows that are deleted with one statement. A transcript has thousands of entries, which are deleted with it.
 BATCH, TRANSCRIPTS = 1000, 20
 
@@ -38,11 +40,13 @@ def end_abandoned_imports() -> int:
 
 
 def delete_batch() -> int:
-    """Delete some old imports and counts, and return how many. 0: none are left."""
+    """Delete some old imports, counts and deliveries, and return how many. 0: none are left."""
     imports = FileImport.objects.exclude(state__in=[ImportState.WAITING, ImportState.RUNNING])
     old_imports = imports.filter(created_at__lt=Now() - IMPORT_KEPT).order_by("created_at")
     old_counts = IngestCount.objects.filter(minute__lt=Now() - COUNTS_KEPT).order_by("minute")
-    return _delete(old_imports) + _delete(old_counts)
+    ended = Delivery.objects.exclude(state=Delivery.State.WAITING)
+    old_deliveries = ended.filter(created_at__lt=Now() - DELIVERIES_KEPT).order_by("created_at")
+    return _delete(old_imports) + _delete(old_counts) + _delete(old_deliveries)
 
 
 def delete_transcripts() -> int:

@@ -1,4 +1,4 @@
-"""Sends events to sinks in every worker, in threads of their own."""
+"""Sends events to sinks, and counts them for the metrics, in every worker, in threads of their own."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ def export(shutdown: Shutdown) -> None:
             with going_on("the export of events"):
                 exporter = exporter or _begin(shutdown)
                 wait = LOOK_S if exporter.look() else IDLE_S
+            with going_on("the count of events"):
+                _count_events()
     finally:
         if exporter is not None:
             exporter.close()
@@ -37,3 +39,9 @@ def _begin(shutdown: Shutdown) -> Exporter:
 
     environment_sinks.sync()
     return Exporter(shutdown.requested.is_set)
+
+
+def _count_events() -> None:
+    from runs.telemetry.metrics import metric_counts
+
+    metric_counts.catch_up()
