@@ -395,6 +395,6 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 
-LOGGING = logging_config(env.text("LOG_LEVEL", "INFO").upper())
+LOGGING = logging_config(env.text("LOG_LEVEL", "INFO").upper(), env.choice("LOG_FORMAT", "text", ["text", "json"]))
 
 env.refuse_unknown()

@@ -160,6 +160,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Logging and debugging": {
         "LOG_LEVEL": "`DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`. The log goes to standard error.",
+        "LOG_FORMAT": "`text`, or `json` for one JSON object a line.",
         "DEBUG": "Enables Django's debug pages. Never enable it on a site that others can reach.",
         "AGENTOPS_TESTING": "Set by the test suite: allows `AGENTOPS_CHAOS`, and new API keys contain `test`.",
         "AGENTOPS_CHAOS": "Tests only: the crash point and its hit at which the process ends as if killed, such as "

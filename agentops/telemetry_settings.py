@@ -9,7 +9,7 @@ from typing import Any
 from agentops.env import BadSetting, Reader
 
 LANGFUSE_CLOUD = "https://cloud.langfuse.com"
-PROTOCOLS = ("otlp", "batch")
+PROTOCOLS = ("otlp", "batch", "off")
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def read(env: Reader) -> TelemetrySettings:
 def _langfuse(env: Reader) -> EnvironmentSink | None:
     public, secret = env.text("LANGFUSE_PUBLIC_KEY"), env.text("LANGFUSE_SECRET_KEY")
     base_url = env.site("LANGFUSE_BASE_URL") or env.site("LANGFUSE_HOST") or LANGFUSE_CLOUD
-    protocol = env.read("AGENTOPS_TELEMETRY_LANGFUSE", "otlp", _protocol, "otlp, batch or off")
+    protocol = env.choice("AGENTOPS_TELEMETRY_LANGFUSE", "otlp", PROTOCOLS)
     if bool(public) != bool(secret):
         raise BadSetting("LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY must be set together")
     if not public or protocol == "off":
@@ -89,12 +89,6 @@ def _with_headers(headers: Mapping[str, str]) -> dict[str, Any]:
 def _read_headers(env: Reader, name: str) -> dict[str, str]:
     none: dict[str, str] = {}
     return env.read(name, none, _headers, "a comma list of NAME=VALUE")
-
-
-def _protocol(raw: str) -> str:
-    if raw not in (*PROTOCOLS, "off"):
-        raise ValueError
-    return raw
 
 
 def _headers(raw: str) -> dict[str, str]:

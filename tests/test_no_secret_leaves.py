@@ -21,7 +21,7 @@ from django.db import transaction
 from django.test import Client
 from django.urls import get_resolver
 
-from agentops.http.request_ids import LogLine
+from agentops.http.operators.log_lines import LogLine
 from agentops.projects.models import AuditEntry, IdempotencyKey, Role
 from agentops.projects.redaction_rules.rule_cache import CACHE
 from runs.models import Agent, AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand, RunError

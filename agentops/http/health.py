@@ -23,7 +23,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonR
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 
-from agentops.http.operator_access import may_read
+from agentops.http.operators.operator_access import may_read
 
 log = logging.getLogger(__name__)
 PATHS = ("/healthz", "/readyz")

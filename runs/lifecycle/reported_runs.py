@@ -16,7 +16,7 @@ from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 from agentops.projects.models import Project
 from runs.conversation import tool_results, transcript
-from runs.lifecycle import command_outcomes, summaries
+from runs.lifecycle import command_outcomes, run_lines, summaries
 from runs.lifecycle.transitions import PHASES
 from runs.models import AgentRun, AgentRunMessage, ExternalRun
 from runs.providers.messages import request
@@ -135,4 +135,5 @@ def report(
     results = log.append(run.pk, [entry], source=source, run_kind=RunKind(run.run_kind))
     if previous != run.status:
         log.announce_run(run.project_id, run.pk)
+        run_lines.moved(run, to, reason, changes)
     return results

@@ -24,9 +24,9 @@ from runs.telemetry.envelope import outgoing
 from runs.telemetry.event_batches import FAMILY
 from runs.telemetry.sink_kind import Envelope, OutgoingEvent
 from timeline import notify
+from timeline.bulk.settled import newest_event
 from timeline.event_rows import CHUNKS
 from timeline.models import Event
-from timeline.settled import newest_event
 
 log = logging.getLogger(__name__)
 #: Envelopes that wait for a subscriber.

@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import transaction
 
 from runs.models import Sink, SinkCursor
-from timeline.settled import newest_event
+from timeline.bulk.settled import newest_event
 
 ABSENT = "not in the environment of the worker"
 ACTOR = "system"

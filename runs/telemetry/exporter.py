@@ -24,7 +24,7 @@ from runs.telemetry.event_batches import EventBatch, next_batch
 from runs.telemetry.sink_claims import ClaimExpired
 from runs.telemetry.sink_kind import Receipt, SendFailed, SinkKind, Target
 from runs.telemetry.sink_targets import SinkUnusable, target_of
-from timeline.settled import settled_event
+from timeline.bulk.settled import settled_event
 
 log = logging.getLogger(__name__)
 #: Sinks that one worker sends to at the same time. Those that do not answer occupy a thread for some seconds each.

@@ -25,8 +25,8 @@ from runs.telemetry.kind_catalogue import WEBHOOK, kind_of
 from runs.telemetry.kinds.webhook_sink import MAX_SECRETS, PREFIX, SECRET_BYTES
 from runs.telemetry.sink_kind import InvalidSink, SinkKind, SinkNotFound
 from runs.telemetry.sink_targets import seal_secrets, unsealed
+from timeline.bulk.settled import newest_event
 from timeline.events.vocabulary import EVENT_TYPES, is_custom
-from timeline.settled import newest_event
 
 #: Sinks and webhooks of a project: each reads all of its events.
 MAX_SINKS = 50

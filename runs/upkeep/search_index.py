@@ -16,8 +16,8 @@ from django.utils import timezone
 
 from runs.models import SearchEntry, SearchPosition
 from runs.upkeep.search_texts import SKIPPED, entries_of
+from timeline.bulk.settled import settled_event
 from timeline.models import Event
-from timeline.settled import settled_event
 
 #: Events that are indexed in one transaction.
 BATCH = 200

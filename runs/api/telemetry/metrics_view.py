@@ -7,7 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from agentops.http.operator_access import may_read
+from agentops.http.operators.operator_access import may_read
 from runs.telemetry.metrics.exposition import CACHE
 from timeline.live.hub import open_streams
 

@@ -71,7 +71,7 @@ class SinkCursor(models.Model):
     """How far a sink has got. Changed for each batch, and therefore not a part of `Sink`.
 
     Everything up to `event_id` was sent, is a `Delivery`, or is not wanted. IDs of events are a position that misses
-    nothing, because the exporter reads only up to an ID below which no event can appear (timeline.settled).
+    nothing, because the exporter reads only up to an ID below which no event can appear (timeline.bulk.settled).
     """
 
     sink = models.OneToOneField(Sink, models.CASCADE, primary_key=True, related_name="cursor")

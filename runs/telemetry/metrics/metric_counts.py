@@ -15,10 +15,10 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from runs.models import AgentRun, MetricCount, MetricPosition, TurnUsage
+from timeline.bulk.settled import newest_event, settled_event
 from timeline.events import EventType
 from timeline.events.vocabulary import TERMINAL_TYPES
 from timeline.models import Event
-from timeline.settled import newest_event, settled_event
 
 BATCH = 500
 #: The upper bounds of durations, in seconds. The last one is infinite.

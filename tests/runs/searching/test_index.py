@@ -26,7 +26,7 @@ from tests.support.searching import found, index_all, note, runs_found
 from tests.support.secret_canaries import CANARIES, RULE_TOKEN, TEXT, add_rules, answer_of, store_raw
 from tests.support.upkeep.old_runs import aged, apply
 from tests.support.waiting import eventually
-from timeline import settled
+from timeline.bulk import settled
 from timeline.models import Event
 
 #: With and without marks, and with the letter that PostgreSQL's index has instead of `_`.

@@ -20,7 +20,8 @@ from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.late_event import appended_late
 from tests.support.sinks import append, export, make_sink, wake
 from tests.support.web.receiver import Receiver
-from timeline import log, settled
+from timeline import log
+from timeline.bulk import settled
 
 pytestmark = pytest.mark.django_db(transaction=True)
 KEYS = {"event_type", "timestamp_ms", "session_id", "agent_id", "payload"}
