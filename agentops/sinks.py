@@ -15,9 +15,17 @@ from __future__ import annotations
 
 from runs.telemetry.channel import Subscription, subscribe
 from runs.telemetry.guarded_posts import post
-from runs.telemetry.sink_kind import Envelope, InvalidSink, Receipt, SendFailed, SinkKind, SinkOptions, Target
+from runs.telemetry.sink_kind import Envelope, InvalidSink, Receipt, SendFailed, SinkKind, SinkOptions, SinkTarget
 
 __all__ = [
-    "Envelope", "InvalidSink", "Receipt", "SendFailed", "SinkKind", "SinkOptions", "Subscription", "Target", "post",
+    "Envelope",
+    "InvalidSink",
+    "Receipt",
+    "SendFailed",
+    "SinkKind",
+    "SinkOptions",
+    "SinkTarget",
+    "Subscription",
+    "post",
     "subscribe",
 ]  # fmt: skip

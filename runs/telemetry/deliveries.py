@@ -21,7 +21,7 @@ from runs.models.telemetry.delivery import TEST
 from runs.telemetry import sink_claims
 from runs.telemetry.envelope import id_of, outgoing, test_event
 from runs.telemetry.event_batches import EventBatch, events_of
-from runs.telemetry.sink_kind import MAX_RESPONSE, OutgoingEvent, Receipt, SendFailed, SinkKind, Target
+from runs.telemetry.sink_kind import MAX_RESPONSE, OutgoingEvent, Receipt, SendFailed, SinkKind, SinkTarget
 from runs.telemetry.sink_targets import SinkUnusable, target_of
 from timeline.database_clock import Now
 from timeline.display import clean
@@ -122,7 +122,7 @@ def attempt(delivery: Delivery) -> bool:
     return True
 
 
-def send(kind: SinkKind, target: Target, events: Sequence[OutgoingEvent], message_id: str) -> Receipt:
+def send(kind: SinkKind, target: SinkTarget, events: Sequence[OutgoingEvent], message_id: str) -> Receipt:
     """Send events to a sink. No connection to the database is held meanwhile. Raises `SendFailed`."""
     try:
         requests = kind.render(target, events, message_id)
@@ -145,7 +145,7 @@ def waiting_count(sink_id: UUID, *, at_most: int) -> int:
     return waiting.values("pk")[:at_most].count()
 
 
-def _events_of(delivery: Delivery, kind: SinkKind, target: Target) -> Sequence[OutgoingEvent]:
+def _events_of(delivery: Delivery, kind: SinkKind, target: SinkTarget) -> Sequence[OutgoingEvent]:
     if delivery.event_type == TEST:
         return kind.test_events(target, test_event(delivery.message_id))
     events = outgoing(events_of(delivery, kind))

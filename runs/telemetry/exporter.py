@@ -22,7 +22,7 @@ from runs.telemetry import deliveries, sink_claims
 from runs.telemetry.envelope import outgoing
 from runs.telemetry.event_batches import EventBatch, next_batch
 from runs.telemetry.sink_claims import ClaimExpired
-from runs.telemetry.sink_kind import Receipt, SendFailed, SinkKind, Target
+from runs.telemetry.sink_kind import Receipt, SendFailed, SinkKind, SinkTarget
 from runs.telemetry.sink_targets import SinkUnusable, target_of
 from timeline.bulk.settled import settled_event
 
@@ -121,7 +121,7 @@ def advance(sink_id: UUID, newest: int, is_stopping: IsStopping = lambda: False)
         log.info("another worker has taken a sink", extra={"sink": cursor.sink.name})
 
 
-def _settle_batch(cursor: SinkCursor, kind: SinkKind, target: Target, batch: EventBatch) -> bool:
+def _settle_batch(cursor: SinkCursor, kind: SinkKind, target: SinkTarget, batch: EventBatch) -> bool:
     """Send or plan a batch, and move the cursor. False if the sink has to wait. Raises `SendFailed`."""
     if kind.sends_each:
         return deliveries.plan(cursor, batch)
@@ -145,6 +145,6 @@ def _settle_batch(cursor: SinkCursor, kind: SinkKind, target: Target, batch: Eve
     return True
 
 
-def _send(kind: SinkKind, target: Target, batch: EventBatch) -> Receipt:
+def _send(kind: SinkKind, target: SinkTarget, batch: EventBatch) -> Receipt:
     events = outgoing(batch.events)
     return deliveries.send(kind, target, events, events[0].id) if events else Receipt()

@@ -56,7 +56,7 @@ class SendFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Target:
+class SinkTarget:
     """A sink as the exporter uses it: its options and its secrets in plain text."""
 
     sink_id: UUID
@@ -129,21 +129,21 @@ class SinkKind:
             if not isinstance(value, str) or not 1 <= len(value) <= 4096 or not value.isprintable():
                 raise InvalidSink(f"{name}: a text of 1 to 4096 printable characters is expected")
 
-    def size_of_batch(self, target: Target) -> int:
+    def size_of_batch(self, target: SinkTarget) -> int:
         """Return the most events of a batch."""
         return self.batch_size
 
-    def render(self, target: Target, events: Sequence[OutgoingEvent], message_id: str) -> Sequence[Any]:
+    def render(self, target: SinkTarget, events: Sequence[OutgoingEvent], message_id: str) -> Sequence[Any]:
         """Return the requests for these events. It may read the database; nothing is sent yet.
 
         `message_id` is the same whenever these events are sent again.
         """
         return [event.envelope for event in events]
 
-    def send(self, target: Target, requests: Sequence[Any]) -> Receipt:
+    def send(self, target: SinkTarget, requests: Sequence[Any]) -> Receipt:
         """Send the requests, at most a few seconds long, outside of any transaction. Raises `SendFailed`."""
         raise NotImplementedError
 
-    def test_events(self, target: Target, event: OutgoingEvent) -> Sequence[OutgoingEvent]:
+    def test_events(self, target: SinkTarget, event: OutgoingEvent) -> Sequence[OutgoingEvent]:
         """Return what a test sends: usually one event of the type `test`."""
         return [event]

@@ -13,7 +13,7 @@ from agentops.projects.redaction_rules import sealing
 from agentops.telemetry_settings import EnvironmentSink
 from runs.models import Sink
 from runs.telemetry.kind_catalogue import kind_of
-from runs.telemetry.sink_kind import InvalidSink, SinkKind, Target
+from runs.telemetry.sink_kind import InvalidSink, SinkKind, SinkTarget
 
 #: Shorter secrets show nothing of themselves.
 _MIN_HINTED, _HINT = 16, 4
@@ -23,7 +23,7 @@ class SinkUnusable(Exception):
     """A sink cannot be used until somebody changes it. The text says why, without secrets."""
 
 
-def target_of(sink: Sink) -> tuple[SinkKind, Target]:
+def target_of(sink: Sink) -> tuple[SinkKind, SinkTarget]:
     """Return the kind and the target of a sink. Raises `SinkUnusable`."""
     try:
         kind = kind_of(sink.kind)
@@ -34,7 +34,7 @@ def target_of(sink: Sink) -> tuple[SinkKind, Target]:
         secrets = dict(source.secrets) if source is not None else unsealed(sink)
     except (InvalidSink, sealing.Unreadable) as error:
         raise SinkUnusable(str(error)) from None
-    return kind, Target(sink.pk, sink.name, options, secrets, sink.project_id)
+    return kind, SinkTarget(sink.pk, sink.name, options, secrets, sink.project_id)
 
 
 def environment_sink(name: str) -> EnvironmentSink | None:

@@ -9,7 +9,7 @@ import orjson
 from pydantic import Field
 
 from runs.telemetry import guarded_posts
-from runs.telemetry.sink_kind import OutgoingEvent, Receipt, SinkKind, SinkOptions, Target
+from runs.telemetry.sink_kind import OutgoingEvent, Receipt, SinkKind, SinkOptions, SinkTarget
 
 
 class HttpOptions(SinkOptions):
@@ -38,18 +38,18 @@ class HttpSink(SinkKind):
         """Check the headers. Raises `InvalidSink`."""
         guarded_posts.check_headers(secrets.get("headers", {}))
 
-    def size_of_batch(self, target: Target) -> int:
+    def size_of_batch(self, target: SinkTarget) -> int:
         """Return the most events of a request."""
         return int(target.options.batch_size)
 
-    def render(self, target: Target, events: Sequence[OutgoingEvent], message_id: str) -> Sequence[bytes]:
+    def render(self, target: SinkTarget, events: Sequence[OutgoingEvent], message_id: str) -> Sequence[bytes]:
         """Return the bodies of the requests."""
         envelopes = [event.envelope for event in events]
         if target.options.batch_size == 1:
             return [orjson.dumps(envelope) for envelope in envelopes]
         return [orjson.dumps(envelopes)]
 
-    def send(self, target: Target, requests: Sequence[bytes]) -> Receipt:
+    def send(self, target: SinkTarget, requests: Sequence[bytes]) -> Receipt:
         """Send the requests one after the other."""
         receipt = Receipt()
         headers = {**target.secrets.get("headers", {}), "Content-Type": "application/json"}

@@ -13,7 +13,7 @@ import orjson
 from django.conf import settings
 
 from runs.models.telemetry.delivery import TEST
-from runs.telemetry.sink_kind import InvalidSink, OutgoingEvent, Receipt, SendFailed, SinkKind, SinkOptions, Target
+from runs.telemetry.sink_kind import InvalidSink, OutgoingEvent, Receipt, SendFailed, SinkKind, SinkOptions, SinkTarget
 
 #: The folder in AGENTOPS_HOME whose files every sink may write.
 FOLDER = "telemetry"
@@ -45,7 +45,9 @@ class JsonlSink(SinkKind):
         directory_of(checked)
         return checked
 
-    def render(self, target: Target, events: Sequence[OutgoingEvent], message_id: str) -> Sequence[tuple[str, bytes]]:
+    def render(
+        self, target: SinkTarget, events: Sequence[OutgoingEvent], message_id: str
+    ) -> Sequence[tuple[str, bytes]]:
         """Return the lines of each file, by its name in the directory."""
         lines: dict[str, bytes] = {}
         for event in events:
@@ -54,7 +56,7 @@ class JsonlSink(SinkKind):
             lines[name] = lines.get(name, b"") + orjson.dumps(event.envelope) + b"\n"
         return list(lines.items())
 
-    def send(self, target: Target, requests: Sequence[tuple[str, bytes]]) -> Receipt:
+    def send(self, target: SinkTarget, requests: Sequence[tuple[str, bytes]]) -> Receipt:
         """Append the lines."""
         directory = directory_of(target.options)
         for name, lines in requests:

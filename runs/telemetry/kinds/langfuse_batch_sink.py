@@ -11,7 +11,7 @@ from agentops.http.guarded_client import HttpAnswer
 from runs.models.telemetry.delivery import TEST
 from runs.telemetry import guarded_posts
 from runs.telemetry.kinds.otlp_sinks import LangfuseOptions, check_langfuse, langfuse_credentials
-from runs.telemetry.sink_kind import OutgoingEvent, Receipt, SendFailed, SinkKind, Target
+from runs.telemetry.sink_kind import OutgoingEvent, Receipt, SendFailed, SinkKind, SinkTarget
 from runs.telemetry.traces.langfuse_events import batches_of
 from runs.telemetry.traces.observing import NEEDED, observe, test_observation
 
@@ -33,12 +33,12 @@ class LangfuseBatchSink(SinkKind):
         """Return the validated options. Raises `InvalidSink`."""
         return check_langfuse(super().check(options))
 
-    def render(self, target: Target, events: Sequence[OutgoingEvent], message_id: str) -> Sequence[bytes]:
+    def render(self, target: SinkTarget, events: Sequence[OutgoingEvent], message_id: str) -> Sequence[bytes]:
         """Return the bodies of the requests."""
         is_test = events[0].row.type == TEST
         return batches_of([test_observation(events[0])] if is_test else observe(events))
 
-    def send(self, target: Target, requests: Sequence[bytes]) -> Receipt:
+    def send(self, target: SinkTarget, requests: Sequence[bytes]) -> Receipt:
         """Send the requests one after the other. Events that are refused for good are named; the others are stored."""
         url = target.options.base_url.rstrip("/") + PATH
         headers = {**langfuse_credentials(target), "Content-Type": "application/json"}

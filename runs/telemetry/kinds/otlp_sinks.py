@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from runs.models.telemetry.delivery import TEST
 from runs.telemetry import guarded_posts
-from runs.telemetry.sink_kind import OutgoingEvent, Receipt, SinkKind, SinkOptions, Target
+from runs.telemetry.sink_kind import OutgoingEvent, Receipt, SinkKind, SinkOptions, SinkTarget
 from runs.telemetry.traces.observing import NEEDED, observe, test_observation
 from runs.telemetry.traces.otlp_encoding import requests_of
 
@@ -54,13 +54,13 @@ class OtlpSink(SinkKind):
         """Check the headers. Raises `InvalidSink`."""
         guarded_posts.check_headers(secrets.get("headers", {}))
 
-    def render(self, target: Target, events: Sequence[OutgoingEvent], message_id: str) -> Sequence[bytes]:
+    def render(self, target: SinkTarget, events: Sequence[OutgoingEvent], message_id: str) -> Sequence[bytes]:
         """Return the requests, compressed."""
         is_test = events[0].row.type == TEST
         observations = [test_observation(events[0])] if is_test else observe(events)
         return [gzip.compress(each, 6) for each in requests_of(observations, for_langfuse=self.for_langfuse)]
 
-    def send(self, target: Target, requests: Sequence[bytes]) -> Receipt:
+    def send(self, target: SinkTarget, requests: Sequence[bytes]) -> Receipt:
         """Send the requests one after the other."""
         receipt = Receipt()
         for body in requests:
@@ -71,11 +71,11 @@ class OtlpSink(SinkKind):
                 return Receipt(receipt.status, receipt.response, refused)
         return receipt
 
-    def url_of(self, target: Target) -> str:
+    def url_of(self, target: SinkTarget) -> str:
         """Return where requests are sent."""
         return str(target.options.url)
 
-    def headers_of(self, target: Target) -> dict[str, str]:
+    def headers_of(self, target: SinkTarget) -> dict[str, str]:
         """Return the headers that the receiver asks for."""
         return dict(target.secrets.get("headers", {}))
 
@@ -97,11 +97,11 @@ class LangfuseOtlpSink(OtlpSink):
         """Check the secret key. Raises `InvalidSink`."""
         SinkKind.check_secrets(self, secrets)
 
-    def url_of(self, target: Target) -> str:
+    def url_of(self, target: SinkTarget) -> str:
         """Return where requests are sent."""
         return f"{target.options.base_url.rstrip('/')}{LANGFUSE_PATH}"
 
-    def headers_of(self, target: Target) -> dict[str, str]:
+    def headers_of(self, target: SinkTarget) -> dict[str, str]:
         """Return the headers that the receiver asks for."""
         return {**langfuse_credentials(target), "x-langfuse-ingestion-version": "4"}
 
@@ -112,7 +112,7 @@ def check_langfuse(options: Any) -> Any:
     return options
 
 
-def langfuse_credentials(target: Target) -> dict[str, str]:
+def langfuse_credentials(target: SinkTarget) -> dict[str, str]:
     """Return the header with the keys of a Langfuse project."""
     pair = f"{target.options.public_key}:{target.secrets['secret_key']}"
     return {"Authorization": f"Basic {b64encode(pair.encode()).decode()}"}

@@ -13,7 +13,7 @@ from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
 
 from runs.models.telemetry.delivery import TEST
 from runs.telemetry import guarded_posts
-from runs.telemetry.sink_kind import InvalidSink, OutgoingEvent, Receipt, SinkKind, SinkOptions, Target
+from runs.telemetry.sink_kind import InvalidSink, OutgoingEvent, Receipt, SinkKind, SinkOptions, SinkTarget
 from timeline.events import EventType
 
 #: The prefix of secrets, and the bytes of those that are made here. The specification allows 24 to 64.
@@ -56,11 +56,13 @@ class WebhookSink(SinkKind):
         for value in values:
             _signer(value)
 
-    def render(self, target: Target, events: Sequence[OutgoingEvent], message_id: str) -> Sequence[tuple[str, bytes]]:
+    def render(
+        self, target: SinkTarget, events: Sequence[OutgoingEvent], message_id: str
+    ) -> Sequence[tuple[str, bytes]]:
         """Return the message's ID and its body."""
         return [(message_id, orjson.dumps(_message(event))) for event in events]
 
-    def send(self, target: Target, requests: Sequence[tuple[str, bytes]]) -> Receipt:
+    def send(self, target: SinkTarget, requests: Sequence[tuple[str, bytes]]) -> Receipt:
         """Sign the message with each secret at the time of the attempt, and send it."""
         receipt = Receipt()
         for message_id, body in requests:

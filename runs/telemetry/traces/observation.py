@@ -47,7 +47,7 @@ class TraceFacts:
 
 
 @dataclass(frozen=True)
-class Failure:
+class ObservedFailure:
     """Why an observation failed."""
 
     type: str
@@ -70,7 +70,7 @@ class Observation:
     #: Of a model call: messages in the form of the GenAI conventions. Of others any JSON value. Masked.
     input: Any = None
     output: Any = None
-    failure: Failure | None = None
+    failure: ObservedFailure | None = None
     #: Of a run: its status.
     status: str = ""
     #: Of a model call.

@@ -18,9 +18,9 @@ from runs.telemetry.sink_kind import OutgoingEvent
 from runs.telemetry.traces.gen_ai_messages import cut, finish_reason_of, message_of
 from runs.telemetry.traces.observation import (
     RUN_NAME,
-    Failure,
     Observation,
     ObservationKind,
+    ObservedFailure,
     TraceFacts,
     run_span,
     span_id,
@@ -153,7 +153,9 @@ class _Observer:
         failure = None
         if ended_at is not None and run.state in _FAILED:
             kind = run.error_type or run.status_reason or run.status
-            failure = Failure(kind, cut(masked(run.error_message or f"{run.status}: {run.status_reason or kind}")))
+            failure = ObservedFailure(
+                kind, cut(masked(run.error_message or f"{run.status}: {run.status_reason or kind}"))
+            )
         result: Any = run.structured_output if run.structured_output is not None else run.result or run.summary
         return Observation(
             ObservationKind.RUN, run_span(run.pk), None, RUN_NAME, self.trace, event, run.created_at, ended_at,
@@ -197,7 +199,7 @@ class _Observer:
             output = masked(call.output)
             if call.status != ToolStatus.COMPLETED:
                 text = output if isinstance(output, str) else f"the call is {call.status}"
-                failure = Failure("tool_error" if call.status == ToolStatus.ERROR else call.status, cut(text))
+                failure = ObservedFailure("tool_error" if call.status == ToolStatus.ERROR else call.status, cut(text))
         started_at = call.started_at or call.created_at
         ended_at = None if is_open else max(call.finished_at or event.row.ts, started_at)
         return Observation(
