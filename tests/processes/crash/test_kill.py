@@ -289,6 +289,7 @@ def test_every_point_in_the_code_is_met_here() -> None:
         chaos.TREE_POINTS,
         chaos.INGEST_POINTS,
         chaos.SESSION_POINTS,
-        chaos.INGEST_POINTS,
+        # tests/runs/telemetry/test_sinks.py
+        chaos.EXPORT_POINTS,
     )
     assert placed == {point for group in (chaos.POINTS, *groups) for point in group}

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
-from pathlib import Path
+import threading
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from runs import chaos
+from runs.engine.shutdown import Shutdown
 from runs.models import Delivery, SinkCursor
 from runs.telemetry import deliveries, sink_changes
 from runs.telemetry.exporter import Exporter
 from runs.telemetry.sink_changes import SinkChange
 from runs.telemetry.sink_kind import InvalidSink
+from runs.upkeep import old_records
+from runs.worker import exports
 from tests.support.every_row import rows_with
 from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.late_event import appended_late
+from tests.support.paths import ROOT
 from tests.support.sinks import append, export, make_sink, wake
+from tests.support.waiting import eventually
 from tests.support.web.receiver import Receiver
 from timeline import log
 from timeline.bulk import settled
 
 pytestmark = pytest.mark.django_db(transaction=True)
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 KEYS = {"event_type", "timestamp_ms", "session_id", "agent_id", "payload"}
 
 
@@ -134,29 +143,56 @@ def test_events_that_are_committed_late_are_not_missed(receiver: Receiver, monke
     assert texts == ["late", "early"]
 
 
+@pytest.mark.every_database
+@pytest.mark.parametrize("point", chaos.EXPORT_POINTS)
 def test_a_worker_that_is_killed_after_sending_sends_again_with_the_same_ids(
-    receiver: Receiver, process_env: dict[str, str]
+    receiver: Receiver, process_env: dict[str, str], point: str
 ) -> None:
     run = make_run()
-    make_sink(run.project, "http", {"url": receiver.url})
+    make_sink(run.project, "http" if point == "export.sent" else "webhook", {"url": receiver.url}, event_types=["x.*"])
     append(run, "once")
-    program = (
-        "import django; django.setup(); from runs.models import SinkCursor;"
-        "from runs.telemetry.exporter import Exporter; Exporter().run_due()"
-    )
+    look = "from runs.telemetry.exporter import Exporter; Exporter().run_due(); Exporter().run_due()"
     env = process_env | {"DJANGO_SETTINGS_MODULE": "agentops.settings", "AGENTOPS_ALLOW_PRIVATE_SINKS": "1"}
-    root = Path(__file__).resolve().parents[3]
-    armed = env | {"AGENTOPS_CHAOS": "export.sent"}
-    killed = subprocess.run([sys.executable, "-c", program], check=False, env=armed, cwd=root)
-    assert killed.returncode == -9
+    killed = subprocess.run(
+        [sys.executable, "-c", f"import django; django.setup(); {look}"],
+        check=False, env=env | {"AGENTOPS_CHAOS": point}, cwd=ROOT,
+    )  # fmt: skip
+    assert killed.returncode == -signal.SIGKILL
 
     export()
     assert len(receiver.received) == 1  # its claim has not run out
-    SinkCursor.objects.update(leased_until="2000-01-01T00:00:00Z")
+    SinkCursor.objects.update(leased_until=LONG_AGO)
+    Delivery.objects.update(due_at=LONG_AGO)
     export()
 
     first, again = receiver.received
     assert first.json == again.json
+    assert first.headers.get("webhook-id") == again.headers.get("webhook-id")
+
+
+def test_old_deliveries_are_deleted(receiver: Receiver) -> None:
+    sink = make_sink(make_project(), "http", {"url": receiver.url})
+    for state in ("sent", "dead", "waiting"):
+        due_at = timezone.now() if state == "waiting" else None
+        Delivery.objects.create(sink=sink, message_id=state, state=state, due_at=due_at)
+    Delivery.objects.update(created_at=timezone.now() - old_records.DELIVERIES_KEPT - timedelta(days=1))
+
+    assert old_records.delete_batch() == 2
+    assert Delivery.objects.get().state == "waiting"
+
+
+def test_the_worker_sends_in_a_thread_of_its_own(receiver: Receiver) -> None:
+    run, shutdown = make_run(), Shutdown()
+    make_sink(run.project, "http", {"url": receiver.url})
+    append(run, "soon")
+    thread = threading.Thread(target=exports.export, args=[shutdown])
+    thread.start()
+    try:
+        eventually(lambda: len(receiver.received) == 1, why="the thread has sent nothing", within_s=10)
+    finally:
+        shutdown.request(0)
+        thread.join(10)
+    assert not thread.is_alive()
 
 
 def test_a_worker_that_has_lost_its_claim_moves_no_cursor(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
