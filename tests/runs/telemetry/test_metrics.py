@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from agentops.telemetry_settings import TelemetrySettings
 from runs.models import AgentRun, MetricCount
 from runs.telemetry.metrics import exposition, metric_counts
 from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.paths import ROOT
 from tests.support.sinks import append, make_sink, make_troubled_run
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -120,3 +123,14 @@ def test_hostile_names_stay_labels() -> None:
 
     [tool] = {dict(labels)["tool"] for (name, labels) in read() if name == "agentops_tool_seconds_count"}
     assert tool == hostile.replace("\n", "")
+
+
+def test_the_dashboard_shows_metrics_that_exist() -> None:
+    text = (ROOT / "docs" / "dashboards" / "grafana.json").read_text()
+    dashboard = json.loads(text)
+    named = set(re.findall(r"\b(agentops_[a-z_]+?)(?:_total|_bucket|_count)?\b(?=[\[{)])", text.replace('\\"', "'")))
+
+    families = {family.name for family in exposition.SiteCollector(0).collect()}
+    assert named <= families
+    assert len(named) > 10
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
