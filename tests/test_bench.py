@@ -13,7 +13,10 @@ import pytest
 from tests.support.services import chromium_path
 
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = ("steps", "storage", "append", "duplicates", "ingest", "lists", "search", "search_sqlite", "servers", "startup")
+NAMES = (
+    *("steps", "storage", "append", "duplicates", "ingest", "lists", "search", "search_sqlite", "servers", "startup"),
+    "sinks",
+)
 
 
 @pytest.mark.postgres
