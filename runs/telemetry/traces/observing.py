@@ -203,8 +203,8 @@ class _Observer:
                 failure = ObservedFailure("tool_error" if call.status == ToolStatus.ERROR else call.status, cut(text))
         started_at = call.started_at or call.created_at
         ended_at = None if is_open else max(call.finished_at or event.row.ts, started_at)
+        turn = turn_span(call.run_id, call.step_number)
         return Observation(
-            ObservationKind.TOOL, span_id("call", call.pk), turn_span(call.run_id, call.step_number), masked(call.tool_name),
-            self.trace, event, started_at, ended_at, input=masked(call.input), output=output, failure=failure,
-            call_id=call.call_id,
+            ObservationKind.TOOL, span_id("call", call.pk), turn, masked(call.tool_name), self.trace, event, started_at,
+            ended_at, input=masked(call.input), output=output, failure=failure, call_id=call.call_id,
         )  # fmt: skip

@@ -15,7 +15,7 @@ from django.utils import timezone
 from runs import chaos
 from runs.engine.shutdown import Shutdown
 from runs.models import Delivery, SinkCursor
-from runs.telemetry import deliveries, sink_changes
+from runs.telemetry import deliveries, sink_changes, sink_claims
 from runs.telemetry.exporter import Exporter
 from runs.telemetry.sink_changes import SinkChange
 from runs.telemetry.sink_kind import InvalidSink
@@ -26,6 +26,7 @@ from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.late_event import appended_late
 from tests.support.paths import ROOT
 from tests.support.sinks import append, export, make_sink, wake
+from tests.support.threads import at_once
 from tests.support.waiting import eventually
 from tests.support.web.receiver import Receiver
 from timeline import log
@@ -207,6 +208,16 @@ def test_a_worker_that_has_lost_its_claim_moves_no_cursor(receiver: Receiver, mo
     monkeypatch.setattr(chaos, "point", steal)
     export()
     assert SinkCursor.objects.get(pk=sink.pk).event_id == before
+
+
+@pytest.mark.every_database
+def test_one_of_several_workers_takes_a_sink() -> None:
+    run = make_run()
+    sink = make_sink(run.project, "jsonl", {})
+    append(run, "for one of them")
+    newest = settled.newest_event()
+
+    assert [cursor is not None for cursor in at_once(lambda _: sink_claims.take(sink.pk, newest), 6)].count(True) == 1
 
 
 def test_a_sink_of_another_project_gets_nothing(receiver: Receiver) -> None:
