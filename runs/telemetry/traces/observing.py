@@ -47,9 +47,13 @@ def observe(events: Sequence[OutgoingEvent]) -> list[Observation]:
     by_run: dict[UUID, list[OutgoingEvent]] = {}
     for event in events:
         by_run.setdefault(event.row.log_id, []).append(event)
-    observers = {run_id: _observer(own) for run_id, own in by_run.items()}
+    # A log without a run is no trace.
+    runs = set(AgentRun.objects.filter(pk__in=by_run).values_list("pk", flat=True))
+    observers = {run_id: _observer(own) for run_id, own in by_run.items() if run_id in runs}
     observations: list[Observation] = []
     for event in events:
+        if event.row.log_id not in observers:
+            continue
         with project_scope.limited_to(event.row.log.project_id):
             observations += observers[event.row.log_id].observations(event)
     return observations
