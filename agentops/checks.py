@@ -93,11 +93,19 @@ def hooks_can_be_loaded(app_configs: Any, **_: Any) -> list[CheckMessage]:
 
 
 @register()
-def providers_and_importers_can_be_loaded(app_configs: Any, **_: Any) -> list[CheckMessage]:
-    """Warn about providers and importers of other packages that cannot be used."""
-    parts = {"providers": "runs.providers.base", "importers": "runs.external.importers.formats"}
+def other_parts_can_be_loaded(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """Warn about providers, importers and sinks of other packages that cannot be used."""
+    parts = {
+        "providers": "runs.providers.base",
+        "importers": "runs.external.importers.formats",
+        "sinks": "runs.telemetry.kind_catalogue",
+    }
     installed = import_string("runs.extensions.installed")
-    added = {"providers": settings.AGENTOPS_PROVIDER_MODULES, "importers": settings.AGENTOPS_IMPORTER_MODULES}
+    added = {
+        "providers": settings.AGENTOPS_PROVIDER_MODULES,
+        "importers": settings.AGENTOPS_IMPORTER_MODULES,
+        "sinks": settings.AGENTOPS_TELEMETRY.modules,
+    }
     return [
         Doubt(f"{kind.capitalize()} are missing. {fault}", hint="Correct or uninstall it.", id="agentops.W007")
         for kind, module in parts.items()

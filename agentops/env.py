@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from email.utils import parseaddr
 from ipaddress import ip_network
@@ -58,6 +58,9 @@ class Reader:
 
     def text(self, name: str, default: str = "") -> str:
         return self.read(name, default, str, "text")
+
+    def choice(self, name: str, default: str, choices: Sequence[str]) -> str:
+        return self.read(name, default, lambda raw: choices[choices.index(raw.strip().lower())], " or ".join(choices))
 
     def boolean(self, name: str, *, default: bool) -> bool:
         return self.read(name, default, lambda raw: BOOLEANS[raw.strip().lower()], "true or false")

@@ -1,4 +1,4 @@
-"""The logging of the site's processes: one line a message, on standard error."""
+"""The logging of the site's processes: one line a message, on standard error, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -14,13 +14,22 @@ TALKATIVE = (
 )
 
 
-def logging_config(level: str) -> dict[str, Any]:
-    """Return Django's setting LOGGING. `level`: the lowest level that is logged, such as `INFO`."""
-    line = {"()": "agentops.http.request_ids.LogLine", "format": "%(asctime)s %(levelname)s %(name)s %(message)s"}
+LINES = "agentops.http.operators.log_lines"
+FORMATS: dict[str, dict[str, Any]] = {
+    "text": {
+        "()": "agentops.http.operators.log_lines.LogLine",
+        "format": "%(asctime)s %(levelname)s %(name)s %(message)s",
+    },
+    "json": {"()": "agentops.http.operators.log_lines.JsonLine"},
+}
+
+
+def logging_config(level: str, form: str = "text") -> dict[str, Any]:
+    """Return Django's setting LOGGING. `level`: the lowest level that is logged, such as `INFO`. `form`: of FORMATS."""
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "formatters": {"line": line},
+        "formatters": {"line": FORMATS[form]},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {name: {"level": "WARNING"} for name in TALKATIVE},

@@ -13,6 +13,7 @@ from typing import Any
 
 from csp.constants import NONE, SELF
 
+from agentops import telemetry_settings
 from agentops.database_config import database_config
 from agentops.env import BadSetting, Reader
 from agentops.logging_config import logging_config
@@ -156,6 +157,7 @@ AGENTOPS_TOOL_MODULES = env.names("AGENTOPS_TOOL_MODULES", [])
 AGENTOPS_PROVIDER_MODULES = env.names("AGENTOPS_PROVIDER_MODULES", [])
 AGENTOPS_IMPORTER_MODULES = env.names("AGENTOPS_IMPORTER_MODULES", [])
 AGENTOPS_MCP_SERVERS = env.text("AGENTOPS_MCP_SERVERS")
+AGENTOPS_TELEMETRY = telemetry_settings.read(env)
 AGENTOPS_ALLOW_PRIVATE_SINKS = env.boolean("AGENTOPS_ALLOW_PRIVATE_SINKS", default=False)
 AGENTOPS_MODEL_KEYS = env.model_keys("AGENTOPS_MODEL_KEYS")
 AGENTOPS_GATE_COMMANDS = env.names("AGENTOPS_GATE_COMMANDS", [])
@@ -296,8 +298,7 @@ LOGIN_URL = LOGOUT_REDIRECT_URL = "login"
 LOGIN_REDIRECT_URL = "home"
 # At most; without a request they end after twelve hours (agentops/projects/login/sessions.py).
 SESSION_COOKIE_AGE = 7 * 24 * 3600
-# What the throttles count. Without Redis there is one web process, and its memory will do; evicted are the oldest,
-# so there must be room for more names than anyone can try in the time.
+# What the throttles count. The oldest are evicted, so there is room for more names than anyone can try in the time.
 CACHES: dict[str, dict[str, Any]] = {
     "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "OPTIONS": {"MAX_ENTRIES": 100_000}}
 }
@@ -349,11 +350,10 @@ CSRF_FAILURE_VIEW = "agentops.http.error_pages.csrf_failed"
 SECURE_HSTS_SECONDS = 31_536_000 if AGENTOPS_HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = AGENTOPS_HTTPS
 # A probe speaks plain HTTP to the process itself.
-SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz)$"]
+SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$"]
 if AGENTOPS_HTTPS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
-# Proxies whose word is taken for where a request came from, and whether it came over HTTPS. Without one nobody's is:
-# whoever can connect could otherwise choose an address for each try at a password.
+# Proxies that are believed about addresses and HTTPS. Others could choose an address for each try at a password.
 FORWARDED_ALLOW_IPS = env.proxies("FORWARDED_ALLOW_IPS")
 if AGENTOPS_HTTPS and not FORWARDED_ALLOW_IPS:
     raise BadSetting("FORWARDED_ALLOW_IPS must name the proxy that speaks HTTPS where AGENTOPS_HTTPS is set")
@@ -377,6 +377,6 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 
-LOGGING = logging_config(env.text("LOG_LEVEL", "INFO").upper())
+LOGGING = logging_config(env.text("LOG_LEVEL", "INFO").upper(), env.choice("LOG_FORMAT", "text", ["text", "json"]))
 
 env.refuse_unknown()

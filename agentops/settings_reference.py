@@ -85,7 +85,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "AGENTOPS_FIXTURES": "Directories with recordings that the `fixture` provider may play, besides those that are "
         "included.",
         "AGENTOPS_ALLOW_PRIVATE_SINKS": "Allow outgoing requests to private and loopback addresses too: of tools, of "
-        "alerts, and to model servers that agents name.",
+        "alerts, to sinks and webhooks, and to model servers that agents name.",
         "AGENTOPS_MODEL_KEYS": "API keys for model servers that agents name (`base_url`): `HOST=VARIABLE` or "
         "`HOST:PORT=VARIABLE`. The environment variable holds the key, and its name ends with `_KEY` or `_TOKEN`.",
     },
@@ -143,8 +143,31 @@ GROUPS: dict[str, dict[str, str]] = {
         "DEFAULT_FROM_EMAIL": "Sender of e-mails, such as `agentops <agentops@example.org>`. Required with "
         "`EMAIL_URL`.",
     },
+    "Telemetry": {
+        "LANGFUSE_PUBLIC_KEY": "Public key of a Langfuse project, to which the runs of all projects are sent. Required "
+        "with `LANGFUSE_SECRET_KEY`.",
+        "LANGFUSE_SECRET_KEY": "Secret key of that project.",
+        "LANGFUSE_BASE_URL": "Address of Langfuse. Without it Langfuse Cloud in the EU, `https://cloud.langfuse.com`.",
+        "LANGFUSE_HOST": "Older name of `LANGFUSE_BASE_URL`.",
+        "AGENTOPS_TELEMETRY_LANGFUSE": "`otlp` for Langfuse 3 and newer, `batch` for older servers, `off` to send "
+        "nothing in spite of the keys.",
+        "AGENTOPS_TELEMETRY_OTLP_URL": "URL for traces by OTLP/HTTP, such as `https://collector.example.org/v1/traces`.",
+        "AGENTOPS_TELEMETRY_OTLP_HEADERS": "Headers of these requests: `NAME=VALUE`, with commas between them.",
+        "AGENTOPS_TELEMETRY_HTTP_URL": "URL for events as JSON.",
+        "AGENTOPS_TELEMETRY_HTTP_HEADERS": "Headers of these requests: `NAME=VALUE`, with commas between them.",
+        "AGENTOPS_TELEMETRY_JSONL": "Write events to files, one for each run, below `AGENTOPS_HOME/telemetry`.",
+        "AGENTOPS_TELEMETRY_JSONL_DIR": "Absolute path of another directory for these files.",
+        "AGENTOPS_TELEMETRY_ROOTS": "Directories below which the sinks of projects may write files.",
+        "AGENTOPS_TELEMETRY_PORTS": "Ports of public hosts that sinks may send to, besides 443.",
+        "AGENTOPS_SINK_MODULES": "Python modules whose kinds of sinks can be used, besides those of installed "
+        "packages.",
+        "AGENTOPS_METRICS_TOKEN": "Token with which `/metrics` may be read, sent as `Authorization: Bearer TOKEN`.",
+        "AGENTOPS_METRICS_ALLOW": "Addresses and networks that may read `/metrics` without the token, besides "
+        "loopback.",
+    },
     "Logging and debugging": {
         "LOG_LEVEL": "`DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`. The log goes to standard error.",
+        "LOG_FORMAT": "`text`, or `json` for one JSON object a line.",
         "DEBUG": "Enables Django's debug pages. Never enable it on a site that others can reach.",
         "AGENTOPS_TESTING": "Set by the test suite: allows `AGENTOPS_CHAOS`, and new API keys contain `test`.",
         "AGENTOPS_CHAOS": "Tests only: the crash point and its hit at which the process ends as if killed, such as "

@@ -11,6 +11,7 @@ from agentops.http import error_pages
 from agentops.projects import inbox_pages
 from agentops.projects.entry_pages import LoginPage, admin_login, home
 from agentops.projects.redaction_rules import rule_pages
+from runs.api.telemetry.metrics_view import metrics
 
 handler400 = error_pages.bad_request
 handler403 = error_pages.forbidden
@@ -27,6 +28,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("login", LoginPage.as_view(), name="login"),
     path("logout", LogoutView.as_view(), name="logout"),
     path("csp-report", csp_report, name="csp-report"),
+    path("metrics", metrics, name="metrics"),
     # /p/{project}/notifications
     path("p/<slug:project>/notifications", inbox_pages.index, name="notifications"),
     path("p/<slug:project>/notifications/read", inbox_pages.read, name="notifications-read"),

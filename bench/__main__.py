@@ -11,7 +11,7 @@ from bench import workspace
 
 NAMES = (
     *("steps", "storage", "append", "duplicates", "ingest", "import", "lists", "search", "search_sqlite", "servers"),
-    *("streams", "browser", "words", "watch", "startup", "redaction", "outputs"),
+    *("streams", "browser", "words", "watch", "startup", "redaction", "outputs", "sinks"),
 )
 #: Benchmarks whose number of rows can be chosen.
 SIZED = ("search", "search_sqlite")

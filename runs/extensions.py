@@ -9,11 +9,9 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 
-TOOLS, PROVIDERS, IMPORTERS, HOOKS = (
-    "agentops.tools", "agentops.providers", "agentops.importers", "agentops.hooks",
+TOOLS, PROVIDERS, IMPORTERS, HOOKS, SINKS = (
+    "agentops.tools", "agentops.providers", "agentops.importers", "agentops.hooks", "agentops.sinks",
 )  # fmt: skip
-#: Reserved for sinks of telemetry. Nothing loads them yet, and `agentops extensions` says so of what is installed.
-SINKS = "agentops.sinks"
 
 #: Where the parts of agentops itself come from.
 BUILT_IN = "built in"

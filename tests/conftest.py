@@ -45,6 +45,7 @@ CONTROLLED_PREFIXES = (
     "DEBUG",
     "DEFAULT_FROM_EMAIL",
     "EMAIL_URL",
+    "LANGFUSE_",
     "LOG_LEVEL",
     "SECRET_KEY",
 )

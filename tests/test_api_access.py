@@ -17,21 +17,25 @@ from django.urls import get_resolver
 
 from agentops.projects.models import Project, Role
 from runs.alerts.alert_rule_changes import add_rule
-from runs.models import AgentRun, AlertRule, FileImport, FlowRun
+from runs.models import AgentRun, AlertRule, FileImport, FlowRun, Sink
+from runs.telemetry import deliveries
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import drive, make_agent, make_import, make_project, make_run
 from tests.support.flows.flow_runs import CONSTANT, make_ended_flow_run
+from tests.support.sinks import make_sink
 from tests.support.web.addresses import addresses, bare, headers_of
 
 UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
 ANYONE, READ, OPERATE, PERSON, INGEST = "anyone", "read", "operate", "person", "ingest"
-REPORT, UPLOAD, VIEW_IMPORTS, REVEAL, CONFIGURE = "report", "upload", "view imports", "reveal", "configure"
+REPORT, UPLOAD, VIEW_IMPORTS, REVEAL = "report", "upload", "view imports", "reveal"
+CONFIGURE, ADD, REMOVE, SEND = "configure", "add", "remove", "send"
 _SESSION = "api/projects/<str:project>/agent/sessions/<str:session>"
 _CLAUDE = "api/projects/<str:project>/claude-sessions"
 _ALERT_RULES = "api/projects/<str:project>/alert-rules"
 _RUN = "api/projects/<str:project>/agent-runs/<uuid:run_id>"
 _FLOWS = "api/projects/<str:project>/flows"
 _FLOW_RUN = "api/projects/<str:project>/flow-runs/<uuid:flow_run_id>"
+_SINKS, _WEBHOOKS = "api/projects/<str:project>/sinks", "api/projects/<str:project>/webhooks"
 API: dict[str, dict[str, str]] = {
     "api/schema": {"GET": ANYONE},
     "api/schema/events": {"GET": ANYONE},
@@ -110,6 +114,19 @@ API: dict[str, dict[str, str]] = {
     f"{_FLOWS}/<str:flow>/versions/<int:number>": {"GET": READ},
     # Last, because it deletes the flow.
     f"{_FLOWS}/<str:flow>": {"GET": READ, "PUT": CONFIGURE, "DELETE": CONFIGURE},
+    _SINKS: {"GET": CONFIGURE, "POST": ADD},
+    f"{_SINKS}/<uuid:sink_id>/test": {"POST": SEND},
+    f"{_SINKS}/<uuid:sink_id>/deliveries": {"GET": CONFIGURE},
+    f"{_SINKS}/<uuid:sink_id>/deliveries/<uuid:delivery_id>": {"GET": CONFIGURE},
+    f"{_SINKS}/<uuid:sink_id>/deliveries/<uuid:delivery_id>/resend": {"POST": SEND},
+    f"{_SINKS}/<uuid:sink_id>": {"GET": CONFIGURE, "PATCH": CONFIGURE, "DELETE": REMOVE},
+    _WEBHOOKS: {"GET": CONFIGURE, "POST": ADD},
+    f"{_WEBHOOKS}/<uuid:webhook_id>/test": {"POST": SEND},
+    f"{_WEBHOOKS}/<uuid:webhook_id>/rotate": {"POST": CONFIGURE},
+    f"{_WEBHOOKS}/<uuid:webhook_id>/deliveries": {"GET": CONFIGURE},
+    f"{_WEBHOOKS}/<uuid:webhook_id>/deliveries/<uuid:delivery_id>": {"GET": CONFIGURE},
+    f"{_WEBHOOKS}/<uuid:webhook_id>/deliveries/<uuid:delivery_id>/resend": {"POST": SEND},
+    f"{_WEBHOOKS}/<uuid:webhook_id>": {"GET": CONFIGURE, "PATCH": CONFIGURE, "DELETE": REMOVE},
 }
 #: A page of the API's, for people: tests/runs/api/test_openapi.py has it.
 PAGES = {"api/docs"}
@@ -136,6 +153,8 @@ BODIES = {
     _ALERT_RULES: {"name": "Failures", "kind": "run_failed"},
     f"{_ALERT_RULES}/<uuid:rule_id>": {"group_minutes": 5},
     "api/projects/<str:project>/alert-mutes": {"agent_id": "AGENT", "minutes": 5},
+    _SINKS: {"name": "another", "kind": "jsonl"},
+    _WEBHOOKS: {"name": "one-more", "url": "https://example.org/hook"},
     _CLAUDE: {"project_key": "work", "session_id": "theirs", "entries": [{"type": "x"}]},
     "api/projects/<str:project>/flow-runs": {"flow_id": "FLOW"},
     f"{_FLOW_RUN}/commands": {"type": "resume"},
@@ -158,7 +177,7 @@ ALLOWED = {
     "report": {"key:ingest", "key:write"},
     "upload": {"operator", *ADMINS, "key:ingest"},
     "reveal": ADMINS,
-    "configure": ADMINS,
+    **dict.fromkeys([CONFIGURE, ADD, REMOVE, SEND], ADMINS),
     "view imports": {*READERS, "key:ingest"},
 }
 RUNNERS = {"key:ingest", "outsider's key"}
@@ -205,7 +224,17 @@ def parts_of(run: AgentRun) -> Parts:
     rule = AlertRule.objects.filter(project=run.project).first()
     rule = rule or add_rule(run.project, {"name": "Stalls", "kind": "run_stalled"}, by="test")[0]
     ids = {"rule_id": rule.pk, "message_id": message.pk, "call_id": call.pk, "import_id": file_import.pk}
-    return {**own, "run_id": run.pk, **ids}
+    sink, webhook = sinks_of(run.project)
+    deliveries = {"delivery_id": sink[1], "webhook's delivery": webhook[1]}
+    return {**own, "run_id": run.pk, **ids, "sink_id": sink[0], "webhook_id": webhook[0], **deliveries}
+
+
+def sinks_of(project: Project) -> list[tuple[object, object]]:
+    """A sink and a webhook, each with a delivery."""
+    existing = list(Sink.objects.filter(project=project, name__in=["sink", "webhook"]).order_by("name"))
+    config: dict[str, dict[str, str]] = {"jsonl": {}, "webhook": {"url": "https://example.org/hook"}}
+    made = existing or [make_sink(project, kind, config[kind], name=kind.replace("jsonl", "sink")) for kind in config]
+    return [(sink.pk, (sink.deliveries.first() or deliveries.queue_test(sink)).pk) for sink in made]
 
 
 def of_nobody(parts: Parts) -> Parts:
@@ -213,6 +242,8 @@ def of_nobody(parts: Parts) -> Parts:
 
 
 def ask(client: Client, method: str, address: str, parts: Parts) -> Any:
+    if "webhook_id" in address:
+        parts = {**parts, "delivery_id": parts["webhook's delivery"]}
     url = "/" + re.sub(r"<\w+:(\w+)>", lambda found: str(parts[found[1]]), address) + QUERIES.get(address, "")
     body = json.dumps(BODIES.get(address, {})).replace("AGENT", str(parts["agent"]))
     body = body.replace("FLOW", str(parts["flow"]))
@@ -236,7 +267,9 @@ def expected(address: str, method: str, who: str) -> set[int]:
         return {403}
     if who == "key:ingest" and "import_id" in address:
         return {404}  # another key has uploaded it
-    if served == UPLOAD:
+    if served in (ADD, REMOVE):
+        return {201} if served == ADD else {204}
+    if served in (UPLOAD, SEND):
         return {202}
     if served == CONFIGURE:
         return {204} if method == "DELETE" else {200}

@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import get_resolver
 
 from agentops.http.middleware import methods_of
-from agentops.http.request_ids import LogLine
+from agentops.http.operators.log_lines import LogLine
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import make_agent, make_project
 from tests.support.web.addresses import NOWHERE, PAGES, addresses, filled

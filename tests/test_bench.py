@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 NAMES = (
     *("steps", "storage", "append", "duplicates", "ingest", "lists", "search", "search_sqlite", "servers", "startup"),
     "outputs",
+    "sinks",
 )
 
 

@@ -36,7 +36,7 @@ from tests.support.web.addresses import (
 
 #: Belong to no project: tests/projects/test_login.py, tests/test_security_headers.py and
 #: tests/runs/pages/test_approvals_page.py have them.
-OF_NO_PROJECT = {"", "login", "logout", "csp-report", "admin/login/", "approvals", "approvals/<str:token>"}
+OF_NO_PROJECT = {"", "metrics", "login", "logout", "csp-report", "admin/login/", "approvals", "approvals/<str:token>"}
 #: Have principals of their own.
 ELSEWHERE = ("admin/", "api/", "v1/")
 

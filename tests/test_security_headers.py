@@ -21,7 +21,7 @@ from django.urls import include, path
 from agentops.csp_report import LOGGED
 from agentops.http.error_pages import bad_request, forbidden, not_found, server_error
 from agentops.http.middleware import UNUSED_FEATURES
-from agentops.http.request_ids import LogLine
+from agentops.http.operators.log_lines import LogLine
 
 POLICY = {
     "default-src 'none'",

@@ -17,7 +17,7 @@ from django.utils import timezone
 from pydantic_core import to_json
 
 from agentops.projects.redaction_rules.rule_cache import CACHE as RULES
-from timeline import events, notify
+from timeline import events, notify, operator_lines
 from timeline.bulk.fast_rows import insert, locked
 from timeline.errors import LeaseLost, LogError, LogNotFound
 from timeline.events import EventType
@@ -96,6 +96,7 @@ def append(
     newest = max((r.seq for r in results if not r.duplicate), default=0)
     if newest:
         announce(log_id, newest)
+        operator_lines.note(log_id, rows, source)
     return results
 
 
@@ -104,7 +105,9 @@ def document(log_id: UUID, entries: Sequence[Entry]) -> str:
 
     Only for entries without an `event_id`. The caller has to call `announce`.
     """
-    return _dumps(_rows(entries, redactor_of(log_id)))
+    rows = _rows(entries, redactor_of(log_id))
+    operator_lines.note(log_id, rows, Source.WORKER)
+    return _dumps(rows)
 
 
 def redactor_of(log_id: UUID) -> Redactor:

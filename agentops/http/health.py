@@ -5,7 +5,6 @@ Details are for loopback and for clients with AGENTOPS_HEALTH_TOKEN; others get 
 
 from __future__ import annotations
 
-import hmac
 import logging
 import shutil
 import threading
@@ -24,8 +23,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonR
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 
+from agentops.http.operators.operator_access import may_read
+
 log = logging.getLogger(__name__)
-LOOPBACK = {"127.0.0.1", "::1"}
 PATHS = ("/healthz", "/readyz")
 METHODS = ("GET", "HEAD")
 PLAIN = "text/plain; charset=utf-8"
@@ -67,7 +67,7 @@ def readyz(request: HttpRequest) -> HttpResponse:
     results = readiness.check()
     ready = all(results[check.name]["ok"] for check in CHECKS if check.is_required)
     status = 200 if ready else 503
-    if not _may_see_details(request):
+    if not may_read(request, settings.AGENTOPS_HEALTH_TOKEN):
         return _word("ready" if ready else "unavailable", status)
     return JsonResponse({"ready": ready, "checks": results}, status=status)
 
@@ -159,16 +159,6 @@ def _run_and_close(check: Callable[[], None]) -> None:
         check()
     finally:
         connection.close()
-
-
-def _may_see_details(request: HttpRequest) -> bool:
-    token = settings.AGENTOPS_HEALTH_TOKEN
-    header = request.headers.get("Authorization", "")
-    if token and hmac.compare_digest(header.encode(), f"Bearer {token}".encode()):
-        return True
-    # A local proxy also connects from loopback, on behalf of others.
-    forwarded = "X-Forwarded-For" in request.headers or "Forwarded" in request.headers
-    return request.META.get("REMOTE_ADDR") in LOOPBACK and not forwarded
 
 
 def _word(word: str, status: int = 200) -> HttpResponse:

@@ -38,7 +38,7 @@ UNUSED_FEATURES = (
 PERMISSIONS_POLICY = ", ".join(f"{feature}=()" for feature in UNUSED_FEATURES)
 RETRY_AFTER_S = 5
 #: Requested by probes under any host name (agentops.http.health).
-PROBES = {"/healthz", "/readyz"}
+PROBES = {"/healthz", "/readyz", "/metrics"}
 #: Methods of views that declare none, such as those of the administration.
 METHODS = ("GET", "HEAD", "POST")
 MAX_HOST = 100

@@ -10,6 +10,7 @@ from runs.admin import (
     log_admin,
     run_admin,
     step_records,
+    telemetry_admin,
 )
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "log_admin",
     "run_admin",
     "step_records",
+    "telemetry_admin",
 ]

@@ -81,6 +81,7 @@ of_project = [
     path("imports/<uuid:import_id>", import_views.ImportDetail.as_view(), name="import"),
     path("", include(flow_urls)),
     path("search", search_views.SearchView.as_view(), name="search"),
+    path("", include("runs.api.telemetry.urls")),
     path("notifications", notification_views.Notifications.as_view(), name="notifications"),
     path("notifications/read", notification_views.ReadNotifications.as_view(), name="notifications-read"),
 ]

@@ -26,7 +26,7 @@ from runs.errors import (
     TooDeep,
     TooManyChildren,
 )
-from runs.lifecycle import command_outcomes, inbox
+from runs.lifecycle import command_outcomes, inbox, run_lines
 from runs.lifecycle.transitions import PHASES
 from runs.lifecycle.wake import wake
 from runs.models import Agent, AgentRun, AgentRunMessage, Checkpoint
@@ -167,6 +167,7 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
         message_entries = [replace(transcript.message_event(row), phase=Phase.QUEUED) for row, _ in messages]
         log.append(run.pk, [*entries, *message_entries], source=Source.WEB)
         log.announce_run(project.pk, run.pk)
+        run_lines.opened(run)
         wake(run.pk)
     return run
 

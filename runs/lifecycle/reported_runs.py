@@ -16,7 +16,7 @@ from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 from agentops.projects.models import Project
 from runs.conversation import tool_results, transcript
-from runs.lifecycle import approval_rows, command_outcomes, summaries
+from runs.lifecycle import approval_rows, command_outcomes, run_lines, summaries
 from runs.lifecycle.transitions import PHASES
 from runs.models import AgentRun, AgentRunMessage, ExternalRun
 from runs.providers.messages import request
@@ -137,4 +137,6 @@ def report(
     results = log.append(run.pk, [*before, entry], source=source, run_kind=RunKind(run.run_kind))
     if previous != run.status:
         log.announce_run(run.project_id, run.pk)
+        if source is not Source.IMPORT:
+            run_lines.moved(run, to, reason, changes)
     return results

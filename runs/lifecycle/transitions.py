@@ -20,7 +20,7 @@ from django.db.models.functions import Coalesce, Greatest
 from runs import chaos
 from runs.conversation import tool_results, writes
 from runs.errors import MoveRefused
-from runs.lifecycle import approval_rows, causes, command_outcomes, pause_notifications, summaries
+from runs.lifecycle import approval_rows, causes, command_outcomes, pause_notifications, run_lines, summaries
 from runs.lifecycle.wake import wake, wake_flows
 from runs.models import AgentRun, Attempt
 from runs.statuses import (
@@ -118,6 +118,7 @@ def move(
         if to is RunStatus.QUEUED:
             wake(run.pk)
         _tell_family(run, to, reason)
+        run_lines.moved(run, to, reason, changes)
         if to.terminal:
             chaos.point("end.in_transaction")
     run.status, run.status_reason = to.value, reason

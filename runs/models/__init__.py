@@ -20,6 +20,9 @@ from runs.models.message import AgentRunMessage
 from runs.models.otlp import OtlpGroup, OtlpItem
 from runs.models.run import AgentRun
 from runs.models.search_entry import SearchEntry, SearchPosition
+from runs.models.telemetry.delivery import Delivery
+from runs.models.telemetry.metric import MetricCount, MetricPosition
+from runs.models.telemetry.sink import Sink, SinkCursor
 from runs.models.tool_call import AgentRunToolCall
 
 __all__ = [
@@ -42,6 +45,7 @@ __all__ = [
     "ClaudeTranscript",
     "ClaudeTranscriptEntry",
     "CliSession",
+    "Delivery",
     "ExternalRun",
     "FileImport",
     "FileImportPiece",
@@ -51,11 +55,15 @@ __all__ = [
     "FlowVisit",
     "ImportState",
     "IngestCount",
+    "MetricCount",
+    "MetricPosition",
     "OtlpGroup",
     "OtlpItem",
     "RunCommand",
     "RunError",
     "SearchEntry",
     "SearchPosition",
+    "Sink",
+    "SinkCursor",
     "TurnUsage",
 ]

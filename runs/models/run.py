@@ -140,6 +140,8 @@ class AgentRun(models.Model):
             # RunQuerySet.runnable, which each free worker slot queries. Contains no column that a step changes, so
             # that steps stay HOT updates.
             models.Index("queued_at", name="run_order", condition=Q(status__in=["queued", "running"])),
+            # The number of runs in each status, for the metrics.
+            models.Index("status", name="run_unended", condition=Q(completed_at__isnull=True)),
             # RunQuerySet.due_waits, which the sweep queries.
             models.Index("not_before", name="run_wait_end", condition=Q(status="waiting", not_before__isnull=False)),
             # runs.lifecycle.children.continue_parents, which the sweep queries.

@@ -1,4 +1,4 @@
-"""Deletes old records beside the runs: imports of uploaded files, counts of ingest, alerts, transcripts of sessions."""
+"""Deletes old records beside the runs: imports of files, counts of ingest, alerts, deliveries, transcripts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from agentops.projects.models import Project
-from runs.models import Alert, AlertMute, ClaudeTranscript, FileImport, ImportState, IngestCount
+from runs.models import Alert, AlertMute, ClaudeTranscript, Delivery, FileImport, ImportState, IngestCount
 from timeline.database_clock import Now
 
 #: How long the content of a file is kept if no worker imports it.
@@ -19,6 +19,8 @@ IMPORT_KEPT = timedelta(days=90)
 COUNTS_KEPT = timedelta(days=7)
 #: How long an alert is kept after it was closed.
 ALERTS_KEPT = timedelta(days=90)
+#: How long a delivery is kept that was sent or given up.
+DELIVERIES_KEPT = timedelta(days=30)
 #: Rows that are deleted with one statement. A transcript has thousands of entries, which are deleted with it.
 BATCH, TRANSCRIPTS = 1000, 20
 
@@ -40,13 +42,17 @@ def end_abandoned_imports() -> int:
 
 
 def delete_batch() -> int:
-    """Delete some old imports, counts, alerts and ended mutes, and return how many. 0: none are left."""
+    """Delete some old imports, counts, alerts, ended mutes and deliveries, and return how many. 0: none are left."""
     imports = FileImport.objects.exclude(state__in=[ImportState.WAITING, ImportState.RUNNING])
-    old_imports = imports.filter(created_at__lt=Now() - IMPORT_KEPT).order_by("created_at")
-    old_counts = IngestCount.objects.filter(minute__lt=Now() - COUNTS_KEPT).order_by("minute")
-    old_alerts = Alert.objects.filter(closed_at__lt=Now() - ALERTS_KEPT).order_by("closed_at")
-    ended_mutes = AlertMute.objects.filter(until__lt=Now()).order_by("until")
-    return _delete(old_imports) + _delete(old_counts) + _delete(old_alerts) + _delete(ended_mutes)
+    ended = Delivery.objects.exclude(state=Delivery.State.WAITING)
+    old = (
+        imports.filter(created_at__lt=Now() - IMPORT_KEPT).order_by("created_at"),
+        IngestCount.objects.filter(minute__lt=Now() - COUNTS_KEPT).order_by("minute"),
+        Alert.objects.filter(closed_at__lt=Now() - ALERTS_KEPT).order_by("closed_at"),
+        AlertMute.objects.filter(until__lt=Now()).order_by("until"),
+        ended.filter(created_at__lt=Now() - DELIVERIES_KEPT).order_by("created_at"),
+    )
+    return sum(_delete(rows) for rows in old)
 
 
 def delete_transcripts() -> int:

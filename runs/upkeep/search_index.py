@@ -7,17 +7,17 @@ crash, again. Texts are read and masked before it, so that no lock is held meanw
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from uuid import UUID
 
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 from django.db.models import F, Max
 from django.utils import timezone
 
 from runs import chaos
 from runs.models import SearchEntry, SearchPosition
 from runs.upkeep.search_texts import SKIPPED, entries_of
+from timeline.bulk.settled import settled_event
 from timeline.models import Event
 
 #: Events that are indexed in one transaction.
@@ -26,22 +26,15 @@ BATCH = 200
 USUAL_LAG_S = 5.0
 #: Entries that are deleted in one transaction.
 DELETED = 1000
-#: Seconds to wait for transactions that are appending events.
-PATIENCE_S, LOOK_S = 1.0, 0.02
 _UPDATED = [field.attname for field in SearchEntry._meta.concrete_fields if field.attname not in ("id", "project_id")]
-# A transaction takes this lock before the sequence gives its events their IDs.
-_APPENDING = """
-SELECT virtualtransaction FROM pg_locks WHERE locktype = 'relation' AND mode = 'RowExclusiveLock'
-AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-AND relation = 'agent_run_events'::regclass AND pid <> pg_backend_pid()"""
 
 
 def catch_up() -> Iterator[bool]:
     """Index what was appended so far, in batches. Yields after each; False, as the last, if another process works."""
     for _ in _delete_old():
         yield True
-    upto = _settled_event()
     position = _position()
+    upto = settled_event(position.event_id)
     while upto is not None and position.event_id < upto:
         stored = _index_batch(position, upto)
         yield stored
@@ -141,31 +134,6 @@ def _store(entries: list[SearchEntry], last_id: int) -> None:
     SearchEntry.objects.bulk_create(
         entries, update_conflicts=True, unique_fields=["run_id", "key"], update_fields=_UPDATED
     )
-
-
-def _settled_event() -> int | None:
-    """Return the newest event below which no event can appear any more. None if that does not settle in a second.
-
-    On PostgreSQL, IDs are assigned before the commit, and transactions commit in any order. So those that are appending
-    while the newest event is read must end first.
-    """
-    newest: int | None = Event.objects.aggregate(newest=Max("pk"))["newest"]
-    if newest is None or newest <= _position().event_id or connection.vendor != "postgresql":
-        return newest
-    until = time.monotonic() + PATIENCE_S
-    appending = _appending()
-    while appending:
-        if time.monotonic() > until:
-            return None
-        time.sleep(LOOK_S)
-        appending &= _appending()
-    return newest
-
-
-def _appending() -> set[str]:
-    with connection.cursor() as cursor:
-        cursor.execute(_APPENDING)
-        return {transaction_id for (transaction_id,) in cursor}
 
 
 def _position() -> SearchPosition:

@@ -35,6 +35,7 @@ from runs.external.sessions.session_agents import SessionAgents
 from runs.external.silence import notice_silence
 from runs.lifecycle import approval_decisions, children, suspects, transitions
 from runs.lifecycle.suspects import Candidate
+from runs.worker.exports import export
 from runs.worker.flow_thread import advance_flows
 from runs.worker.housekeeping import evaluate_alerts, index_texts, mail, send_alerts, settle, tidy
 from runs.worker.quarantine import Gate, try_alone
@@ -210,6 +211,7 @@ class Worker:
             threading.Thread(target=index_texts, args=[self.shutdown], name="index", daemon=True),
             threading.Thread(target=evaluate_alerts, args=[self.shutdown], name="alerts", daemon=True),
             threading.Thread(target=send_alerts, args=[self.shutdown], name="send-alerts", daemon=True),
+            threading.Thread(target=export, args=[self.shutdown], name="export", daemon=True),
         ]
         if settings.AGENTOPS_EMAIL:
             self._threads.append(threading.Thread(target=mail, args=[self.shutdown], name="mail", daemon=True))

@@ -17,6 +17,7 @@ from runs.external.importers import formats
 from runs.hooks import hook_catalogue
 from runs.providers import base as providers
 from runs.providers import own_providers
+from runs.telemetry import kind_catalogue
 from tests.support import installed_package
 
 Install = Callable[..., None]
@@ -61,7 +62,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 
 
 def look_again() -> None:
-    for each in (own_providers, hook_catalogue, formats):
+    for each in (own_providers, hook_catalogue, formats, kind_catalogue):
         each.reload()
 
 
@@ -136,7 +137,7 @@ def test_faulty_ones_are_listed_and_left_out(install: Install, settings: Any, ca
         "entry point agentops.importers: none = nowhere of own_parts 1.0: cannot be loaded: ModuleNotFoundError: No "
         "module named 'nowhere'",
         "module 'own_parts' of AGENTOPS_IMPORTER_MODULES: contains no class with name, title, detect, read",
-        "entry point agentops.sinks: acme = own_parts of own_parts 1.0: sinks cannot be added in this version",
+        "entry point agentops.sinks: acme = own_parts of own_parts 1.0: contains no subclass of SinkKind with a name",
     ]
     assert faults[0] in caplog.text
-    assert len([each for each in run_checks() if each.id == "agentops.W007"]) == 5
+    assert len([each for each in run_checks() if each.id == "agentops.W007"]) == 6

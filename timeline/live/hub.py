@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from uuid import UUID
+from weakref import WeakSet
 
 from django.conf import settings
 from django.db import Error
@@ -39,10 +40,20 @@ class TooMany(Exception):
         self.code, self.status = code, status
 
 
+#: The hubs of this process, which usually has one.
+_hubs: WeakSet[Hub] = WeakSet()
+
+
+def open_streams() -> int:
+    """Return the number of open streams of this process."""
+    return sum(len(hub.clients) for hub in list(_hubs))
+
+
 class Hub:
     """The streams of one event loop."""
 
     def __init__(self) -> None:
+        _hubs.add(self)
         self.clients: dict[Client, asyncio.Task[None]] = {}
         self.is_draining = False
         self._topics: dict[str, Topic] = {}

@@ -82,7 +82,8 @@ def example_of(schema: Mapping[str, Any], schemas: Mapping[str, Any], name: str 
     """Return a value that the schema allows."""
     if "$ref" in schema:
         return example_of(schemas[schema["$ref"].rpartition("/")[2]], schemas, name)
-    branches = schema.get("anyOf") or schema.get("oneOf")
+    # drf-spectacular writes a reference with a description as allOf with one branch.
+    branches = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf")
     if branches:
         return example_of(branches[0], schemas, name)
     if "enum" in schema and BY_NAME.get(name) not in schema["enum"]:

@@ -14,7 +14,7 @@ from runs.external.importers.base import GrowingEvent, ImportedRun, Importer, Im
 from runs.external.live_sessions import KnownEvents
 from runs.external.watching.growing_file import GrowingFile
 from runs.external.watching.live_items import live_items
-from runs.external.watching.sinks import Sink
+from runs.external.watching.watch_sinks import WatchSink
 from runs.statuses import RunStatus
 
 #: A file is read again after so many times the duration of the last read, so that a long one takes a part of a core.
@@ -30,7 +30,7 @@ class FollowedFile:
     """A session file, and what is stored of it."""
 
     path: Path
-    sink: Sink
+    sink: WatchSink
     #: Added to the labels of its runs.
     labels: Sequence[str] = ()
     quiet_s: float = QUIET_S

@@ -14,7 +14,7 @@ from runs.external.event_input import IncomingEvent
 from runs.external.importers.base import ImportedRun, Item
 from runs.external.live_sessions import KnownEvents
 from runs.external.session_items import MAX_RUNS, dump_event, dump_head
-from runs.external.watching.sinks import SinkRefused, SinkUnavailable
+from runs.external.watching.watch_sinks import SinkRefused, SinkUnavailable
 
 #: Seconds until an answer.
 TIMEOUT_S = 30.0

@@ -13,7 +13,7 @@ from watchfiles import Change, watch
 from runs.external.importers.base import ImportRefused, NothingToImport, UnreadableFile
 from runs.external.watching.agent_folders import may_be_session, session_files
 from runs.external.watching.followed_file import QUIET_S, FollowedFile
-from runs.external.watching.sinks import Sink, SinkRefused, SinkUnavailable
+from runs.external.watching.watch_sinks import SinkRefused, SinkUnavailable, WatchSink
 
 #: Milliseconds: changes within this time are one, and the longest time between two rounds.
 STEP_MS, ROUND_MS = 20, 200
@@ -28,7 +28,7 @@ class Watcher:
     """The followed files."""
 
     folders: Sequence[Path]
-    sink: Sink
+    sink: WatchSink
     labels: Sequence[str] = ()
     #: Files that have not changed since then, in seconds since 1970, are not read.
     since: float = 0.0

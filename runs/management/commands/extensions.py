@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from inspect import getdoc
 from typing import Any
@@ -11,11 +11,11 @@ from django.core.management import CommandError
 from django.core.management.base import CommandParser
 
 from agentops.projects.management.base import EXIT_NOT_COMPLETED, AgentopsCommand
-from runs import extensions
 from runs.extensions import BUILT_IN, ExtensionFailed
 from runs.external.importers import formats
 from runs.hooks import hook_catalogue
 from runs.providers import base as providers
+from runs.telemetry import kind_catalogue
 from runs.tools.catalogue import TOOLS
 
 HEADERS = ["kind", "name", "from", "description"]
@@ -23,7 +23,7 @@ HEADERS = ["kind", "name", "from", "description"]
 
 @dataclass(frozen=True)
 class _Part:
-    """A part that can be named in a definition, or by `agentops import`."""
+    """A part that can be named in a definition, by `agentops import`, or as the kind of a sink."""
 
     kind: str
     name: str
@@ -33,8 +33,8 @@ class _Part:
 
 class Command(AgentopsCommand):
     help = (
-        "List the tools, providers, hooks and importers that packages and modules add, with the place that each comes"
-        " from. Ends with 1 if an extension cannot be used."
+        "List the tools, providers, hooks, importers and kinds of sinks that packages and modules add, with the place"
+        " that each comes from. Ends with 1 if an extension cannot be used."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -66,17 +66,15 @@ def _parts() -> Iterator[_Part]:
     replaced = {each.importer.name: each.source for each in formats.added()}
     for importer in formats.importers():
         yield _Part("importer", importer.name, replaced.get(importer.name, BUILT_IN), importer.title)
+    for name in kind_catalogue.names():
+        source = BUILT_IN if name in kind_catalogue.BUILTIN else kind_catalogue.added()[name].source
+        yield _Part("sink", name, source, kind_catalogue.kind_of(name).title)
 
 
 def _faults() -> list[ExtensionFailed]:
-    sinks = "sinks cannot be added in this version"
     return [
-        *TOOLS.faults(), *providers.faults(), *hook_catalogue.faults(), *formats.faults(), *_failed(sinks),
+        *TOOLS.faults(), *providers.faults(), *hook_catalogue.faults(), *formats.faults(), *kind_catalogue.faults(),
     ]  # fmt: skip
-
-
-def _failed(reason: str) -> Iterable[ExtensionFailed]:
-    return [ExtensionFailed(sink.source, reason) for sink in extensions.installed(extensions.SINKS)]
 
 
 def _first_line(text: str | None) -> str:

@@ -19,7 +19,7 @@ from agentops.projects.management.base import EXIT_INVALID, EXIT_UNREADABLE, EXI
 from runs.external.watching.agent_folders import session_folders
 from runs.external.watching.followed_file import QUIET_S
 from runs.external.watching.remote_sink import BadKey, RemoteSink
-from runs.external.watching.sinks import LocalSink, Sink
+from runs.external.watching.watch_sinks import LocalSink, WatchSink
 from runs.external.watching.watcher import Watcher
 from runs.management.agent import watch_hooks
 from runs.management.agent.references import operator
@@ -85,7 +85,7 @@ class Command(AgentopsCommand):
         self.stdout.write(printable(text))
         self.stdout.flush()
 
-    def _sink(self, options: dict[str, Any]) -> Sink:
+    def _sink(self, options: dict[str, Any]) -> WatchSink:
         if not options["url"]:
             return LocalSink(project_for(SYSTEM, options["project"], Action.INGEST), by=operator())
         key = _key(options)

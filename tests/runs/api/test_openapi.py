@@ -13,14 +13,17 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver
 from drf_spectacular.validation import validate_schema
 
+from agentops.projects.models import Role
 from runs.api import urls
 from runs.api.base_views import ApiView
 from runs.api.schema.docs import document
 from runs.models import AlertRule
+from runs.telemetry import deliveries
 from tests.support.accounts import make_person, with_key
 from tests.support.admin.alert_rows import fill_alerts
 from tests.support.factories import drive, make_agent, make_import, make_project, make_run
 from tests.support.flows.flow_runs import make_ended_flow_run
+from tests.support.sinks import make_sink
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +97,10 @@ def test_every_post_takes_an_idempotency_key_and_refuses_unknown_fields(describe
             continue
         keys = {parameter["name"] for parameter in operation.get("parameters", ())} & {"Idempotency-Key"}
         # The events of runners, the lines of sessions and AG-UI's runs have IDs; what is imported again adds nothing.
-        # The answer with the secret of an alert rule is not stored.
-        has_ids = "/internal/" in path or path.endswith(("/imports", "/claude-sessions", "/ag-ui", "/alert-rules"))
-        assert bool(keys) is not has_ids, path
+        has_ids = "/internal/" in path or path.endswith(("/imports", "/claude-sessions", "/ag-ui"))
+        # No answer with a secret is kept.
+        has_secret = path.endswith(("/webhooks", "/rotate", "/alert-rules"))
+        assert bool(keys) is not (has_ids or has_secret), path
         schema = next(iter(operation["requestBody"]["content"].values()))["schema"]
         if "$ref" in schema:
             schema = described["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
@@ -127,14 +131,21 @@ def test_answers_are_what_the_document_says(described: dict[str, Any]) -> None:
     places |= {"rule_id": str(AlertRule.objects.get().pk)}
     places |= {"session": str(run.pk), "job": str(run.pk)}
     places |= {"message_id": str(run.messages.first().pk), "call_id": str(run.tool_calls.first().pk)}
-    client = Client(headers=with_key(run.project, "read", "secrets"))
+    for name, kind in (("sink_id", "jsonl"), ("webhook_id", "webhook")):
+        sink = make_sink(run.project, kind, {"url": "https://example.org/"} if kind == "webhook" else {})
+        places |= {name: str(sink.pk), f"delivery of {name}": str(deliveries.queue_test(sink).pk)}
+    client, admin = Client(headers=with_key(run.project, "read", "secrets")), Client()
+    admin.force_login(make_person(run.project, Role.ADMIN))
     session = {"project_key": "work", "session_id": "s-1"}
     queries = {"search": {"q": "go"}, "entries": session, "subpaths": session}
     seen = 0
     for path, verb, operation in operations(described):
         if verb != "get" or path.endswith("/stream"):
             continue
-        answer = client.get(path.format(**places), queries.get(path.rpartition("/")[2], {}))
+        places["delivery_id"] = places[f"delivery of {'webhook_id' if 'webhook_id' in path else 'sink_id'}"]
+        # No key may see where events are sent.
+        asker = admin if "/sinks" in path or "/webhooks" in path else client
+        answer = asker.get(path.format(**places), queries.get(path.rpartition("/")[2], {}))
         assert answer.status_code == 200, (path, answer.content[:300])
         schema = whole(operation["responses"]["200"]["content"]["application/json"]["schema"], described)
         jsonschema.validate(answer.json(), schema, format_checker=jsonschema.FormatChecker())

@@ -7,10 +7,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-import psycopg
 import pytest
 import time_machine
-from django.conf import settings
 from django.db import connection, connections
 from django.utils import timezone
 
@@ -23,10 +21,12 @@ from runs.upkeep.search_texts import HEAD, TAIL, masked
 from runs.worker.housekeeping import index_texts
 from tests.support.api.many_rows import said
 from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.late_event import appended_late
 from tests.support.searching import found, index_all, note, runs_found
 from tests.support.secret_canaries import CANARIES, RULE_TOKEN, TEXT, add_rules, answer_of, store_raw
 from tests.support.upkeep.old_runs import aged, apply
 from tests.support.waiting import eventually
+from timeline.bulk import settled
 from timeline.models import Event
 
 #: With and without marks, and with the letter that PostgreSQL's index has instead of `_`.
@@ -282,20 +282,11 @@ def test_a_call_is_found_by_its_output_when_it_has_ended(project: Project) -> No
 @pytest.mark.django_db(transaction=True)
 def test_an_event_that_is_committed_late_is_not_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its ID is lower than that of an event that was committed before it."""
-    monkeypatch.setattr(search_index, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(settled, "PATIENCE_S", 0.1)
     project = make_project()
     late, early = make_run(make_agent(project), "late"), make_run(make_agent(project), "early")
     index_all()
-    append = "SELECT seq FROM timeline_append(%s, NULL, 'ingest', 'session', %s::jsonb, false)"
-    database = settings.DATABASES["default"]
-    with psycopg.connect(
-        dbname=connection.settings_dict["NAME"], host=database["HOST"], port=database["PORT"] or None,
-        user=database["USER"], password=database["PASSWORD"] or None,
-    ) as writer:  # fmt: skip
-        entry = (
-            '[{"type": "x.note", "phase": "running", "payload": {"text": "needle"}, "node_id": "", "sanitized": "", '
-        )
-        writer.execute(append, [late.pk, entry + '"late": false, "event_id": null, "ts": null, "step": null}]'])
+    with appended_late(late, "needle"):
         note(early, "needle")
         assert list(search_index.catch_up()) == []
     index_all()

@@ -40,6 +40,7 @@ from runs.models import (
     Chore,
     ClaudeTranscript,
     CliSession,
+    Delivery,
     ExternalRun,
     FileImport,
     Flow,
@@ -48,6 +49,8 @@ from runs.models import (
     IngestCount,
     RunCommand,
     RunError,
+    Sink,
+    SinkCursor,
     TurnUsage,
 )
 from tests.support.accounts import make_person
@@ -99,6 +102,11 @@ def fill(project: Project, *, rows: int = 3, text: str = "something") -> AgentRu
         )
         IdempotencyKey.objects.create(
             project=project, caller="user:1", key=f"key-{number}", asked=b"", status=201, body="{}", created_at=now
+        )
+        sink = Sink.objects.create(project=project, name=f"sink-{number}", kind="jsonl", created_by=text[:200])
+        SinkCursor.objects.create(sink=sink, last_error=text[:500])
+        Delivery.objects.create(
+            sink=sink, project=project, message_id=f"msg_{number}", state="dead", error=text[:500], response=text[:1000]
         )
         RedactionRule.objects.create(project=project, kind="format", name=f"rule_{number}", created_by=text[:200])
         fill_flows(project, text)
@@ -192,7 +200,7 @@ def add_url(model: type[Model]) -> str:
 def rows_of(model: type[Model], project: Project) -> list[Any]:
     """The project's, the first and the last among them."""
     paths: dict[type[Model], str] = {Project: "pk", Event: "log__project", AgentVersion: "agent__project"}
-    paths |= {FlowVisit: "flow_run__project", **dict.fromkeys(OF_RUNS, "run__project")}
+    paths |= {SinkCursor: "sink__project", FlowVisit: "flow_run__project", **dict.fromkeys(OF_RUNS, "run__project")}
     found: Any = model._default_manager.order_by("pk")
     if model not in GLOBAL:
         found = found.filter(**{paths.get(model, "project"): project.pk})

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from agentops.projects.models import Project
 from runs.external.watching.remote_sink import RemoteSink
-from runs.external.watching.sinks import LocalSink, Sink
+from runs.external.watching.watch_sinks import LocalSink, WatchSink
 from runs.external.watching.watcher import Watcher
 from runs.models import AgentRun
 from tests.support.accounts import with_key
@@ -49,7 +49,7 @@ class Site:
 
     def restart(self) -> None:
         """Forget everything, as a new process does."""
-        sink: Sink = LocalSink(self.project, by="command:test")
+        sink: WatchSink = LocalSink(self.project, by="command:test")
         if self.is_remote:
             key = with_key(self.project, "ingest")["Authorization"].removeprefix("Bearer ")
             sink = RemoteSink("http://localhost", key, transport=ClientTransport())

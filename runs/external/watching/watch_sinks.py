@@ -28,7 +28,7 @@ class SinkRefused(Exception):
     """What was sent cannot be stored, and will not be."""
 
 
-class Sink(Protocol):
+class WatchSink(Protocol):
     """Stores sessions. Each method raises `SinkUnavailable` or `SinkRefused`."""
 
     def known(self, run_ref: str, event_ids: Sequence[str]) -> KnownEvents:

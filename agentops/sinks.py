@@ -1,0 +1,31 @@
+"""What a module with a kind of sink of one's own imports, and code of the site that listens; see docs/guides/sinks.md.
+
+from agentops.sinks import Receipt, SinkKind
+
+class Printer(SinkKind):
+    name = "printer"
+
+    def send(self, target, requests):
+        for envelope in requests:
+            print(envelope["event_type"])
+        return Receipt()
+"""
+
+from __future__ import annotations
+
+from runs.telemetry.channel import Subscription, subscribe
+from runs.telemetry.guarded_posts import post
+from runs.telemetry.sink_kind import Envelope, InvalidSink, Receipt, SendFailed, SinkKind, SinkOptions, SinkTarget
+
+__all__ = [
+    "Envelope",
+    "InvalidSink",
+    "Receipt",
+    "SendFailed",
+    "SinkKind",
+    "SinkOptions",
+    "SinkTarget",
+    "Subscription",
+    "post",
+    "subscribe",
+]  # fmt: skip

@@ -1,0 +1,1 @@
+"""The API of sinks and webhooks, and the metrics of the site."""

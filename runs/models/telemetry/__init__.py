@@ -1,0 +1,1 @@
+"""The tables of telemetry: sinks, how far each has got, and deliveries."""

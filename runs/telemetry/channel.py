@@ -1,0 +1,172 @@
+"""The channel: envelopes for code in the same process, soon after the commit, at most once.
+
+    with subscribe(event_types=["run.*"]) as events:
+        for envelope in events:
+            ...
+
+A subscriber that is too slow loses events, which are counted; whoever appends never waits. For all events, whatever
+happens, use a sink.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Iterator, Sequence
+from types import TracebackType
+from uuid import UUID
+
+from django.db import Error, connection
+
+from runs.telemetry.envelope import outgoing
+from runs.telemetry.event_batches import FAMILY
+from runs.telemetry.sink_kind import Envelope, OutgoingEvent
+from timeline import notify
+from timeline.bulk.settled import newest_event
+from timeline.event_rows import CHUNKS
+from timeline.models import Event
+
+log = logging.getLogger(__name__)
+#: Envelopes that wait for a subscriber.
+QUEUE = 1000
+#: Events that are read at a time, and logs whose position is remembered.
+BATCH, MAX_LOGS = 200, 10_000
+_PREFIX = "log:"
+_lock = threading.Lock()
+_feeder: _Feeder | None = None
+
+
+class Subscription:
+    """The events of this process for one subscriber. Iterating ends when it is closed."""
+
+    def __init__(self, event_types: Collection[str], project_id: UUID | None, size: int) -> None:
+        #: Envelopes that the subscriber has lost because it was too slow.
+        self.dropped = 0
+        self._types = event_types
+        self._project_id = project_id
+        self._queue: queue.Queue[Envelope | None] = queue.Queue(size)
+        self._is_closed = False
+
+    def get(self, timeout_s: float | None = None) -> Envelope | None:
+        """Return the next envelope; None after the time, or if the subscription is closed."""
+        if self._is_closed and self._queue.empty():
+            return None
+        try:
+            return self._queue.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+    def close(self) -> None:
+        """End the subscription. Envelopes that wait can still be read."""
+        if not self._is_closed:
+            self._is_closed = True
+            _remove(self)
+            self._put(None)
+
+    def offer(self, event: OutgoingEvent) -> None:
+        """Add an event, or count it as lost if the subscriber is too slow."""
+        project_id = event.row.log.project_id
+        if self._project_id in (None, project_id) and _is_wanted(event.row.type, self._types):
+            self._put(event.envelope)
+
+    def _put(self, envelope: Envelope | None) -> None:
+        try:
+            self._queue.put_nowait(envelope)
+        except queue.Full:
+            self.dropped += envelope is not None
+
+    def __iter__(self) -> Iterator[Envelope]:
+        while (envelope := self.get()) is not None:
+            yield envelope
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def subscribe(*, event_types: Collection[str] = (), project_id: UUID | None = None, size: int = QUEUE) -> Subscription:
+    """Return the events that this process stores from now on.
+
+    `event_types`: names, or families such as `run.*`; empty: all but pieces of streamed text.
+    """
+    global _feeder
+    subscription = Subscription(event_types, project_id, size)
+    with _lock:
+        if _feeder is None:
+            _feeder = _Feeder()
+        _feeder.subscriptions = [*_feeder.subscriptions, subscription]
+    return subscription
+
+
+def _remove(subscription: Subscription) -> None:
+    global _feeder
+    with _lock:
+        if _feeder is not None:
+            _feeder.subscriptions = [each for each in _feeder.subscriptions if each is not subscription]
+            if not _feeder.subscriptions:
+                _feeder.close()
+                _feeder = None
+
+
+def _is_wanted(type_: str, types: Collection[str]) -> bool:
+    if not types:
+        return type_ not in CHUNKS
+    return type_ in types or f"{type_.partition('.')[0]}{FAMILY}" in types
+
+
+class _Feeder:
+    """Reads, in a thread of its own, the events of the logs that this process has appended to."""
+
+    def __init__(self) -> None:
+        self.subscriptions: Sequence[Subscription] = []
+        self._first = newest_event()
+        #: The last event that was read of each log, by the ID of its row, the least recently used first.
+        self._read: OrderedDict[UUID, int] = OrderedDict()
+        self._changed: queue.SimpleQueue[UUID | None] = queue.SimpleQueue()
+        self._unsubscribe = notify.subscribe(self._hear)
+        self._thread = threading.Thread(target=self._feed, name="channel", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread, after what it is doing."""
+        self._unsubscribe()
+        self._changed.put(None)
+
+    def _hear(self, channel: str, value: str) -> None:
+        # Called by whoever has committed: it must not wait.
+        if channel.startswith(_PREFIX):
+            self._changed.put(UUID(channel.removeprefix(_PREFIX)))
+
+    def _feed(self) -> None:
+        while (log_id := self._changed.get()) is not None:
+            try:
+                self._read_log(log_id)
+            except Error as error:
+                log.warning("the channel cannot read the database: %s", type(error).__name__)
+            except Exception:
+                log.exception("the channel failed")
+            finally:
+                connection.close()
+
+    def _read_log(self, log_id: UUID) -> None:
+        after = self._read.get(log_id, self._first)
+        rows = Event.objects.select_related("log").filter(log=log_id)
+        while events := list(rows.filter(pk__gt=after).order_by("seq")[:BATCH]):
+            after = events[-1].pk
+            self._remember(log_id, after)
+            for event in outgoing(events):
+                for subscription in self.subscriptions:
+                    subscription.offer(event)
+
+    def _remember(self, log_id: UUID, event_id: int) -> None:
+        self._read[log_id] = event_id
+        self._read.move_to_end(log_id)
+        if len(self._read) > MAX_LOGS:
+            # Whatever else is appended to that log is newer than what was read of it.
+            self._first = max(self._first, self._read.popitem(last=False)[1])

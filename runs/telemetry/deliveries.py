@@ -1,0 +1,236 @@
+"""Deliveries: planned with the cursor, attempted one by one, given up after the last attempt, and sent again."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models import F
+from uuid_utils.compat import uuid7
+
+from agentops.projects.names import one_line
+from runs import chaos
+from runs.models import Delivery, Sink, SinkCursor
+from runs.models.telemetry.delivery import TEST
+from runs.telemetry import sink_claims
+from runs.telemetry.envelope import id_of, outgoing, test_event
+from runs.telemetry.event_batches import EventBatch, events_of
+from runs.telemetry.sink_kind import MAX_RESPONSE, OutgoingEvent, Receipt, SendFailed, SinkKind, SinkTarget
+from runs.telemetry.sink_targets import SinkUnusable, target_of
+from timeline.database_clock import Now
+from timeline.display import clean
+from timeline.models import Event
+
+log = logging.getLogger(__name__)
+#: Seconds after each failed attempt until the next one, as Standard Webhooks recommends. After the last, it is dead.
+SCHEDULE_S = (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400)
+MAX_ATTEMPTS = len(SCHEDULE_S) + 1
+#: How long a worker has a delivery.
+LEASE = timedelta(seconds=60)
+#: Waiting deliveries of a sink, beyond which no more are planned: its cursor waits instead.
+MAX_WAITING = 10_000
+#: Deliveries of one sink that are attempted in a row.
+IN_A_ROW = 50
+State = Delivery.State
+
+
+def plan(cursor: SinkCursor, batch: EventBatch) -> bool:
+    """Make a delivery for each event, and move the cursor, in one transaction. False if too many are waiting.
+
+    Raises `ClaimExpired`.
+    """
+    if batch.events and waiting_count(cursor.pk, at_most=MAX_WAITING) >= MAX_WAITING:
+        return False
+    with transaction.atomic():
+        Delivery.objects.bulk_create(_planned(cursor.sink, event) for event in batch.events)
+        sink_claims.move(cursor, batch.position)
+    return True
+
+
+def record_dead(cursor: SinkCursor, batch: EventBatch, failure: SendFailed, *, sent: int = 0) -> None:
+    """Keep a batch that the receiver refused as a dead delivery, and move the cursor. Raises `ClaimExpired`.
+
+    `sent` is the number of events whose parts the receiver has accepted at least in part.
+    """
+    with transaction.atomic():
+        Delivery.objects.create(
+            **_range(cursor.sink, batch.events), state=State.DEAD, attempts=1, attempted_at=Now(),
+            status_code=failure.status, response=_kept(failure.response), error=one_line(clean(str(failure)), 500),
+        )  # fmt: skip
+        sink_claims.record_success(cursor, batch.position, sent=sent, dead=len(batch.events) - sent)
+
+
+def queue_test(sink: Sink) -> Delivery:
+    """Store a delivery of a test event, which a worker sends within seconds."""
+    delivery = Delivery.objects.create(
+        sink=sink, project_id=sink.project_id, message_id=f"msg_{uuid7().hex}", event_type=TEST, due_at=Now()
+    )
+    delivery.refresh_from_db(fields=["due_at"])
+    return delivery
+
+
+def resend(delivery: Delivery) -> bool:
+    """Let a delivery that was sent, or is dead, be sent again, with the same ID. False if it is waiting."""
+    ended = Delivery.objects.filter(pk=delivery.pk).exclude(state=State.WAITING)
+    return bool(ended.update(state=State.WAITING, due_at=Now(), attempts=0, error="", status_code=None, response=""))
+
+
+def hasten(sink: Sink) -> None:
+    """Let all waiting deliveries of a sink be attempted at once, because somebody has changed it."""
+    Delivery.objects.filter(sink=sink.pk, state=State.WAITING, due_at__gt=Now()).update(due_at=Now())
+
+
+def send_waiting(sink_id: UUID, is_stopping: Callable[[], bool] = lambda: False) -> int:
+    """Attempt the due deliveries of a sink, until one fails. Returns the number of attempts."""
+    count = 0
+    while count < IN_A_ROW and not is_stopping():
+        delivery = take(Delivery.objects.due().filter(sink=sink_id).first())
+        if delivery is None:
+            break
+        count += 1
+        if not attempt(delivery):
+            break
+    return count
+
+
+def take(candidate: Delivery | None) -> Delivery | None:
+    """Claim a waiting delivery for one attempt. None if there is none, or another worker was faster."""
+    if candidate is None:
+        return None
+    mine = Delivery.objects.filter(
+        pk=candidate.pk, attempts=candidate.attempts, state=State.WAITING, due_at=candidate.due_at
+    )
+    if not mine.update(attempts=F("attempts") + 1, due_at=Now() + LEASE, attempted_at=Now()):
+        return None
+    return Delivery.objects.select_related("sink__cursor").get(pk=candidate.pk)
+
+
+def attempt(delivery: Delivery) -> bool:
+    """Send a claimed delivery, and record what came of it. Returns whether it was accepted."""
+    began = time.monotonic()
+    try:
+        kind, target = target_of(delivery.sink)
+        events = _events_of(delivery, kind, target)
+        receipt = send(kind, target, events, delivery.message_id)
+    except SinkUnusable as error:
+        return _record_failure(delivery, SendFailed(str(error)), began)
+    except SendFailed as failure:
+        return _record_failure(delivery, failure, began)
+    chaos.point("export.delivered")
+    _record_success(delivery, receipt, began)
+    return True
+
+
+def send(kind: SinkKind, target: SinkTarget, events: Sequence[OutgoingEvent], message_id: str) -> Receipt:
+    """Send events to a sink. No connection to the database is held meanwhile. Raises `SendFailed`."""
+    try:
+        requests = kind.render(target, events, message_id)
+        if not requests:
+            return Receipt()
+        if not connection.in_atomic_block:
+            connection.close()
+        return kind.send(target, requests)
+    except SendFailed:
+        raise
+    except Exception as error:
+        # An error in a kind, of this site or of another package, must not end the thread.
+        log.exception("a sink failed unexpectedly", extra={"sink": target.name})
+        raise SendFailed(f"unexpected error: {type(error).__name__}") from error
+
+
+def waiting_count(sink_id: UUID, *, at_most: int) -> int:
+    """Return the number of waiting deliveries of a sink, counted up to a limit."""
+    waiting = Delivery.objects.filter(sink=sink_id, due_at__isnull=False)
+    return waiting.values("pk")[:at_most].count()
+
+
+def _events_of(delivery: Delivery, kind: SinkKind, target: SinkTarget) -> Sequence[OutgoingEvent]:
+    if delivery.event_type == TEST:
+        return kind.test_events(target, test_event(delivery.message_id))
+    events = outgoing(events_of(delivery, kind))
+    if not events:
+        raise SendFailed("the events were deleted by retention", is_final=True)
+    return events
+
+
+def _record_success(delivery: Delivery, receipt: Receipt, began: float) -> None:
+    refused = "; ".join(receipt.refused)
+    with transaction.atomic():
+        mine = _mine(delivery).update(
+            state=State.DEAD if refused else State.SENT, due_at=None, status_code=receipt.status,
+            response=_kept(receipt.response), error=one_line(refused, 500), duration_ms=_elapsed_ms(began),
+        )  # fmt: skip
+        if mine:
+            cursors = SinkCursor.objects.filter(pk=delivery.sink_id)
+            sent = F("sent_events") + (0 if delivery.event_type == TEST else delivery.event_count)
+            cursors.update(failures=0, due_at=None, last_success_at=Now(), sent_events=sent)
+
+
+def _record_failure(delivery: Delivery, failure: SendFailed, began: float) -> bool:
+    """Plan the next attempt, or give up. The whole sink rests meanwhile. Returns False."""
+    is_test = delivery.event_type == TEST
+    is_dead = is_test or failure.is_final or delivery.attempts >= MAX_ATTEMPTS
+    error = one_line(clean(str(failure)), 500)
+    with transaction.atomic():
+        mine = _mine(delivery).update(
+            state=State.DEAD if is_dead else State.WAITING,
+            due_at=None if is_dead else Now() + timedelta(seconds=_pause_s(delivery.attempts, failure)),
+            status_code=failure.status, response=_kept(failure.response), error=error, duration_ms=_elapsed_ms(began),
+        )  # fmt: skip
+        if mine and not is_test:
+            _record_on_sink(delivery, failure, error, is_dead=is_dead)
+    log.warning("a delivery was not accepted", extra={"sink": delivery.sink.name, "delivery": str(delivery.pk)})
+    return False
+
+
+def _record_on_sink(delivery: Delivery, failure: SendFailed, error: str, *, is_dead: bool) -> None:
+    values: dict[str, Any] = {"last_error": error, "last_error_at": Now()}
+    if is_dead:
+        values["dead_events"] = F("dead_events") + delivery.event_count
+    if not failure.is_final:
+        rest = timedelta(seconds=sink_claims.pause_s(delivery.sink.cursor.failures, failure.retry_after_s))
+        values |= {"failures": F("failures") + 1, "due_at": Now() + rest}
+    SinkCursor.objects.filter(pk=delivery.sink_id).update(**values)
+    if failure.disables:
+        sink_claims.disable(delivery.sink, str(failure))
+
+
+def _pause_s(attempts: int, failure: SendFailed) -> float:
+    planned = SCHEDULE_S[min(attempts, len(SCHEDULE_S)) - 1]
+    jittered = planned * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load only
+    return max(jittered, min(failure.retry_after_s or 0, sink_claims.LONGEST_RETRY_AFTER_S))
+
+
+def _mine(delivery: Delivery) -> Any:
+    return Delivery.objects.filter(pk=delivery.pk, attempts=delivery.attempts, state=State.WAITING)
+
+
+def _planned(sink: Sink, event: Event) -> Delivery:
+    return Delivery(**_range(sink, [event]), event_type=event.type, run_id=event.log_id, due_at=Now())
+
+
+def _range(sink: Sink, events: Sequence[Event]) -> dict[str, Any]:
+    first, last = events[0], events[-1]
+    return {
+        "sink": sink,
+        "project_id": sink.project_id,
+        "message_id": id_of(first) if len(events) == 1 else f"msg_{uuid7().hex}",
+        "first_event": first.pk,
+        "last_event": last.pk,
+        "event_count": len(events),
+    }
+
+
+def _kept(response: str) -> str:
+    """Return the beginning of a receiver's answer as it is stored: redacted, in one line."""
+    return one_line(clean(response[:MAX_RESPONSE]), MAX_RESPONSE)
+
+
+def _elapsed_ms(began: float) -> int:
+    return round((time.monotonic() - began) * 1000)

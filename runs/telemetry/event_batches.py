@@ -1,0 +1,58 @@
+"""Reads the events that a sink has not had yet."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from django.db.models import Q, QuerySet
+
+from runs.models import Delivery, Sink
+from runs.telemetry.sink_kind import SinkKind
+from timeline.event_rows import CHUNKS
+from timeline.models import Event
+
+#: IDs of events that one query looks at, so that a project with few events among many costs no long scan.
+SPAN = 5000
+#: The end of a name that stands for a family of types.
+FAMILY = ".*"
+
+
+@dataclass(frozen=True)
+class EventBatch:
+    """The next events of a sink, and the position after them."""
+
+    events: Sequence[Event]
+    position: int
+
+
+def next_batch(sink: Sink, kind: SinkKind, after: int, upto: int, *, size: int) -> EventBatch:
+    """Return the next events that the sink wants, at most `size`, and the position up to which it has all of them."""
+    bound = min(upto, after + SPAN)
+    rows = wanted(sink, kind).filter(pk__gt=after, pk__lte=bound)
+    events = list(rows.order_by("pk")[:size])
+    return EventBatch(events, events[-1].pk if len(events) == size else bound)
+
+
+def events_of(delivery: Delivery, kind: SinkKind) -> list[Event]:
+    """Return the events of a delivery that still exist."""
+    rows = wanted(delivery.sink, kind).filter(pk__gte=delivery.first_event, pk__lte=delivery.last_event)
+    return list(rows.order_by("pk"))
+
+
+def wanted(sink: Sink, kind: SinkKind) -> QuerySet[Event]:
+    """Return the events that a sink wants, with their logs."""
+    rows = Event.objects.select_related("log")
+    if sink.project_id is not None:
+        rows = rows.filter(log__project=sink.project_id)
+    types = kind.needed_types or sink.event_types or kind.default_types
+    return rows.filter(selected(types)) if types else rows.exclude(type__in=CHUNKS)
+
+
+def selected(types: Collection[str]) -> Q:
+    """Return the condition for events of these types, of which `run.*` stands for all that begin with `run.`."""
+    condition = Q(type__in=[each for each in types if not each.endswith(FAMILY)])
+    for each in types:
+        if each.endswith(FAMILY):
+            condition |= Q(type__startswith=each.removesuffix("*"))
+    return condition

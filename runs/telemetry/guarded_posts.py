@@ -1,0 +1,121 @@
+"""POST requests of sinks, by the guarded client, and what their answers mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+from agentops.http.guarded_client import (
+    HttpAnswer,
+    HttpFailed,
+    HttpPolicy,
+    HttpRequest,
+    UrlNotAllowed,
+    check_url,
+    send,
+)
+from runs.telemetry.sink_kind import MAX_RESPONSE, InvalidSink, Receipt, SendFailed
+
+CONNECT_S, TOTAL_S = 5.0, 10.0
+#: The same request would be refused again.
+FINAL = frozenset({400, 409, 413, 415, 422})
+#: Nothing will be accepted with these credentials, or at this address any more.
+DISABLING = frozenset({401, 403, 410})
+_NOT_HEADERS = frozenset('()<>@,;:\\"/[]?={} \t')
+
+
+def policy_of(url: str) -> HttpPolicy:
+    """Return the rules for requests of sinks.
+
+    Public hosts need HTTPS on its usual port or on one of AGENTOPS_TELEMETRY_PORTS. Private addresses, and with them
+    plain HTTP and any port, are allowed if AGENTOPS_ALLOW_PRIVATE_SINKS is set.
+    """
+    is_private = bool(settings.AGENTOPS_ALLOW_PRIVATE_SINKS)
+    ports = list(settings.AGENTOPS_TELEMETRY.ports)
+    return HttpPolicy(
+        allow_http=is_private,
+        allow_private=is_private,
+        extra_ports=[*ports, *_port_of(url)] if is_private else ports,
+        connect_timeout_s=CONNECT_S,
+        total_timeout_s=TOTAL_S,
+    )
+
+
+def checked_url(url: str) -> str:
+    """Return the URL. Raises `InvalidSink` if it may not be requested, as far as that is known without DNS."""
+    try:
+        check_url(url, policy_of(url))
+    except UrlNotAllowed as error:
+        raise InvalidSink(f"url: {error.reason}") from None
+    return url
+
+
+def check_headers(headers: object) -> None:
+    """Check headers that a sink adds to its requests. Raises `InvalidSink`."""
+    if not isinstance(headers, Mapping) or len(headers) > 20:
+        raise InvalidSink("headers: an object with at most 20 names and values is expected")
+    for name, value in headers.items():
+        is_name = name.isascii() and name.isprintable() and name and _NOT_HEADERS.isdisjoint(name)
+        if not is_name or not isinstance(value, str) or not value.isascii() or not value.isprintable():
+            raise InvalidSink(f"headers: {name[:64]!r} is not a valid header")
+        if name.lower() in {"host", "content-length", "transfer-encoding", "connection", "accept-encoding"}:
+            raise InvalidSink(f"headers: {name[:64]!r} is set by the sender")
+
+
+def post(url: str, content: bytes, headers: Mapping[str, str]) -> HttpAnswer:
+    """Send a request. Returns an answer of success. Raises `SendFailed`."""
+    try:
+        answer = send(HttpRequest("POST", url, headers, content), policy_of(url))
+    except UrlNotAllowed as error:
+        # An address may change, so it is tried again.
+        raise SendFailed(f"the URL is not allowed: {error.reason}") from None
+    except HttpFailed as error:
+        raise SendFailed(str(error)) from None
+    if not 200 <= answer.status < 300:
+        raise _refusal(answer)
+    return answer
+
+
+def receipt_of(answer: HttpAnswer) -> Receipt:
+    """Return an accepted answer as a receipt."""
+    return Receipt(answer.status, _beginning(answer))
+
+
+def _refusal(answer: HttpAnswer) -> SendFailed:
+    hint = " (redirects are not followed)" if 300 <= answer.status < 400 else ""
+    return SendFailed(
+        f"the receiver answered {answer.status}{hint}",
+        is_final=answer.status in FINAL,
+        disables=answer.status in DISABLING,
+        retry_after_s=retry_after_s(answer.headers.get("retry-after", "")),
+        status=answer.status,
+        response=_beginning(answer),
+    )
+
+
+def retry_after_s(value: str) -> float | None:
+    """Return the seconds of a Retry-After header, which is a number or a date; None if it is neither."""
+    if value.isascii() and value.isdigit() and len(value) < 10:
+        return float(value)
+    try:
+        at = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return max((at - datetime.now(UTC)).total_seconds(), 0.0)
+
+
+def _beginning(answer: HttpAnswer) -> str:
+    return answer.body[: MAX_RESPONSE * 4].decode(errors="replace")[:MAX_RESPONSE]
+
+
+def _port_of(url: str) -> list[int]:
+    try:
+        port = urlsplit(url).port
+    except ValueError:
+        return []
+    return [port] if port else []

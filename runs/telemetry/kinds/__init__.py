@@ -1,0 +1,1 @@
+"""The built-in kinds of sinks, one file each."""

@@ -1,0 +1,58 @@
+"""Sends envelopes to a URL, in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
+
+import orjson
+from pydantic import Field
+
+from runs.telemetry import guarded_posts
+from runs.telemetry.sink_kind import OutgoingEvent, Receipt, SinkKind, SinkOptions, SinkTarget
+
+
+class HttpOptions(SinkOptions):
+    """The options of an HTTP sink."""
+
+    url: str
+    #: The most events of a request. With 1 the body is an envelope, otherwise an array of envelopes.
+    batch_size: Annotated[int, Field(ge=1, le=500)] = 100
+
+
+class HttpSink(SinkKind):
+    """POST requests with JSON: an array of envelopes in the order of the log."""
+
+    name = "http"
+    title = "envelopes as JSON to a URL"
+    options_class = HttpOptions
+    secret_names: ClassVar[Mapping[str, bool]] = {"headers": False}
+
+    def check(self, options: Mapping[str, Any]) -> HttpOptions:
+        """Return the validated options. Raises `InvalidSink`."""
+        checked: HttpOptions = super().check(options)
+        guarded_posts.checked_url(checked.url)
+        return checked
+
+    def check_secrets(self, secrets: Mapping[str, Any]) -> None:
+        """Check the headers. Raises `InvalidSink`."""
+        guarded_posts.check_headers(secrets.get("headers", {}))
+
+    def size_of_batch(self, target: SinkTarget) -> int:
+        """Return the most events of a request."""
+        return int(target.options.batch_size)
+
+    def render(self, target: SinkTarget, events: Sequence[OutgoingEvent], message_id: str) -> Sequence[bytes]:
+        """Return the bodies of the requests."""
+        envelopes = [event.envelope for event in events]
+        if target.options.batch_size == 1:
+            return [orjson.dumps(envelope) for envelope in envelopes]
+        return [orjson.dumps(envelopes)]
+
+    def send(self, target: SinkTarget, requests: Sequence[bytes]) -> Receipt:
+        """Send the requests one after the other."""
+        receipt = Receipt()
+        headers = {**target.secrets.get("headers", {}), "Content-Type": "application/json"}
+        for body in requests:
+            receipt = guarded_posts.receipt_of(guarded_posts.post(target.options.url, body, headers))
+        return receipt

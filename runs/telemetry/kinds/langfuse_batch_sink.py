@@ -1,0 +1,69 @@
+"""Sends runs as traces to Langfuse by its batch API, which older servers have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import orjson
+
+from agentops.http.guarded_client import HttpAnswer
+from runs.models.telemetry.delivery import TEST
+from runs.telemetry import guarded_posts
+from runs.telemetry.kinds.otlp_sinks import LangfuseOptions, check_langfuse, langfuse_credentials
+from runs.telemetry.sink_kind import OutgoingEvent, Receipt, SendFailed, SinkKind, SinkTarget
+from runs.telemetry.traces.langfuse_events import batches_of
+from runs.telemetry.traces.observing import NEEDED, observe, test_observation
+
+PATH = "/api/public/ingestion"
+#: Errors of single events that are shown.
+_SHOWN = 5
+
+
+class LangfuseBatchSink(SinkKind):
+    """Events of Langfuse, opened when something begins and updated when it has ended."""
+
+    name = "langfuse_batch"
+    title = "traces to Langfuse by its batch API"
+    options_class = LangfuseOptions
+    secret_names: ClassVar[Mapping[str, bool]] = {"secret_key": True}
+    needed_types = NEEDED
+
+    def check(self, options: Mapping[str, Any]) -> Any:
+        """Return the validated options. Raises `InvalidSink`."""
+        return check_langfuse(super().check(options))
+
+    def render(self, target: SinkTarget, events: Sequence[OutgoingEvent], message_id: str) -> Sequence[bytes]:
+        """Return the bodies of the requests."""
+        is_test = events[0].row.type == TEST
+        return batches_of([test_observation(events[0])] if is_test else observe(events))
+
+    def send(self, target: SinkTarget, requests: Sequence[bytes]) -> Receipt:
+        """Send the requests one after the other. Events that are refused for good are named; the others are stored."""
+        url = target.options.base_url.rstrip("/") + PATH
+        headers = {**langfuse_credentials(target), "Content-Type": "application/json"}
+        refused: list[str] = []
+        receipt = Receipt()
+        for body in requests:
+            answer = guarded_posts.post(url, body, headers)
+            receipt = guarded_posts.receipt_of(answer)
+            refused += refused_events(answer)
+        return Receipt(receipt.status, receipt.response, refused)
+
+
+def refused_events(answer: HttpAnswer) -> list[str]:
+    """Return the events that were refused for good. Raises `SendFailed` if some are to be sent again."""
+    try:
+        errors = orjson.loads(answer.body).get("errors") or []
+    except (ValueError, AttributeError):
+        return []  # a long answer was cut, or another server answers
+    entries = [error for error in errors if isinstance(error, dict)]
+    texts = [f"{each.get('id')}: {each.get('status')} {each.get('message') or ''}".strip() for each in entries]
+    if any(_is_passing(each.get("status")) for each in entries):
+        raise SendFailed(f"Langfuse could not store {len(entries)} events: {texts[0]}", status=answer.status)
+    return [*texts[:_SHOWN], *(f"{len(texts) - _SHOWN} more" for _ in texts[_SHOWN : _SHOWN + 1])]
+
+
+def _is_passing(status: object) -> bool:
+    """Return whether the same event may be accepted later."""
+    return isinstance(status, int) and (status == 429 or status >= 500)

@@ -1,0 +1,106 @@
+"""Sends events as signed messages, after the Standard Webhooks specification."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import orjson
+from django.conf import settings
+from django.urls import reverse
+from django.utils import timezone
+from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
+
+from runs.models.telemetry.delivery import TEST
+from runs.telemetry import guarded_posts
+from runs.telemetry.sink_kind import InvalidSink, OutgoingEvent, Receipt, SinkKind, SinkOptions, SinkTarget
+from timeline.events import EventType
+
+#: The prefix of secrets, and the bytes of those that are made here. The specification allows 24 to 64.
+PREFIX, SECRET_BYTES = "whsec_", 32
+#: Both sign while one replaces the other.
+MAX_SECRETS = 2
+
+
+class WebhookOptions(SinkOptions):
+    """The options of a webhook."""
+
+    url: str
+
+
+class WebhookSink(SinkKind):
+    """One signed request for each event, each with its own attempts."""
+
+    name = "webhook"
+    title = "signed messages (Standard Webhooks)"
+    options_class = WebhookOptions
+    secret_names: ClassVar[Mapping[str, bool]] = {"secrets": True}
+    sends_each = True
+    default_types = (
+        *(EventType.RUN_STARTED, EventType.RUN_WAITING, EventType.RUN_PAUSED, EventType.RUN_RESUMED),
+        *(EventType.RUN_COMPLETED, EventType.RUN_FAILED, EventType.RUN_STOPPED),
+        *(EventType.APPROVAL_REQUESTED, EventType.APPROVAL_RESOLVED, EventType.ERROR, EventType.BUDGET_WARNING),
+    )
+
+    def check(self, options: Mapping[str, Any]) -> WebhookOptions:
+        """Return the validated options. Raises `InvalidSink`."""
+        checked: WebhookOptions = super().check(options)
+        guarded_posts.checked_url(checked.url)
+        return checked
+
+    def check_secrets(self, secrets: Mapping[str, Any]) -> None:
+        """Check that there are one or two secrets of the specified form. Raises `InvalidSink`."""
+        values = secrets.get("secrets")
+        if not isinstance(values, list) or not 1 <= len(values) <= MAX_SECRETS:
+            raise InvalidSink(f"secrets: 1 to {MAX_SECRETS} secrets are expected")
+        for value in values:
+            _signer(value)
+
+    def render(
+        self, target: SinkTarget, events: Sequence[OutgoingEvent], message_id: str
+    ) -> Sequence[tuple[str, bytes]]:
+        """Return the message's ID and its body."""
+        return [(message_id, orjson.dumps(_message(event))) for event in events]
+
+    def send(self, target: SinkTarget, requests: Sequence[tuple[str, bytes]]) -> Receipt:
+        """Sign the message with each secret at the time of the attempt, and send it."""
+        receipt = Receipt()
+        for message_id, body in requests:
+            headers = signed_headers(target.secrets["secrets"], message_id, body)
+            receipt = guarded_posts.receipt_of(guarded_posts.post(target.options.url, body, headers))
+        return receipt
+
+
+def signed_headers(secrets: Sequence[str], message_id: str, body: bytes) -> dict[str, str]:
+    """Return the headers of a message, with one signature for each secret."""
+    now = timezone.now()
+    signatures = [_signer(secret).sign(message_id, now, body.decode()) for secret in secrets]
+    return {
+        "Content-Type": "application/json",
+        "webhook-id": message_id,
+        "webhook-timestamp": str(int(now.timestamp())),
+        "webhook-signature": " ".join(signatures),
+    }
+
+
+def _signer(secret: object) -> Webhook:
+    expected = f"secrets: a secret is {PREFIX} and the base64 form of 24 to 64 bytes"
+    if not isinstance(secret, str) or not secret.startswith(PREFIX) or not 38 <= len(secret) <= 96:
+        raise InvalidSink(expected)
+    try:
+        return Webhook(secret)
+    except (ValueError, EmptyWebhookSecretError):
+        raise InvalidSink(expected) from None
+
+
+def _message(event: OutgoingEvent) -> dict[str, Any]:
+    payload = event.envelope["payload"]
+    data = {
+        "run_id": payload.get("runId"),
+        "agent_id": event.envelope["agent_id"],
+        "session_id": event.envelope["session_id"],
+        "event": payload,
+    }
+    if settings.AGENTOPS_BASE_URL and event.row.type != TEST:
+        data["url"] = f"{settings.AGENTOPS_BASE_URL}{reverse('runs:detail', args=[event.row.log_id])}"
+    return {"type": event.row.type, "timestamp": payload["ts"], "data": data}

@@ -1,0 +1,215 @@
+"""Sinks and webhooks: created, changed and removed, each change with an audit entry in its transaction.
+
+The caller checks the permission (Action.CONFIGURE).
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+import secrets as random_secrets
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import transaction
+from django.db.models import QuerySet
+
+from agentops.projects.audit import Actor, record
+from agentops.projects.models import Project
+from runs.models import Delivery, Sink, SinkCursor
+from runs.telemetry import deliveries
+from runs.telemetry.event_batches import FAMILY
+from runs.telemetry.kind_catalogue import WEBHOOK, kind_of
+from runs.telemetry.kinds.webhook_sink import MAX_SECRETS, PREFIX, SECRET_BYTES
+from runs.telemetry.sink_kind import InvalidSink, SinkKind, SinkNotFound
+from runs.telemetry.sink_targets import seal_secrets, unsealed
+from timeline.bulk.settled import newest_event
+from timeline.events.vocabulary import EVENT_TYPES, is_custom
+
+#: Sinks and webhooks of a project: each reads all of its events.
+MAX_SINKS = 50
+MAX_TYPES = 100
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_FAMILIES = frozenset({"x.*", *(f"{each.partition('.')[0]}.*" for each in EVENT_TYPES if "." in each)})
+
+
+class SinkAuditAction(enum.StrEnum):
+    """The audited actions on sinks."""
+
+    SINK_CREATED = "sink.created"
+    SINK_CHANGED = "sink.changed"
+    SINK_REMOVED = "sink.removed"
+    SECRET_ROTATED = "sink.secret_rotated"  # noqa: S105
+    DELIVERY_RESENT = "sink.delivery_resent"
+    TEST_SENT = "sink.test_sent"
+
+
+@dataclass(frozen=True)
+class SinkChange:
+    """What changes of a sink. None: it stays."""
+
+    name: str | None = None
+    config: Mapping[str, Any] | None = None
+    secrets: Mapping[str, Any] | None = field(default=None, repr=False)
+    event_types: Sequence[str] | None = None
+    is_enabled: bool | None = None
+
+
+def sinks_of(project: Project, *, webhooks: bool) -> QuerySet[Sink]:
+    """Return the webhooks of a project, or its other sinks, by name."""
+    rows = Sink.objects.filter(project=project).select_related("cursor").order_by("name")
+    return rows.filter(kind=WEBHOOK) if webhooks else rows.exclude(kind=WEBHOOK)
+
+
+def create(
+    project: Project, kind_name: str, new: SinkChange, *, by: Actor, from_start: bool = False
+) -> tuple[Sink, str | None]:
+    """Create a sink. It gets the events from now on, or with `from_start` all that are stored. Raises `InvalidSink`.
+
+    A webhook without a secret gets one, which is returned and cannot be read again.
+    """
+    kind = kind_of(kind_name)
+    sink = Sink(project=project, kind=kind_name, created_by=by if isinstance(by, str) else by.actor)
+    secret = new_secret() if kind_name == WEBHOOK and not new.secrets else None
+    given = {"secrets": [secret]} if secret else dict(new.secrets or {})
+    _apply(sink, kind, new, secrets=given)
+    with transaction.atomic():
+        # Locked, so that two requests do not exceed the limit, or use a name twice.
+        Project.objects.select_for_update(no_key=True).get(pk=project.pk)
+        _require_free_name(sink)
+        if Sink.objects.filter(project=project).count() >= MAX_SINKS:
+            raise InvalidSink(f"a project can have at most {MAX_SINKS} sinks and webhooks")
+        sink.save(force_insert=True)
+        SinkCursor.objects.create(sink=sink, event_id=0 if from_start else newest_event())
+        record(by, SinkAuditAction.SINK_CREATED, project=project, obj=sink, after=_audit_values(sink))
+    return sink, secret
+
+
+def change(sink: Sink, changes: SinkChange, *, by: Actor) -> Sink:
+    """Change a sink, and return it. `secrets` replaces those that it names. Raises `InvalidSink`, `SinkNotFound`."""
+    with transaction.atomic():
+        locked = _locked(sink)
+        before = _audit_values(locked)
+        secrets = {**unsealed(locked), **changes.secrets} if changes.secrets is not None else None
+        _apply(locked, kind_of(locked.kind), changes, secrets=secrets)
+        _require_free_name(locked)
+        locked.save()
+        # Whatever was wrong may be right now.
+        SinkCursor.objects.filter(pk=locked.pk).update(failures=0, due_at=None)
+        deliveries.hasten(locked)
+        after = {**_audit_values(locked), **({"secrets": sorted(changes.secrets)} if changes.secrets else {})}
+        if after != before:
+            record(by, SinkAuditAction.SINK_CHANGED, project=locked.project, obj=locked, before=before, after=after)
+    return locked
+
+
+def remove(sink: Sink, *, by: Actor) -> None:
+    """Delete a sink with its deliveries. Events that it has not had are not sent. Raises `SinkNotFound`."""
+    with transaction.atomic():
+        locked = _locked(sink)
+        record(by, SinkAuditAction.SINK_REMOVED, project=locked.project, obj=locked, before=_audit_values(locked))
+        locked.delete()
+
+
+def rotate_secret(sink: Sink, *, by: Actor) -> str:
+    """Add a secret to a webhook, and return it. The one before stays valid until the next rotation.
+
+    Raises `InvalidSink`, `SinkNotFound`.
+    """
+    if sink.kind != WEBHOOK:
+        raise InvalidSink("only a webhook has a secret that can be rotated")
+    secret = new_secret()
+    with transaction.atomic():
+        locked = _locked(sink)
+        values = [secret, *unsealed(locked).get("secrets", [])][:MAX_SECRETS]
+        seal_secrets(locked, {"secrets": values})
+        locked.save(update_fields=["sealed", "key_id", "secret_hints", "updated_at"])
+        record(by, SinkAuditAction.SECRET_ROTATED, project=locked.project, obj=locked)
+    return secret
+
+
+def send_test(sink: Sink, *, by: Actor) -> Delivery:
+    """Let a worker send a test event, and return its delivery."""
+    with transaction.atomic():
+        delivery = deliveries.queue_test(sink)
+        record(by, SinkAuditAction.TEST_SENT, project=sink.project, obj=sink)
+    return delivery
+
+
+def resend(delivery: Delivery, *, by: Actor) -> Delivery:
+    """Let a worker send a delivery again, with the same ID, and return it. A waiting one is due already."""
+    with transaction.atomic():
+        if deliveries.resend(delivery):
+            after = {"message_id": delivery.message_id}
+            sink = delivery.sink
+            record(by, SinkAuditAction.DELIVERY_RESENT, project=sink.project, obj=sink, after=after)
+    return Delivery.objects.select_related("sink").get(pk=delivery.pk)
+
+
+def new_secret() -> str:
+    """Return a new secret of a webhook."""
+    return PREFIX + b64encode(random_secrets.token_bytes(SECRET_BYTES)).decode()
+
+
+def _apply(sink: Sink, kind: SinkKind, changes: SinkChange, *, secrets: Mapping[str, Any] | None) -> None:
+    """Set the fields of a sink that the caller saves. Raises `InvalidSink`."""
+    if changes.name is not None:
+        sink.name = changes.name
+    if not _NAME.fullmatch(sink.name):
+        raise InvalidSink("name: 1 to 63 lower-case letters, digits, _ and - are expected, the first no _ or -")
+    if changes.config is not None:
+        sink.config = dict(changes.config)
+    kind.check(sink.config)
+    if secrets is not None:
+        _check_secrets(kind, secrets)
+        seal_secrets(sink, secrets)
+    elif sink._state.adding:
+        _check_secrets(kind, {})
+    if changes.event_types is not None:
+        sink.event_types = _checked_types(changes.event_types)
+    if changes.is_enabled is not None:
+        sink.is_enabled, sink.disabled_reason = changes.is_enabled, ""
+
+
+def _check_secrets(kind: SinkKind, secrets: Mapping[str, Any]) -> None:
+    unknown = sorted(set(secrets) - set(kind.secret_names))
+    if unknown:
+        known = ", ".join(kind.secret_names) or "none"
+        raise InvalidSink(f"secrets: this kind has no secret {unknown[0][:64]!r}; known are {known}")
+    missing = [name for name, is_required in kind.secret_names.items() if is_required and not secrets.get(name)]
+    if missing:
+        raise InvalidSink(f"secrets: {missing[0]} is required")
+    kind.check_secrets(secrets)
+
+
+def _checked_types(types: Sequence[str]) -> list[str]:
+    if len(types) > MAX_TYPES:
+        raise InvalidSink(f"event_types: at most {MAX_TYPES} types are expected")
+    for each in types:
+        is_known = each in _FAMILIES if each.endswith(FAMILY) else each in EVENT_TYPES or is_custom(each)
+        if not is_known:
+            raise InvalidSink(f"event_types: {each[:128]!r} is no event type, and no family such as run.*")
+    return list(dict.fromkeys(types))
+
+
+def _require_free_name(sink: Sink) -> None:
+    if Sink.objects.filter(project=sink.project_id, name=sink.name).exclude(pk=sink.pk).exists():
+        raise InvalidSink(f"name: the project has a sink or webhook {sink.name!r} already")
+
+
+def _locked(sink: Sink) -> Sink:
+    rows = Sink.objects.select_for_update(no_key=True, of=("self",)).select_related("project")
+    locked = rows.filter(pk=sink.pk).first()
+    if locked is None:
+        raise SinkNotFound("no such sink")
+    if locked.origin == Sink.Origin.ENVIRONMENT:
+        raise InvalidSink("this sink is configured by the environment of the site")
+    return locked
+
+
+def _audit_values(sink: Sink) -> dict[str, Any]:
+    """Return what the audit log shows of a sink: nothing of its secrets."""
+    fields = ("name", "kind", "config", "event_types", "is_enabled")
+    return {name: getattr(sink, name) for name in fields}

@@ -1,0 +1,91 @@
+"""The claims of sinks by workers, and what becomes of a batch. A claim is a lease by the database's clock."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F
+
+from agentops.projects.names import one_line
+from runs.models import Sink, SinkCursor
+from runs.telemetry.sink_kind import SendFailed
+from timeline.database_clock import Now
+from timeline.display import clean
+
+#: Longer than a batch takes, also one that is sent in several requests of ten seconds.
+LEASE = timedelta(seconds=120)
+#: Seconds until the second attempt, doubled for each further one, up to the longest.
+BACKOFF_S, LONGEST_S = 1.0, 300.0
+#: The longest pause that a receiver may ask for.
+LONGEST_RETRY_AFTER_S = 3600.0
+
+
+class ClaimExpired(Exception):
+    """Another worker has the sink, or it was deleted. What was sent is sent again, with the same IDs."""
+
+
+def take(sink_id: Any, newest: int) -> SinkCursor | None:
+    """Claim a sink that has events up to `newest` ahead. None if another worker was faster."""
+    claims = SinkCursor.objects.due(newest).filter(pk=sink_id).values_list("claims", flat=True).first()
+    if claims is None:
+        return None
+    # The number of claims makes the claim exclusive. Conditions on other tables would be those of before the lock.
+    unclaimed = SinkCursor.objects.filter(pk=sink_id, claims=claims)
+    if not unclaimed.update(leased_until=Now() + LEASE, claims=F("claims") + 1):
+        return None
+    return SinkCursor.objects.select_related("sink__project").get(pk=sink_id)
+
+
+def move(cursor: SinkCursor, position: int, **values: Any) -> None:
+    """Move a claimed cursor to a position, and renew the claim. Raises `ClaimExpired`."""
+    _update(cursor, event_id=position, leased_until=Now() + LEASE, **values)
+    cursor.event_id = position
+
+
+def record_success(cursor: SinkCursor, position: int, *, sent: int, dead: int = 0) -> None:
+    """Move the cursor after events that the receiver has taken, or refused for good. Raises `ClaimExpired`."""
+    counts = {"sent_events": F("sent_events") + sent, "dead_events": F("dead_events") + dead}
+    move(cursor, position, failures=0, due_at=None, last_success_at=Now(), **counts)
+    cursor.failures = 0
+
+
+def record_failure(cursor: SinkCursor, failure: SendFailed) -> None:
+    """Leave the cursor in place, and say when the next attempt is due. Raises `ClaimExpired`."""
+    wait = timedelta(seconds=pause_s(cursor.failures, failure.retry_after_s))
+    with transaction.atomic():
+        _update(
+            cursor, failures=F("failures") + 1, due_at=Now() + wait, last_error=one_line(clean(str(failure)), 500),
+            last_error_at=Now(), leased_until=None,
+        )  # fmt: skip
+        if failure.disables:
+            disable(cursor.sink, str(failure))
+
+
+def disable(sink: Sink, reason: str) -> None:
+    """Disable a sink whose receiver will take nothing until somebody changes it. Its position stays."""
+    Sink.objects.filter(pk=sink.pk).update(is_enabled=False, disabled_reason=one_line(reason, 500))
+
+
+def release(cursor: SinkCursor) -> None:
+    """Hand a claimed sink back."""
+    _mine(cursor).update(leased_until=None)
+
+
+def pause_s(failures: int, retry_after_s: float | None = None) -> float:
+    """Return how many seconds to wait after so many failures before this one, with jitter."""
+    if retry_after_s is not None:
+        return min(max(retry_after_s, BACKOFF_S), LONGEST_RETRY_AFTER_S)
+    longest: float = min(BACKOFF_S * 2 ** min(failures, 30), LONGEST_S)
+    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load only
+
+
+def _update(cursor: SinkCursor, **values: Any) -> None:
+    if not _mine(cursor).update(**values):
+        raise ClaimExpired(f"sink {cursor.pk} was taken by another worker")
+
+
+def _mine(cursor: SinkCursor) -> Any:
+    return SinkCursor.objects.filter(pk=cursor.pk, claims=cursor.claims)

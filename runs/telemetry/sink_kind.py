@@ -1,0 +1,149 @@
+"""What a kind of sink is: how it checks its options, turns events into requests, and sends them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from timeline.models import Event
+
+#: Characters of a receiver's answer that are kept.
+MAX_RESPONSE = 1000
+#: An envelope: see runs.telemetry.envelope.
+Envelope = dict[str, Any]
+
+
+class InvalidSink(Exception):
+    """The options of a sink are invalid, or it cannot be changed like this."""
+
+    code = "invalid_sink"
+    status = 422
+
+
+class SinkNotFound(Exception):
+    """The project has no such sink, webhook or delivery."""
+
+    code = "sink_not_found"
+    status = 404
+
+
+class SendFailed(Exception):
+    """The receiver did not accept a request. The text names the reason and contains no secret."""
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        is_final: bool = False,
+        disables: bool = False,
+        retry_after_s: float | None = None,
+        status: int | None = None,
+        response: str = "",
+    ) -> None:
+        super().__init__(reason)
+        #: The same request would be refused again.
+        self.is_final = is_final
+        #: No request will be accepted until somebody changes the sink.
+        self.disables = disables
+        #: How long the receiver asks to wait.
+        self.retry_after_s = retry_after_s
+        self.status = status
+        self.response = response[:MAX_RESPONSE]
+
+
+@dataclass(frozen=True)
+class SinkTarget:
+    """A sink as the exporter uses it: its options and its secrets in plain text."""
+
+    sink_id: UUID
+    name: str
+    options: Any
+    secrets: Mapping[str, Any] = field(repr=False)
+    #: Null for a sink of the whole site.
+    project_id: UUID | None = None
+
+
+@dataclass(frozen=True)
+class OutgoingEvent:
+    """An event that is sent: the row, its secrets masked, and its envelope."""
+
+    row: Event
+    id: str
+    envelope: Envelope
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """The answer of a receiver that has accepted a request."""
+
+    status: int | None = None
+    response: str = ""
+    #: Parts that the receiver refused for good, as text. The others are accepted.
+    refused: Sequence[str] = ()
+
+
+class SinkOptions(BaseModel):
+    """The options of a kind. Unknown ones are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class SinkKind:
+    """A kind of sink. Subclasses of other packages implement `send` alone.
+
+    One object serves all sinks of the kind and all threads, so it keeps nothing between calls.
+    """
+
+    name: ClassVar[str]
+    #: One sentence for lists.
+    title: ClassVar[str] = ""
+    options_class: ClassVar[type[SinkOptions]] = SinkOptions
+    #: Names of secrets, which are stored encrypted and never shown. True: required.
+    secret_names: ClassVar[Mapping[str, bool]] = {}
+    #: Whether each event is a delivery of its own, with its own attempts. Otherwise events are sent in order, in
+    #: batches, and one that is not accepted keeps the others waiting.
+    sends_each: ClassVar[bool] = False
+    #: The most events of a batch.
+    batch_size: ClassVar[int] = 100
+    #: The event types that are read, whatever the sink selects. Empty: those that the sink selects.
+    needed_types: ClassVar[Collection[str]] = ()
+    #: What a sink selects that names no types. Empty: all but pieces of streamed text.
+    default_types: ClassVar[Collection[str]] = ()
+
+    def check(self, options: Mapping[str, Any]) -> Any:
+        """Return the validated options. Raises `InvalidSink`."""
+        try:
+            return self.options_class.model_validate(options)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(map(str, first["loc"])) or "options"
+            raise InvalidSink(f"{place}: {first['msg']}") from None
+
+    def check_secrets(self, secrets: Mapping[str, Any]) -> None:
+        """Check the types and sizes of secrets, which are texts unless a kind says otherwise. Raises `InvalidSink`."""
+        for name, value in secrets.items():
+            if not isinstance(value, str) or not 1 <= len(value) <= 4096 or not value.isprintable():
+                raise InvalidSink(f"{name}: a text of 1 to 4096 printable characters is expected")
+
+    def size_of_batch(self, target: SinkTarget) -> int:
+        """Return the most events of a batch."""
+        return self.batch_size
+
+    def render(self, target: SinkTarget, events: Sequence[OutgoingEvent], message_id: str) -> Sequence[Any]:
+        """Return the requests for these events. It may read the database; nothing is sent yet.
+
+        `message_id` is the same whenever these events are sent again.
+        """
+        return [event.envelope for event in events]
+
+    def send(self, target: SinkTarget, requests: Sequence[Any]) -> Receipt:
+        """Send the requests, at most a few seconds long, outside of any transaction. Raises `SendFailed`."""
+        raise NotImplementedError
+
+    def test_events(self, target: SinkTarget, event: OutgoingEvent) -> Sequence[OutgoingEvent]:
+        """Return what a test sends: usually one event of the type `test`."""
+        return [event]

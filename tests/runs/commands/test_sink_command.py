@@ -1,0 +1,76 @@
+"""`agentops sink`: as an operator uses it, from adding to sending again."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from standardwebhooks.webhooks import Webhook
+
+from tests.support.factories import make_agent, make_project, make_run
+from tests.support.sinks import append, export
+from tests.support.web.receiver import receiving
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def sink(*arguments: str) -> Any:
+    out = io.StringIO()
+    call_command("sink", *arguments, "--json", stdout=out)
+    return json.loads(out.getvalue())
+
+
+def test_from_adding_to_sending_again(settings: Any, tmp_path: Path) -> None:
+    settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
+    run = make_run(make_agent(make_project("shop")))
+    secrets = tmp_path / "secrets.json"
+    secrets.write_text('{"headers": {"X-Key": "k"}}')
+    with receiving() as receiver:
+        url = f"url={receiver.url}"
+        sink("add", "shop", "http", "lake", "--option", url, "--option", "batch_size=1", "--secrets", str(secrets))
+        assert sink("test", "shop", "lake")[0]["state"] == "sent"
+        assert receiver.received[0].headers["x-key"] == "k"
+        receiver.answer(400)
+        append(run, "refused")
+        export()
+        [dead] = sink("deliveries", "shop", "lake", "--state", "dead")
+        assert sink("ls", "shop")[0]["dead"] == 1
+        assert sink("resend", "shop", "lake", "--delivery", dead["id"]) == {"resent": 1}
+        export()
+        assert sink("deliveries", "shop", "lake", "--state", "dead") == []
+        receiver.answer(500)
+        with pytest.raises(CommandError, match="not accepted") as failed:
+            sink("test", "shop", "lake")
+        assert failed.value.returncode == 1
+
+        made = sink("add", "shop", "webhook", "chat", "--option", url, "--events", "x.note")
+        new = sink("rotate", "shop", "chat")["secret"]
+        append(run, "hello")
+        export(2)
+        message = receiver.received[-1]
+        for secret in (made["secret"], new):
+            Webhook(secret).verify(message.body, message.headers)
+    assert sink("disable", "shop", "chat") == {"name": "chat", "is_enabled": False}
+    assert sink("rm", "shop", "chat") == {"removed": "chat"}
+    assert [row["name"] for row in sink("ls", "shop")] == ["lake"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["add", "shop", "carrier-pigeon", "a"], 7),
+        (["add", "shop", "http", "a", "--option", "url=http://127.0.0.1/"], 7),
+        (["add", "nowhere", "jsonl", "a"], 3),
+        (["test", "shop", "nothing"], 3),
+        (["add", "shop", "http", "a", "--secrets", "/nowhere.json"], 6),
+    ],
+)
+def test_what_is_refused_has_its_exit_code(arguments: list[str], code: int) -> None:
+    make_project("shop")
+    with pytest.raises(CommandError) as refused:
+        sink(*arguments)
+    assert refused.value.returncode == code

@@ -1,0 +1,207 @@
+"""Files, kinds of other packages, and the channel within a process."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from agentops.sinks import InvalidSink, subscribe
+from agentops.telemetry_settings import TelemetrySettings
+from runs.telemetry import kind_catalogue
+from runs.telemetry.exporter import Exporter
+from runs.telemetry.kinds import jsonl_sink
+from tests.support import installed_package
+from tests.support.factories import drive, make_agent, make_run
+from tests.support.sinks import append, export, make_sink, wake
+from timeline import log
+from timeline.log import Entry
+from timeline.models import Source, Tombstone
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+# --- Files --------------------------------------------------------------------------------------------------------
+
+
+def lines_of(path: Path) -> list[Any]:
+    text = path.read_bytes()
+    assert text.endswith(b"\n")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, settings: Any) -> Path:
+    settings.AGENTOPS_TELEMETRY = TelemetrySettings(roots=(str(tmp_path),))
+    return tmp_path
+
+
+def test_each_run_has_a_file_with_whole_lines_in_order(folder: Path) -> None:
+    agent = make_agent()
+    runs = [make_run(agent), make_run(agent)]
+    make_sink(agent.project, "jsonl", {"directory": str(folder)}, from_start=True)
+    for run in runs:
+        drive(run)
+        export()
+
+    for run in runs:
+        path = folder / str(run.project_id) / f"{run.pk}.jsonl"
+        seqs = [line["payload"]["seq"] for line in lines_of(path)]
+        wanted = [event.seq for event in log.events_of(run.pk) if ".delta" not in event.type]
+        assert seqs == [seq for seq in wanted if seq in seqs]
+        assert {"run.created", "run.completed"} <= {line["event_type"] for line in lines_of(path)}
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_torn_line_is_removed_and_a_full_disk_leaves_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run()
+    sink = make_sink(run.project, "jsonl", {"directory": str(folder)})
+    path = folder / str(run.project_id) / f"{run.pk}.jsonl"
+    append(run, "first")
+    export()
+    with path.open("ab") as file:
+        file.write(b'{"event_type": "x.no')
+    append(run, "second")
+
+    write = os.write
+    monkeypatch.setattr(jsonl_sink.os, "write", lambda file, data: fail_after(write, file, data))
+    export()
+    assert [line["payload"]["payload"]["text"] for line in lines_of(path)] == ["first"]
+    assert "No space left" in wake(sink).last_error
+    monkeypatch.undo()
+    export()
+
+    assert [line["payload"]["payload"]["text"] for line in lines_of(path)] == ["first", "second"]
+
+
+def fail_after(write: Any, file: int, data: memoryview) -> int:
+    """Write a part, as a full disk does, and fail at the next call."""
+    if len(data) > 20:
+        return int(write(file, data[: len(data) - 10]))
+    raise OSError(28, os.strerror(28))
+
+
+def test_files_of_deleted_runs_are_deleted(folder: Path) -> None:
+    agent = make_agent()
+    kept, removed = make_run(agent), make_run(agent)
+    make_sink(agent.project, "jsonl", {"directory": str(folder)}, from_start=True)
+    export()
+    Tombstone.objects.create(
+        id=removed.pk, project=agent.project, family=removed.pk, created_at=removed.created_at, reason="too old",
+        removed_by="test", removed_at=removed.created_at,
+    )  # fmt: skip
+    assert jsonl_sink.forget_removed_runs() == 1
+
+    assert [path.stem for path in folder.glob("*/*.jsonl")] == [str(kept.pk)]
+    Tombstone.objects.all().delete()
+
+
+@pytest.mark.parametrize("directory", ["/etc", "relative", "{root}/../elsewhere", "{root}/link/inside"])
+def test_folders_outside_of_the_roots_are_refused(folder: Path, directory: str) -> None:
+    (folder / "link").symlink_to("/etc")
+    with pytest.raises(InvalidSink, match="AGENTOPS_TELEMETRY_ROOTS"):
+        make_sink(make_agent().project, "jsonl", {"directory": directory.format(root=folder)})
+
+
+# --- Kinds of other packages --------------------------------------------------------------------------------------
+
+ACME = """
+    from agentops.sinks import Receipt, SendFailed, SinkKind, SinkOptions
+
+    sent = []
+
+    class Options(SinkOptions):
+        room: str
+
+    class Acme(SinkKind):
+        '''Tells Acme.'''
+        name = "acme"
+        title = "rooms of Acme"
+        options_class = Options
+        secret_names = {"token": True}
+
+        def send(self, target, requests):
+            if not sent:
+                sent.append("broken")
+                raise ZeroDivisionError
+            sent.append((target.options.room, target.secrets["token"], [each["event_type"] for each in requests]))
+            return Receipt()
+"""
+
+
+@pytest.fixture
+def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    installed_package.install(tmp_path, monkeypatch, "own_acme", ACME, {"sinks": {"acme": "own_acme:Acme"}})
+    kind_catalogue.reload()
+    yield lambda: __import__("own_acme").sent
+    monkeypatch.undo()
+    kind_catalogue.reload()
+
+
+def test_a_kind_of_another_package_is_used_like_the_others(acme: Any) -> None:
+    run = make_run()
+    with pytest.raises(InvalidSink, match="token is required"):
+        make_sink(run.project, "acme", {"room": "ops"})
+    with pytest.raises(InvalidSink, match="room"):
+        make_sink(run.project, "acme", {}, secrets={"token": "t0k"})
+    sink = make_sink(run.project, "acme", {"room": "ops"}, secrets={"token": "t0k"})
+    append(run, "hello")
+    export()
+    assert wake(sink).last_error == "unexpected error: ZeroDivisionError"
+    export()
+
+    assert acme() == ["broken", ("ops", "t0k", ["x.note"])]
+    assert kind_catalogue.faults() == []
+
+
+def test_a_kind_that_is_gone_keeps_its_events(acme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run()
+    sink = make_sink(run.project, "acme", {"room": "ops"}, secrets={"token": "t0k"})
+    append(run, "waits")
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: [])
+    monkeypatch.setattr("runs.extensions.entry_points", lambda **_: [])
+    kind_catalogue.reload()
+    Exporter().run_due()
+
+    cursor = wake(sink)
+    assert "unknown kind 'acme'" in cursor.last_error
+    assert cursor.failures == 1
+
+
+# --- The channel --------------------------------------------------------------------------------------------------
+
+
+def test_subscribers_hear_what_this_process_commits() -> None:
+    run = make_run()
+    append(run, "before")
+    with subscribe() as everything, subscribe(event_types=["run.*"]) as of_runs:
+        append(run, "one", "two")
+        with transaction.atomic():
+            log.append(run.pk, [Entry({"text": "undone"}, type="x.note")], source=Source.WORKER)
+            transaction.set_rollback(True)
+        append(run, "three")
+
+        texts = [everything.get(5)["payload"]["payload"]["text"] for _ in range(3)]  # type: ignore[index]
+        assert texts == ["one", "two", "three"]
+        drive(run)
+        types = []
+        while "run.completed" not in types:
+            envelope = of_runs.get(5)
+            assert envelope is not None
+            types.append(envelope["event_type"])
+        assert types == ["run.started", "run.completed"]
+    assert list(of_runs) == []
+
+
+def test_a_slow_subscriber_loses_events_which_are_counted() -> None:
+    run = make_run()
+    with subscribe(size=2) as slow, subscribe() as quick:
+        append(run, *map(str, range(5)))
+        assert [quick.get(5) is not None for _ in range(5)] == [True] * 5
+        assert slow.dropped == 3
+        assert slow.get(0)["payload"]["payload"]["text"] == "0"  # type: ignore[index]

@@ -1,0 +1,136 @@
+"""Metrics: counts that equal the rows, read by operators only, and cheap to read."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from prometheus_client.parser import text_string_to_metric_families
+
+from agentops.telemetry_settings import TelemetrySettings
+from runs.models import AgentRun, MetricCount
+from runs.telemetry.metrics import exposition, metric_counts
+from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.paths import ROOT
+from tests.support.sinks import append, make_sink, make_troubled_run
+
+pytestmark = pytest.mark.django_db(transaction=True)
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def read(client: Client | None = None, **headers: str) -> Samples:
+    exposition.CACHE.clear()
+    answer = (client or Client()).get("/metrics", headers=headers)
+    assert answer.status_code == 200, answer.content
+    families = text_string_to_metric_families(answer.content.decode())
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for each in families
+        for sample in each.samples
+    }
+
+
+def total(samples: Samples, name: str, **labels: str) -> float:
+    return sum(value for (each, own), value in samples.items() if each == name and set(labels.items()) <= set(own))
+
+
+def test_counts_equal_the_rows() -> None:
+    read()
+    project = make_project("shop")
+    run = drive(make_run(make_agent(project)))
+    failed = make_troubled_run(project, "failed")
+    make_run(make_agent(project))
+    assert metric_counts.catch_up() > 0
+    assert metric_counts.catch_up() == 0
+
+    samples = read()
+    assert total(samples, "agentops_runs_created_total", project="shop") == 3
+    assert total(samples, "agentops_runs_ended_total", status="completed") == 1
+    assert total(samples, "agentops_runs_ended_total", status="failed") == 1
+    assert total(samples, "agentops_runs", status="queued") == 1
+    both = [AgentRun.objects.get(pk=each.pk) for each in (run, failed)]
+    for token, column in (("input", "input_tokens"), ("output", "output_tokens"), ("cache_read", "cache_read_tokens")):
+        counted = total(samples, "agentops_tokens_total", project="shop", token=token)
+        assert counted == sum(getattr(each, column) for each in both), token
+    assert total(samples, "agentops_cost_usd_total") == pytest.approx(float(run.cost_usd or 0))
+    calls = run.tool_calls.count() + 3
+    assert total(samples, "agentops_tool_seconds_count") == calls
+    assert total(samples, "agentops_tool_seconds_bucket", le="+Inf") == calls
+    assert total(samples, "agentops_tool_seconds_count", tool="Edit", status="error") == 2
+    assert total(samples, "agentops_turn_seconds_count") == run.step_count + 2
+    assert ("agentops_queue_age_seconds", ()) in samples
+    assert total(samples, "agentops_stream_clients") == 0
+
+
+def test_a_sink_that_is_behind_shows() -> None:
+    run = make_run()
+    sink = make_sink(run.project, "jsonl", {})
+    append(run, "waits")
+    samples = read()
+    labels = {"project": run.project.slug, "sink": sink.name, "kind": "jsonl"}
+    assert total(samples, "agentops_sink_enabled", **labels) == 1
+    assert ("agentops_sink_lag_seconds", tuple(sorted(labels.items()))) in samples
+
+
+@pytest.mark.parametrize(
+    ("address", "headers", "status"),
+    [
+        ("127.0.0.1", {}, 200),
+        ("127.0.0.1", {"X-Forwarded-For": "198.51.100.7"}, 404),
+        ("198.51.100.7", {}, 404),
+        ("198.51.100.7", {"Authorization": "Bearer wrong"}, 404),
+        ("198.51.100.7", {"Authorization": "Bearer scraper-token"}, 200),
+        ("10.1.2.3", {}, 200),
+    ],
+)
+def test_only_operators_read_them(settings: Any, address: str, headers: dict[str, str], status: int) -> None:
+    settings.AGENTOPS_TELEMETRY = TelemetrySettings(metrics_token="scraper-token", metrics_allow=("10.0.0.0/8",))
+
+    assert Client(REMOTE_ADDR=address).get("/metrics", headers=headers).status_code == status
+
+
+def test_reading_takes_few_queries_and_is_cached() -> None:
+    for number in range(3):
+        make_sink(make_project(), "jsonl", {}, name=f"s{number}")
+    read()
+    exposition.CACHE.clear()
+    with CaptureQueriesContext(connection) as queries:
+        Client().get("/metrics")
+        Client().get("/metrics")
+    assert len(queries) <= 8
+
+
+def test_labels_cannot_grow_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metric_counts, "MAX_SERIES", 3)
+    read()
+    drive(make_run())
+    metric_counts.catch_up()
+
+    assert set(MetricCount.objects.values_list("name", flat=True)) == {"other"}
+    assert total(read(), "agentops_other_total") > 5
+
+
+def test_hostile_names_stay_labels() -> None:
+    hostile = 'x"} 1\nagentops_runs_created_total{project="' + "\\"
+    own = metric_counts.labels(tool=hostile, status="ok")
+    MetricCount.objects.create(name="tool_seconds_count", labels=own, value=1)
+    MetricCount.objects.create(name="tool_seconds_bucket", labels=f'{own},le="0.5"', value=1)
+
+    [tool] = {dict(labels)["tool"] for (name, labels) in read() if name == "agentops_tool_seconds_count"}
+    assert tool == hostile.replace("\n", "")
+
+
+def test_the_dashboard_shows_metrics_that_exist() -> None:
+    text = (ROOT / "docs" / "dashboards" / "grafana.json").read_text()
+    dashboard = json.loads(text)
+    named = set(re.findall(r"\b(agentops_[a-z_]+?)(?:_total|_bucket|_count)?\b(?=[\[{)])", text.replace('\\"', "'")))
+
+    families = {family.name for family in exposition.SiteCollector(0).collect()}
+    assert named <= families
+    assert len(named) > 10
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])

@@ -1,0 +1,73 @@
+"""Sinks, and events for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+
+from agentops.projects.models import Project
+from runs.external.ingest import Sender, record
+from runs.models import AgentRun, Sink, SinkCursor
+from runs.telemetry import sink_changes
+from runs.telemetry.exporter import Exporter
+from runs.telemetry.sink_changes import SinkChange
+from timeline import log
+from timeline.log import Entry
+from timeline.models import Source
+
+#: The tools of a troubled run, and what each of its answers reports.
+TOOLS = ("read", "grep", "write")
+ANSWER: dict[str, Any] = {"model": "m-1", "usage": {"inputTokens": 10, "outputTokens": 5, "cacheReadInputTokens": 90}}
+
+
+def make_sink(project: Project, kind: str, config: dict[str, Any], **fields: Any) -> Sink:
+    options = {name: fields.pop(name) for name in ("from_start",) if name in fields}
+    change = SinkChange(name=fields.pop("name", kind), config=config, **fields)
+    return sink_changes.create(project, kind, change, by="test", **options)[0]
+
+
+def append(run: AgentRun, *texts: str, type_: str = "x.note") -> None:
+    with transaction.atomic():
+        log.append(run.pk, [Entry({"text": text}, type=type_) for text in texts], source=Source.WORKER)
+
+
+def export(rounds: int = 1) -> None:
+    """Do what is due, as a worker does, without its threads."""
+    for _ in range(rounds):
+        Exporter().run_due()
+
+
+def wake(sink: Sink) -> SinkCursor:
+    """Let the pause after a failure be over, and return the cursor."""
+    SinkCursor.objects.filter(pk=sink.pk).update(due_at=None)
+    return SinkCursor.objects.get(pk=sink.pk)
+
+
+def make_troubled_run(project: Project, ending: str) -> AgentRun:
+    """An external run with 2 turns, 3 tool calls and 1 failed one, which ends as `ending` says, such as `failed`."""
+    ends = {
+        "completed": {"result": "Done."},
+        "failed": {"errorType": "network_error", "error": "no route"},
+        "stopped": {"reason": "operator"},
+    }
+    calls = [{"id": f"c{number}", "name": name, "arguments": {"n": number}} for number, name in enumerate(TOOLS)]
+    documents = [
+        {"type": "run.started", "payload": {"agent": "coder", "model": "m-1", "prompt": "Mend it"}},
+        {"type": "message.added", "payload": {"role": "user", "content": "Mend it"}},
+        {"type": "llm.turn.start", "payload": {"model": "m-1"}},
+        {"type": "llm.turn.end", "payload": {**ANSWER, "text": "I look", "toolCalls": calls[:2]}},
+        {"type": "tool.start", "payload": {"callId": "c0"}},
+        {"type": "tool.end", "payload": {"callId": "c0", "output": "a file"}},
+        {"type": "tool.start", "payload": {"callId": "c1"}},
+        {"type": "tool.end", "payload": {"callId": "c1", "error": "no such file"}},
+        {"type": "llm.turn.start", "payload": {"model": "m-1"}},
+        {"type": "llm.turn.end", "payload": {**ANSWER, "text": "I write", "toolCalls": calls[2:]}},
+        {"type": "tool.start", "payload": {"callId": "c2"}},
+    ]
+    if ending == "completed":
+        documents.append({"type": "tool.end", "payload": {"callId": "c2", "output": "ok"}})
+    documents.append({"type": f"run.{ending}", "payload": ends[ending]})
+    results = record(Sender(project, "key:test"), [{"runId": ending, **each} for each in documents])
+    assert [result.error for result in results] == [None] * len(documents)
+    return AgentRun.objects.get(project=project, external_id=ending)

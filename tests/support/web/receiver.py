@@ -1,0 +1,69 @@
+"""A server on loopback that receives what sinks send: it answers as a test says, and keeps what it was sent."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass
+class Received:
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Receiver:
+    url: str = ""
+    received: list[Received] = field(default_factory=list)
+    #: The next answers: status, headers, body. Afterwards 200.
+    answers: list[tuple[int, dict[str, str], bytes]] = field(default_factory=list)
+    #: While this is cleared, nothing is answered.
+    gate: threading.Event = field(default_factory=threading.Event)
+
+    def answer(self, status: int, *, body: bytes = b"", **headers: str) -> None:
+        """Add an answer. Names of headers have _ for -."""
+        self.answers.append((status, {name.replace("_", "-"): value for name, value in headers.items()}, body))
+
+
+@contextmanager
+def receiving() -> Iterator[Receiver]:
+    receiver = Receiver()
+    receiver.gate.set()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            receiver.received.append(Received(self.path, {k.lower(): v for k, v in self.headers.items()}, body))
+            receiver.gate.wait(20)
+            status, headers, answer = receiver.answers.pop(0) if receiver.answers else (200, {}, b"{}")
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(answer))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    receiver.url = f"http://127.0.0.1:{server.server_port}/in"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield receiver
+    finally:
+        receiver.gate.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,54 @@
+"""Log lines for operators about events: what happens at which level. The events themselves are for people."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+
+from timeline import events
+from timeline.events import EventType
+from timeline.models import Source
+
+log = logging.getLogger("agentops.runs")
+#: The events that are worth a line. Runs that open and end have lines of their own (runs.lifecycle.run_lines).
+LEVELS: Mapping[str, int] = {
+    EventType.LLM_TURN_END: logging.DEBUG,
+    EventType.TOOL_START: logging.DEBUG,
+    EventType.TOOL_END: logging.DEBUG,
+    EventType.RETRY_SCHEDULED: logging.WARNING,
+    EventType.CONTEXT_TRIMMED: logging.WARNING,
+    EventType.BUDGET_WARNING: logging.WARNING,
+    EventType.RUN_RECOVERED: logging.WARNING,
+    EventType.RUN_ROLLED_BACK: logging.WARNING,
+    EventType.LLM_TURN_ABANDONED: logging.WARNING,
+}
+#: Fields of payloads that are shown beside the sentence. None of them is a text that somebody wrote.
+_FACTS = (
+    *("model", "input_tokens", "output_tokens", "duration_ms", "tool_calls", "call_id", "status", "error_type"),
+    *("attempt", "delay_ms", "cause", "epoch", "budget"),
+)
+
+
+#: Events of others, some of them from long ago, are not what happens on this site.
+_OWN = frozenset({Source.WORKER, Source.POLICY, Source.WEB})
+
+
+def note(log_id: UUID, rows: Sequence[Mapping[str, Any]], source: Source) -> None:
+    """Log, after the commit, those of the stored events that are worth a line, unless a runner has sent them."""
+    for row in rows if source in _OWN else ():
+        level = LEVELS.get(row["type"])
+        if level is not None and log.isEnabledFor(level):
+            transaction.on_commit(partial(_write, level, log_id, row), robust=True)
+
+
+def _write(level: int, log_id: UUID, row: Mapping[str, Any]) -> None:
+    payload = row["payload"]
+    facts = {name: payload[name] for name in _FACTS if isinstance(payload.get(name), str | int | float)}
+    # Without what people or models wrote: a log is kept elsewhere, and for longer.
+    sentence = events.describe(row["type"], {**payload, "error": None, "details": None, "message": ""})
+    log.log(level, "%s", sentence, extra={"run_id": str(log_id), "step": row["step"], **facts})
