@@ -13,8 +13,8 @@ from typing import Any
 
 from csp.constants import NONE, SELF
 
-from agentops import telemetry_settings
-from agentops.database_config import database_config
+from agentops.config import telemetry_settings
+from agentops.config.database_config import database_config
 from agentops.env import BadSetting, Reader
 from agentops.logging_config import logging_config
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from django.db import transaction
 
+from agentops.config.telemetry_settings import TelemetrySettings
 from agentops.sinks import InvalidSink, subscribe
-from agentops.telemetry_settings import TelemetrySettings
 from runs.telemetry import kind_catalogue
 from runs.telemetry.exporter import Exporter
 from runs.telemetry.kinds import jsonl_sink

@@ -17,7 +17,7 @@ import pytest
 from django.conf import settings as site
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from agentops.telemetry_settings import EnvironmentSink, TelemetrySettings
+from agentops.config.telemetry_settings import EnvironmentSink, TelemetrySettings
 from runs.models import Delivery, Sink, SinkCursor
 from runs.telemetry import environment_sinks, sink_changes
 from tests.support.factories import drive, make_project, make_run

@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 
-from agentops.telemetry_settings import TelemetrySettings
+from agentops.config.telemetry_settings import TelemetrySettings
 from runs.models import AgentRun, MetricCount
 from runs.telemetry.metrics import exposition, metric_counts
 from tests.support.factories import drive, make_agent, make_project, make_run

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agentops import telemetry_settings
+from agentops.config import telemetry_settings
+from agentops.config.telemetry_settings import TelemetrySettings
 from agentops.env import BadSetting, Reader
-from agentops.telemetry_settings import TelemetrySettings
 
 
 def read(monkeypatch: pytest.MonkeyPatch, **variables: str) -> TelemetrySettings:
