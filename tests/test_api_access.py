@@ -271,8 +271,6 @@ def expected(address: str, method: str, who: str) -> set[int]:
         return {201} if served == ADD else {204}
     if served in (UPLOAD, SEND):
         return {202}
-    if served == CONFIGURE:
-        return {204} if method == "DELETE" else {200}
     # The run has ended: what may be asked of it is refused for that alone.
     return {200, 201, 409} if served == OPERATE else {200, 201, 204} if served == CONFIGURE else {200}
 

@@ -25,7 +25,8 @@ from runs.external.uploads.intake import Upload
 from runs.models import AgentRun, FileImport, FileImportPiece, ImportState
 from runs.upkeep import old_records
 from runs.worker import worker
-from runs.worker.uploaded_files import UploadWatch, import_uploaded_files
+from runs.worker.uploaded_files import import_uploaded_files
+from runs.worker.watch import Watch
 from tests.support.factories import make_project
 from tests.support.imported_runs import check_run, counts
 from tests.support.secret_canaries import CANARIES
@@ -298,7 +299,7 @@ def test_the_progress_is_reported_while_the_import_runs(store: Store, monkeypatc
 @pytest.mark.django_db(transaction=True)
 def test_a_worker_imports_at_once_what_it_is_told_of_and_ends_with_the_process(store: Store) -> None:
     shutdown = worker.Shutdown()
-    watch = UploadWatch(shutdown)
+    watch = Watch(shutdown)
     thread = threading.Thread(target=import_uploaded_files, args=[watch])
     thread.start()
     try:
