@@ -92,10 +92,8 @@ def test_a_recorded_flow_run_plays_to_the_same_snapshot(
 
     code, line = refused(*words, "--flow", "report", "--project", "alpha", "--inputs", json.dumps(inputs))
     flow_run = FlowRun.objects.get()
-    assert (code, line) == (
-        1,
-        f"the flow run is waiting (for an answer); when it has ended: agentops record_fixtures --flow-run {flow_run.pk}",
-    )
+    advice = f"when it has ended: agentops record_fixtures --flow-run {flow_run.pk}"
+    assert (code, line) == (1, f"the flow run is waiting (for an answer); {advice}")
     answer(flow_run, worker, "no")
     first = answer(flow_run, worker, "yes")
     assert first.status == "completed", first.error_message
