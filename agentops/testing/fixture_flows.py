@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,9 @@ from runs.actions.flows import flow_definitions, flow_run_actions
 from runs.lifecycle.approval_decisions import Decision
 from runs.lifecycle.flows import node_runs
 from runs.models import AgentRun, AgentRunToolCall, Approval, FlowRun, FlowVisit
-from runs.statuses import WaitReason
 from runs.tools.catalogue import TOOLS
 from runs.tools.registry import RECORDED
-from runs.worker.in_process import drive_flow_to_rest
+from runs.worker.flow_in_process import HumanAnswers, drive_flow_to_rest, open_questions, require_kind
 from runs.worker.worker import Worker
 from timeline.models import Event
 
@@ -34,8 +33,8 @@ class FixtureFlows:
     def __init__(self, worker: Worker, folder: Path) -> None:
         self._worker = worker
         self._folder = folder
-        #: The answers that are left, by flow run and node.
-        self._answers: dict[UUID, dict[str, Iterator[str]]] = {}
+        #: By flow run.
+        self._answers: dict[UUID, HumanAnswers] = {}
 
     def run(
         self,
@@ -58,18 +57,18 @@ class FixtureFlows:
             apply_agent(project, definition, model=model, tools=played, settings=settings)
         definition = _with_outputs(definition_of(flow), tool_outputs)
         row, _ = flow_definitions.apply(project, definition, by=BY)
-        _require_kind(row.definition, answers, "human", "asks no question")
+        given = HumanAnswers(row.definition, answers)
         flow_run = flow_run_actions.create(BY, row, inputs)
-        self._answers[flow_run.pk] = {node: _repeated(given) for node, given in answers.items()}
+        self._answers[flow_run.pk] = given
         return self._drive(flow_run.pk, timeout_s)
 
     def answer(self, result: FlowResult, node: str, text: str) -> FlowResult:
         """Answer the open question of a node, and let the flow run go on."""
-        for visit, run in _questions(UUID(result.id)):
+        for visit, run in open_questions(UUID(result.id)):
             if visit.node == node:
                 run_actions.reply(BY, run, text)
                 return self._drive(UUID(result.id), timeout_s=60)
-        asking = ", ".join(visit.node for visit, _ in _questions(UUID(result.id))) or "none"
+        asking = ", ".join(visit.node for visit, _ in open_questions(UUID(result.id))) or "none"
         raise AssertionError(f"node {node!r} asks no question; open questions: {asking}")
 
     def decide(self, result: FlowResult, *, approved: bool, reason: str = "") -> FlowResult:
@@ -83,27 +82,8 @@ class FixtureFlows:
         return self._drive(UUID(result.id), timeout_s=60)
 
     def _drive(self, flow_run_id: UUID, timeout_s: float) -> FlowResult:
-        flow_run = drive_flow_to_rest(flow_run_id, self._worker, timeout_s=timeout_s)
-        while not flow_run.state.terminal and self._give_answers(flow_run):
-            flow_run = drive_flow_to_rest(flow_run_id, self._worker, timeout_s=timeout_s)
-        return _result_of(flow_run)
-
-    def _give_answers(self, flow_run: FlowRun) -> bool:
-        """Answer the open questions for which the test has answers. Returns whether there was one."""
-        left = self._answers[flow_run.pk]
-        given = [(run, next(left.get(visit.node, iter(())), None)) for visit, run in _questions(flow_run.pk)]
-        for run, text in given:
-            if text is not None:
-                run_actions.reply(BY, run, text)
-        return any(text is not None for _, text in given)
-
-
-def _repeated(given: str | Sequence[str]) -> Iterator[str]:
-    """Yield the answers of a node: a text again and again, those of a list once."""
-    if isinstance(given, str):
-        while True:
-            yield given
-    yield from given
+        answers = self._answers[flow_run_id]
+        return _result_of(drive_flow_to_rest(flow_run_id, self._worker, answers=answers, by=BY, timeout_s=timeout_s))
 
 
 def _ends_runs(name: str) -> bool:
@@ -116,7 +96,7 @@ def _with_outputs(definition: dict[str, Any], outputs: Mapping[str, Any]) -> dic
     """Return a flow in which constants take the place of the tool nodes that have an output here."""
     if not outputs:
         return definition
-    _require_kind(definition, outputs, "tool", "calls no tool")
+    require_kind(definition, outputs, "tool", "calls no tool")
     nodes = [
         {name: node[name] for name in ("id", "title", "when", "policy", "state") if name in node}
         | {"type": "constant", "value": outputs[node["id"]]}
@@ -125,22 +105,6 @@ def _with_outputs(definition: dict[str, Any], outputs: Mapping[str, Any]) -> dic
         for node in definition.get("nodes", [])
     ]
     return {**definition, "nodes": nodes}
-
-
-def _require_kind(definition: Mapping[str, Any], nodes: Mapping[str, Any], kind: str, problem: str) -> None:
-    known = [node.get("id") for node in definition.get("nodes", []) if node.get("type") == kind]
-    for node in nodes:
-        if node not in known:
-            raise ValueError(f"node {node!r} of the flow {problem}; nodes that do: {', '.join(known) or 'none'}")
-
-
-def _questions(flow_run_id: UUID) -> list[tuple[FlowVisit, AgentRun]]:
-    """Return the visits of human nodes that wait for an answer, with their runs."""
-    visits = FlowVisit.objects.open().filter(flow_run=flow_run_id, kind="human", session__isnull=False)
-    found = list(visits.order_by("node", "iteration", "item"))
-    runs = node_runs.current_runs([visit.session_id for visit in found if visit.session_id is not None])
-    pairs = [(visit, runs[visit.session_id]) for visit in found if visit.session_id in runs]
-    return [(visit, run) for visit, run in pairs if run.status_reason == WaitReason.INPUT]
 
 
 def _result_of(flow_run: FlowRun) -> FlowResult:
@@ -155,7 +119,7 @@ def _result_of(flow_run: FlowRun) -> FlowResult:
         error=flow_run.error_message,
         snapshot=flow_run.snapshot,
         runs={visit.key: result_of(runs[visit.session_id]) for visit in visits if visit.session_id is not None},
-        questions={visit.key: _question_of(run) for visit, run in _questions(flow_run.pk)},
+        questions={visit.key: _question_of(run) for visit, run in open_questions(flow_run.pk)},
         events=tuple(Event.objects.filter(log=flow_run.pk).order_by("seq").values_list("type", flat=True)),
         cost_usd=_cost_of(flow_run),
     )

@@ -1,20 +1,16 @@
-"""Drives one run, or one flow run, in this process until it rests, for commands and tests that wait for it."""
+"""Drives one run in this process until it rests, for commands and tests that wait for it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from uuid import UUID
 
 from django.db.models import Q
 
 from runs.engine.policy import due_resumes
-from runs.errors import MoveRefused
-from runs.flows.runner import advancing
 from runs.lifecycle import approval_decisions, children, transitions
-from runs.lifecycle.flows import node_runs
-from runs.models import AgentRun, FlowRun
+from runs.models import AgentRun
 from runs.statuses import LIVE, RunStatus, WaitReason
 from runs.worker.worker import Worker
 
@@ -32,47 +28,19 @@ def drive_to_rest(run_id: UUID, worker: Worker, *, timeout_s: float = float("inf
     until = time.monotonic() + timeout_s
     while True:
         run = _newest(run_id)
-        if _rests(run) or time.monotonic() > until:
+        if is_at_rest(run) or time.monotonic() > until:
             return run
-        if not any(worker.drive(ready) for ready in _ready([run.root_run_id])):
+        if not any(worker.drive(ready) for ready in ready_runs([run.root_run_id])):
             time.sleep(LOOK_EVERY_S)
-        _end_waits()
+        end_waits()
 
 
-def drive_flow_to_rest(flow_run_id: UUID, worker: Worker, *, timeout_s: float = float("inf")) -> FlowRun:
-    """Return the flow run once it has ended, is paused, or only goes on after a person has acted, or after `timeout_s`.
-
-    Drives the runs of its nodes and their child runs, and no others; another worker may take them too.
-    """
-    until = time.monotonic() + timeout_s
-    due = FlowRun.objects.due().filter(pk=flow_run_id)
-    while True:
-        while due.exists() and _advance(flow_run_id):
-            pass
-        flow_run = FlowRun.objects.select_related("project").get(pk=flow_run_id)
-        if flow_run.state not in LIVE or time.monotonic() > until:
-            return flow_run
-        runs = node_runs.open_runs(flow_run)
-        if all(_rests(run) for run in runs) and not due.exists():
-            return flow_run
-        if not any(worker.drive(ready) for ready in _ready([run.root_run_id for run in runs])):
-            time.sleep(LOOK_EVERY_S)
-        _end_waits()
-
-
-def _advance(flow_run_id: UUID) -> bool:
-    """Advance a flow run. Returns whether to look again at once: also if somebody else has changed it."""
-    with suppress(MoveRefused):
-        return advancing.advance(flow_run_id)
-    return True
-
-
-def _rests(run: AgentRun) -> bool:
+def is_at_rest(run: AgentRun) -> bool:
     """Whether a run has ended, is paused or waits for a person."""
     return run.state not in LIVE or (run.state is RunStatus.WAITING and run.status_reason in FOR_PEOPLE)
 
 
-def _end_waits() -> None:
+def end_waits() -> None:
     """Let the runs go on whose waits are over."""
     transitions.end_waits()
     children.continue_parents()
@@ -88,7 +56,7 @@ def _newest(run_id: UUID) -> AgentRun:
     return run
 
 
-def _ready(lineages: Sequence[UUID]) -> list[UUID]:
+def ready_runs(lineages: Sequence[UUID]) -> list[UUID]:
     """Return the runs of these lineages that a worker can take, with their child runs."""
     child = Q(parent_run__root_run__in=lineages) | Q(parent_run__parent_run__root_run__in=lineages)
     runs = AgentRun.objects.runnable().filter(Q(root_run__in=lineages) | child)

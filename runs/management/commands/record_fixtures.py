@@ -52,6 +52,10 @@ class Command(AgentopsCommand):
         inputs.add_argument("--inputs", metavar="JSON", type=clean_argument, help="inputs of the flow as a JSON object")
         inputs.add_argument("--inputs-file", metavar="F", help=f"the same from a file; {STDIN} reads standard input")
         parser.add_argument(
+            "--answers", metavar="JSON", type=clean_argument,
+            help="answers to the questions of the flow: an object with a text, or a list of texts, for each human node",
+        )  # fmt: skip
+        parser.add_argument(
             "--max-steps", metavar="N", type=argument_types.whole, help="step limit (default: the agent's)"
         )
         parser.add_argument(
@@ -83,6 +87,8 @@ def _problem_of(options: dict[str, Any]) -> str:
         return "--max-steps is for a new run: use it with --agent"
     if not options["flow"] and (options["inputs"] is not None or options["inputs_file"] is not None):
         return "--inputs is for a new flow run: use it with --flow"
+    if not options["flow"] and options["answers"] is not None:
+        return "--answers is for a new flow run: use it with --flow"
     if options["name"] is not None and len(options["run"] or [""]) > 1:
         return "--name is for one run"
     return ""

@@ -133,11 +133,19 @@ def test_a_flow_is_run_here_and_recorded(
     (tmp_path / "words.json").write_text(json.dumps({"calls": [recorded_call("Fine, sk-ant-api03-" + "a1B2" * 24)]}))
     definition = {"agent_id": "writer", "provider": "fixture", "model": "words", "tools": ["recorded"]}
     agent_definitions.apply(project, definition, by="test")
-    nodes = [{"id": "_a", "type": "agent", "agent": "writer", "prompt": "Go"}]
-    flow_definitions.apply(project, {"flow_id": "short", "nodes": nodes}, by="test")
+    nodes = [
+        {"id": "_a", "type": "agent", "agent": "writer", "prompt": "Go"},
+        {"id": "ask", "type": "human", "question": "Well?", "choices": ["yes", "no"]},
+    ]
+    loop = {"from": "ask", "to": "ask", "when": "outputs.ask == 'no'", "maxIterations": 2}
+    edges = [{"from": "_a", "to": "ask"}, loop]
+    flow_definitions.apply(project, {"flow_id": "short", "nodes": nodes, "edges": edges}, by="test")
     words = ("record_fixtures", "--flow", "short", "--project", "alpha", "--output", str(tmp_path / "new"))
 
-    printed = command(*words)
+    problem = "--answers: node '_a' of the flow asks no question; nodes that do: ask"
+    assert refused(*words, "--answers", '{"_a": "yes"}') == (7, problem)
+    assert refused(*words, "--answers", '{"ask": 1}')[0] == 7
+    printed = command(*words, "--answers", '{"ask": ["no", "yes"]}')
 
     file = tmp_path / "new/short/_a.json"
     assert printed == f"{file}\t1\t0\tFalse\n"
