@@ -108,16 +108,16 @@ def _with_outputs(definition: dict[str, Any], outputs: Mapping[str, Any]) -> dic
 
 
 def _result_of(flow_run: FlowRun) -> FlowResult:
-    visits = list(
-        FlowVisit.objects.filter(flow_run=flow_run, session__isnull=False).order_by("iteration", "item", "pk")
-    )
+    visits = list(FlowVisit.objects.filter(flow_run=flow_run, session__isnull=False).order_by("pk"))
     runs = node_runs.current_runs([visit.session_id for visit in visits if visit.session_id is not None])
+    # Columns do not keep the order of keys.
+    statuses, nodes = flow_run.snapshot["nodeStatus"], [node["id"] for node in flow_run.definition["nodes"]]
     return FlowResult(
         id=str(flow_run.pk),
         status=flow_run.status,
         reason=flow_run.status_reason,
         error=flow_run.error_message,
-        snapshot=flow_run.snapshot,
+        snapshot=flow_run.snapshot | {"nodeStatus": {node: statuses[node] for node in nodes}},
         runs={visit.key: result_of(runs[visit.session_id]) for visit in visits if visit.session_id is not None},
         questions={visit.key: _question_of(run) for visit, run in open_questions(flow_run.pk)},
         events=tuple(Event.objects.filter(log=flow_run.pk).order_by("seq").values_list("type", flat=True)),

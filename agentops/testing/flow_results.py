@@ -26,7 +26,8 @@ class FlowResult:
     error: str
     #: The snapshot as the API returns it.
     snapshot: Mapping[str, Any]
-    #: The runs of agent, tool and human nodes by their visits: `draft`, `draft#1` (iteration), `draft#1[0]` (item).
+    #: The runs of agent, tool and human nodes by their visits, in the order in which they started: `draft`, `draft#1`
+    #: (in the second iteration), `draft#1[0]` (of the first item).
     runs: Mapping[str, RunResult]
     #: The questions that wait for an answer, by visit.
     questions: Mapping[str, str]

@@ -60,12 +60,12 @@ def test_a_flow_runs_to_its_end(tester: AgentTester, fixtures: Path) -> None:
     result.assert_completed()
     result.assert_outputs({"draft": "Owls fly.", "ask": "yes", "send": {"status": 200}})
     result.assert_nodes({"draft": "done", "send": "done"})
-    assert list(result.runs) == ["draft", "review", "ask", "draft#1", "review#1"]
+    assert list(result.runs) == ["draft", "review", "draft#1", "review#1", "ask"]
     assert result.snapshot["loopCounters"] == {"review->draft": 1}
     assert result.run("review#1").messages[1].text == "Judge: Owls fly."
     result.run("draft#1").assert_tool_calls(("done", {"result": "Owls fly."}))
     assert (result.questions, result.events[-1]) == ({}, "run.completed")
-    assert "no run of 'publish'; there are draft, review, ask" in failure_of(result.run, "publish")
+    assert "no run of 'publish'; there are draft, review, draft#1, review#1, ask\n" in failure_of(result.run, "publish")
 
 
 def test_a_person_answers_from_the_test(tester: AgentTester, fixtures: Path) -> None:

@@ -12,9 +12,9 @@ from runs.fixtures import fixture_files
 from runs.fixtures.format import About, Fixture, FixtureError, VisitMark, join_visits
 from runs.flows.kernel.graph import Node, graph_of
 from runs.flows.kernel.snapshot import visit_of
-from runs.lifecycle.flows import node_runs
-from runs.models import FlowRun, FlowVisit
+from runs.models import AgentRun, FlowRun, FlowVisit
 from runs.queries.recording.run_fixture import NothingRecorded, RunRecording, record
+from runs.statuses import RunStatus
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 
@@ -77,13 +77,14 @@ def _add(recording: FlowRecording, flow_run: FlowRun, node: Node, visits: list[F
 
 
 def _add_agent(recording: FlowRecording, flow_run: FlowRun, node: Node, visits: list[FlowVisit]) -> None:
-    runs = node_runs.current_runs([visit.session_id for visit in visits if visit.session_id is not None])
+    newest = AgentRun.objects.filter(root_run__flow_visit__in=visits).exclude(status=RunStatus.RESUMED)
+    runs = {run.root_run_id: run for run in newest}
     fixtures: dict[VisitMark, Fixture] = {}
     notes: list[str] = []
     for visit in visits:
         place = "" if visit.key == node.id and len(visits) == 1 else f"{visit.key}: "
         try:
-            recorded = record(runs[visit.session_id])  # type: ignore[index]
+            recorded = record(runs[visit.session_id])
         except NothingRecorded as error:
             recording.notes.append(f"{visit.key} is not recorded: {error}")
             continue
