@@ -102,6 +102,7 @@ API: dict[str, dict[str, str]] = {
     "api/projects/<str:project>/flow-runs": {"GET": READ, "POST": OPERATE},
     _FLOW_RUN: {"GET": READ},
     f"{_FLOW_RUN}/events": {"GET": READ},
+    f"{_FLOW_RUN}/fixtures": {"GET": READ},
     f"{_FLOW_RUN}/events/stream": {"GET": READ},
     f"{_FLOW_RUN}/snapshot": {"GET": READ},
     f"{_FLOW_RUN}/commands": {"POST": OPERATE},
@@ -271,6 +272,8 @@ def expected(address: str, method: str, who: str) -> set[int]:
         return {201} if served == ADD else {204}
     if served in (UPLOAD, SEND):
         return {202}
+    if address == f"{_FLOW_RUN}/fixtures":
+        return {409}  # no agent node has run
     # The run has ended: what may be asked of it is refused for that alone.
     return {200, 201, 409} if served == OPERATE else {200, 201, 204} if served == CONFIGURE else {200}
 

@@ -36,8 +36,8 @@ def blocks(*languages: str) -> Iterator[tuple[str, str]]:
 
 def definitions() -> Iterator[tuple[str, dict[str, Any]]]:
     for place, text in blocks("toml"):
-        # A package, or the agent of one, which tests/processes/embedded/test_own_package.py runs.
-        if "[project" not in text and 'provider = "shop_rules"' not in text:
+        # A package, or its agent and its flow, which tests/processes/embedded/test_own_package.py runs.
+        if not any(part in text for part in ("[project", 'provider = "shop_rules"', "flow_id = ")):
             yield place, tomllib.loads(text)
     for place, text in blocks("json"):
         if '"agent_id"' in text and '"provider"' in text:

@@ -10,8 +10,9 @@ import itertools
 import json
 import logging
 import re
+import zipfile
 from contextlib import suppress
-from io import StringIO
+from io import BytesIO, StringIO
 from typing import Any
 from uuid import UUID
 
@@ -23,7 +24,7 @@ from django.test import Client
 from django.urls import get_resolver
 
 from agentops.http.operators.log_lines import LogLine
-from agentops.projects.models import AuditEntry, IdempotencyKey, Project, Role
+from agentops.projects.models import AuditEntry, IdempotencyKey, Role
 from agentops.projects.redaction_rules.rule_cache import CACHE
 from runs.models import (
     Agent,
@@ -33,6 +34,7 @@ from runs.models import (
     Flow,
     FlowRun,
     FlowVersion,
+    FlowVisit,
     RunCommand,
     RunError,
     SinkCursor,
@@ -86,7 +88,8 @@ API = {
     ),
     SESSION,
     *(f"{FLOWS}{part}" for part in ("", "/<str:flow>", "/<str:flow>/versions", "/<str:flow>/versions/<int:number>")),
-    *("api/projects/<str:project>/flow-runs", FLOW_RUN, f"{FLOW_RUN}/events", f"{FLOW_RUN}/snapshot"),
+    *("api/projects/<str:project>/flow-runs", FLOW_RUN),
+    *(f"{FLOW_RUN}/{part}" for part in ("events", "snapshot", "fixtures")),
 }
 _DELIVERIES = ("/deliveries", "/deliveries/<uuid:delivery_id>", "/deliveries/<uuid:delivery_id>/resend")
 SINK_PARTS = ("", *(f"/<uuid:sink_id>{part}" for part in ("", "/test", *_DELIVERIES)))
@@ -164,21 +167,27 @@ def run() -> AgentRun:
     with transaction.atomic():
         log.append(run.pk, [Entry(Error(error_type="x", error=TEXT))], source=Source.WORKER)
     store_raw(run)
-    store_raw_flow(run.project)
+    store_raw_flow(run)
     make_import(run, TEXT)
     index_all()
     return AgentRun.objects.get(pk=run.pk)
 
 
-def store_raw_flow(project: Project) -> None:
-    """A flow and a run of it with canaries wherever somebody may have put them."""
-    flow_run = make_ended_flow_run(project)
-    definition = {**flow_run.definition, "description": TEXT}
+def store_raw_flow(run: AgentRun) -> None:
+    """A flow and a run of it with canaries wherever somebody may have put them. One of its nodes is `run`."""
+    flow_run = make_ended_flow_run(run.project)
+    node = {"id": "b", "title": TEXT, "type": "agent", "agent": "any", "prompt": TEXT}
+    definition = {**flow_run.definition, "description": TEXT, "nodes": [*flow_run.definition["nodes"], node]}
     Flow.objects.filter(pk=flow_run.flow_id).update(title=TEXT[:200], definition=definition)
     FlowVersion.objects.filter(flow=flow_run.flow_id).update(definition=definition)
-    snapshot = {**flow_run.snapshot, "outputs": {"a": TEXT}, "state": {"text": TEXT}}
+    statuses = {**flow_run.snapshot["nodeStatus"], "b": "done"}
+    snapshot = {**flow_run.snapshot, "nodeStatus": statuses, "outputs": {"a": TEXT, "b": TEXT}, "state": {"text": TEXT}}
     rows = FlowRun.objects.filter(pk=flow_run.pk)
     rows.update(definition=definition, snapshot=snapshot, inputs={"text": TEXT}, error_message=TEXT)
+    FlowVisit.objects.create(
+        flow_run=flow_run, key="b", node="b", kind="agent", output=TEXT, session=run,
+        started_at=flow_run.created_at, ended_at=flow_run.completed_at,
+    )  # fmt: skip
 
 
 def parts(run: AgentRun) -> dict[str, object]:
@@ -195,6 +204,14 @@ def url_of(address: str, run: AgentRun) -> str:
     # What is searched for stands before each of the canaries.
     query = "?q=." if address.endswith("/search") else ""
     return "/" + re.sub(r"<([^>]+)>", lambda found: str(named[found[1]]), address) + query
+
+
+def text_of(answer: Any) -> str:
+    """What an answer holds, or all files of an archive."""
+    if answer["Content-Type"] != "application/zip":
+        return str(answer.content.decode())
+    archive = zipfile.ZipFile(BytesIO(answer.content))
+    return "".join(archive.read(name).decode() for name in archive.namelist())
 
 
 def test_there_are_enough_kinds_and_the_rows_have_them(run: AgentRun) -> None:
@@ -254,7 +271,7 @@ def test_no_page_has_a_canary(run: AgentRun, role: Role) -> None:
     urls += [f"{message}?download={name}" for name in ("json", "part-0", "part-1", "part-2", "part-3")]
     urls += [f"{call}?download={name}" for name in ("arguments", "output")]
 
-    leaks = {url: seen_in(client.get(url, follow=True).content.decode()) for url in urls}
+    leaks = {url: seen_in(text_of(client.get(url, follow=True))) for url in urls}
 
     assert not {url: kinds for url, kinds in leaks.items() if kinds}
 

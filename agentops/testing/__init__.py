@@ -1,4 +1,4 @@
-"""Tests of your own agents, on recordings instead of a model; see docs/guides/testing.md.
+"""Tests of your own agents and flows, on recordings instead of a model; see docs/guides/testing.md.
 
 def test_a_refund(agentops):
     result = agentops.run("agent.toml", "tests/fixtures/refund.json")
@@ -8,7 +8,8 @@ def test_a_refund(agentops):
 
 from __future__ import annotations
 
+from agentops.testing.flow_results import FlowResult
 from agentops.testing.run_results import Message, RunResult, ToolCall, UnusableFixture
 from agentops.testing.tester import AgentTester
 
-__all__ = ["AgentTester", "Message", "RunResult", "ToolCall", "UnusableFixture"]
+__all__ = ["AgentTester", "FlowResult", "Message", "RunResult", "ToolCall", "UnusableFixture"]

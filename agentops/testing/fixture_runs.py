@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.memberships import create_project
-from agentops.testing.run_results import Message, RunResult, ToolCall, UnusableFixture
-from runs.actions import agent_definitions, approvals, run_actions
-from runs.agents import definition_text
+from agentops.testing.played_agents import BY, apply_agent, definition_of, new_project, place
+from agentops.testing.run_results import Message, RunResult, ToolCall
+from runs.actions import approvals, run_actions
 from runs.conversation import transcript
 from runs.conversation.message_text import text_of
-from runs.fixtures import fixture_files
-from runs.fixtures.text_files import FixtureError
-from runs.fixtures.verification import files_in
 from runs.lifecycle.approval_decisions import Decision
 from runs.models import AgentRun, AgentRunToolCall, Approval
 from runs.tools.registry import RECORDED
 from runs.worker.in_process import drive_to_rest
 from runs.worker.worker import Worker
 from timeline.models import Event
-
-BY = "pytest"
-_numbers = itertools.count(1)
 
 
 class FixtureRuns:
@@ -36,7 +26,7 @@ class FixtureRuns:
     def __init__(self, worker: Worker, folder: Path) -> None:
         self._worker = worker
         self._folder = folder
-        self._project = create_project(f"pytest-{next(_numbers)}", "Tests", actor=SYSTEM)
+        self._project = new_project()
 
     def run(
         self,
@@ -50,15 +40,10 @@ class FixtureRuns:
         timeout_s: float,
     ) -> RunResult:
         """Run an agent on a fixture; see `AgentTester.run`."""
-        definition = dict(agent) if isinstance(agent, Mapping) else _read(Path(agent))
-        own_settings = definition.get("settings") or {}
-        played = {
-            "provider": "fixture",
-            "model": self._place(fixture),
-            "settings": {**own_settings, **settings} if isinstance(own_settings, dict) else own_settings,
-            "tools": definition.get("tools", []) if real_tools else [RECORDED],
-        }
-        row, _ = agent_definitions.apply(self._project, {**definition, **played}, by=BY)
+        definition = definition_of(agent)
+        tools = definition.get("tools", []) if real_tools else [RECORDED]
+        model = place(fixture, self._folder)
+        row = apply_agent(self._project, definition, model=model, tools=tools, settings=settings)
         run = run_actions.create(BY, self._project, row, prompt, max_steps=max_steps)
         return self._drive(run.pk, timeout_s)
 
@@ -72,29 +57,11 @@ class FixtureRuns:
         return self._drive(run.pk, timeout_s=60)
 
     def _drive(self, run_id: UUID, timeout_s: float) -> RunResult:
-        return _result_of(drive_to_rest(run_id, self._worker, timeout_s=timeout_s))
-
-    def _place(self, fixture: Path) -> str:
-        """Copy a fixture to where runs find it, and return its name there: no two tests share one."""
-        try:
-            for file in files_in(fixture):
-                fixture_files.load(file)
-        except FixtureError as error:
-            place = f"{file}: " if error.path.startswith("$") else ""
-            raise UnusableFixture(f"{place}{error}") from None
-        name = f"fixture-{next(_numbers)}"
-        if fixture.is_dir():
-            shutil.copytree(fixture, self._folder / name)
-        else:
-            shutil.copy(fixture, self._folder / f"{name}.json")
-        return name
+        return result_of(drive_to_rest(run_id, self._worker, timeout_s=timeout_s))
 
 
-def _read(path: Path) -> dict[str, Any]:
-    return definition_text.parse(path.read_text(encoding="utf-8"), suffix=path.suffix)
-
-
-def _result_of(run: AgentRun) -> RunResult:
+def result_of(run: AgentRun) -> RunResult:
+    """Return what a run did."""
     return RunResult(
         id=str(run.pk),
         status=run.status,

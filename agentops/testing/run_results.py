@@ -97,7 +97,7 @@ class RunResult:
         if self.status == status and reason in (None, self.reason):
             return
         expected = status if reason is None else f"{status} ({reason})"
-        raise AssertionError(f"the run is {self._state()}, not {expected}\n\n{self._tail()}")
+        raise AssertionError(f"the run is {self.state}, not {expected}\n\n{self._tail()}")
 
     def assert_said(self, text: str) -> None:
         """Check that an answer of the agent contains the text."""
@@ -115,38 +115,38 @@ class RunResult:
         compared = [*(arguments for _, arguments in wanted), *[None] * len(self.tool_calls)]
         found = [_call_line(call, arguments) for call, arguments in zip(self.tool_calls, compared, strict=False)]
         lines = [name if arguments is None else f"{name} {_compact(arguments)}" for name, arguments in wanted]
-        _compare("the tool calls differ", lines, found)
+        compare("the tool calls differ", lines, found)
 
     def assert_transcript(self, expected: str) -> None:
         """Check the whole conversation against `transcript`, regardless of the indentation of the expected text."""
         __tracebackhide__ = True
-        _compare(
+        compare(
             "the conversation differs", textwrap.dedent(expected).strip().splitlines(), self.transcript.splitlines()
         )
 
     def assert_cost(self, *, at_most: Decimal | float | str) -> None:
         """Check that the cost in US dollars is known and not higher."""
         __tracebackhide__ = True
-        if self.cost_usd is None:
-            raise AssertionError("the cost of the run is not known: its model has no price")
-        if self.cost_usd > Decimal(str(at_most)):
-            raise AssertionError(f"the run costs {self.cost_usd:f} USD, more than {at_most}")
+        check_cost("run", self.cost_usd, at_most)
 
     def assert_same(self, other: RunResult) -> None:
         """Check that another run did the same: conversation, results of tools, events, tokens, cost and status."""
         __tracebackhide__ = True
-        _compare("the runs differ", self._everything(), other._everything())
+        compare("the runs differ", self.everything(), other.everything())
 
-    def _everything(self) -> list[str]:
+    def everything(self) -> list[str]:
+        """Return all that `assert_same` compares, as lines."""
         cost = "unknown" if self.cost_usd is None else f"{self.cost_usd:f}"
         return [
             *self.transcript.splitlines(),
             *self.events,
             f"{self.steps} steps, {self.input_tokens} and {self.output_tokens} tokens, cost {cost}",
-            f"{self._state()}, result: {self.result}",
+            f"{self.state}, result: {self.result}",
         ]
 
-    def _state(self) -> str:
+    @property
+    def state(self) -> str:
+        """The status, with the reason and the error, if there are any."""
         return f"{self.status}{f' ({self.reason})' if self.reason else ''}{f': {self.error}' if self.error else ''}"
 
     def _tail(self) -> str:
@@ -154,7 +154,17 @@ class RunResult:
         return "\n".join([*(["…"] if len(lines) > TAIL else []), *lines[-TAIL:]])
 
 
-def _compare(problem: str, expected: Sequence[str], found: Sequence[str]) -> None:
+def check_cost(name: str, cost_usd: Decimal | None, at_most: Decimal | float | str) -> None:
+    """Raise `AssertionError` if a cost is not known or higher than allowed."""
+    __tracebackhide__ = True
+    if cost_usd is None:
+        raise AssertionError(f"the cost of the {name} is not known: its model has no price")
+    if cost_usd > Decimal(str(at_most)):
+        raise AssertionError(f"the {name} costs {cost_usd:f} USD, more than {at_most}")
+
+
+def compare(problem: str, expected: Sequence[str], found: Sequence[str]) -> None:
+    """Raise `AssertionError` with the difference of the lines, if there is one."""
     __tracebackhide__ = True
     if list(expected) == list(found):
         return

@@ -1,27 +1,31 @@
-"""Runs agents on fixtures, in the process of a test."""
+"""Runs agents and flows on fixtures, in the process of a test."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from agentops.testing.flow_results import FlowResult
 from agentops.testing.run_results import RunResult
 
 if TYPE_CHECKING:
     from runs.worker.worker import Worker
 
 Definition = str | Path | Mapping[str, Any]
+Result = TypeVar("Result", RunResult, FlowResult)
 
 
 class AgentTester:
-    """Runs agents in a project of one test. The fixture `agentops` gives it."""
+    """Runs agents and flows in projects of one test. The fixture `agentops` gives it."""
 
     def __init__(self, worker: Worker, folder: Path) -> None:
         # Test modules import this class before there are settings, so Django comes with the first use.
+        from agentops.testing.fixture_flows import FixtureFlows
         from agentops.testing.fixture_runs import FixtureRuns
 
         self._runs = FixtureRuns(worker, folder)
+        self._flows = FixtureFlows(worker, folder)
 
     def run(
         self,
@@ -58,10 +62,59 @@ class AgentTester:
         first.assert_same(second)
         return first
 
-    def approve(self, result: RunResult) -> RunResult:
-        """Approve the tool call that a run waits for, and let the run go on."""
-        return self._runs.decide(result, approved=True)
+    def run_flow(
+        self,
+        flow: Definition,
+        agents: Sequence[Definition],
+        fixtures: str | Path,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        answers: Mapping[str, str | Sequence[str]] | None = None,
+        tool_outputs: Mapping[str, Any] | None = None,
+        real_tools: bool = False,
+        settings: Mapping[str, Any] | None = None,
+        timeout_s: float = 60,
+    ) -> FlowResult:
+        """Run a flow until it ends, is paused or only goes on after a person has acted, and return what it did.
 
-    def deny(self, result: RunResult, reason: str = "") -> RunResult:
-        """Deny the tool call that a run waits for, and let the run go on."""
-        return self._runs.decide(result, approved=False, reason=reason)
+        `flow` and each of `agents`, those that its nodes name, are files of definitions, or definitions; the models of
+        the agents are replaced by the fixtures: a folder that has a file for each agent node. `answers` are for human
+        nodes: a text answers every question of a node, a list one each. `tool_outputs` are the outputs of tool nodes
+        whose tools are not called. Otherwise as for `run`. Raises `UnusableFixture`, `InvalidAgent`, `InvalidFlow`,
+        `InvalidFlowInputs`, and ValueError for an answer or output of a node that has none.
+        """
+        return self._flows.run(
+            flow,
+            agents,
+            Path(fixtures),
+            dict(inputs or {}),
+            answers=answers or {},
+            tool_outputs=tool_outputs or {},
+            real_tools=real_tools,
+            settings=settings or {},
+            timeout_s=timeout_s,
+        )
+
+    def run_flow_twice(self, *arguments: Any, **options: Any) -> FlowResult:
+        """Run a flow twice, check that both runs did the same, and return the first. Arguments as for `run_flow`."""
+        __tracebackhide__ = True
+        first, second = (self.run_flow(*arguments, **options) for _ in range(2))
+        first.assert_same(second)
+        return first
+
+    def answer(self, result: FlowResult, node: str, text: str) -> FlowResult:
+        """Answer the open question of a human node, and let the flow run go on."""
+        return self._flows.answer(result, node, text)
+
+    def approve(self, result: Result) -> Result:
+        """Approve the tool call that a run, or a flow run, waits for, and let it go on."""
+        return self._decide(result, approved=True)
+
+    def deny(self, result: Result, reason: str = "") -> Result:
+        """Deny the tool call that a run, or a flow run, waits for, and let it go on."""
+        return self._decide(result, approved=False, reason=reason)
+
+    def _decide(self, result: Result, *, approved: bool, reason: str = "") -> Result:
+        if isinstance(result, FlowResult):
+            return self._flows.decide(result, approved=approved, reason=reason)
+        return self._runs.decide(result, approved=approved, reason=reason)

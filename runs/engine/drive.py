@@ -41,6 +41,7 @@ from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
 from runs.providers import base as providers
 from runs.providers import model_servers
+from runs.providers.base import FollowUp
 from runs.providers.retry_limits import RetryLimits, retry_limits
 from runs.statuses import ToolStatus
 from runs.tools.base import Tool
@@ -151,6 +152,10 @@ class Drive:
     def call_number(self, step: int) -> int:
         """Return the number of the model call of a step. Calls of earlier runs of a flow's node come before it."""
         return step + int(self.config.get("calls_before") or 0)
+
+    def is_last_call_of_visit(self, follow_up: FollowUp) -> bool:
+        """Whether a recorded call is the whole turn of a node of a flow, so that what follows is for later visits."""
+        return follow_up.is_turn and self.run.flow_run_id is not None
 
     @property
     def has_rollback_policy(self) -> bool:

@@ -21,7 +21,8 @@ def load_view(drive: Drive, pending: Set[str]) -> View:
 def view_after_calls(drive: Drive) -> View:
     """Return the facts as they will be once the last open call has its result and the inbox is empty."""
     follow_up = drive.provider.follow_up(drive.config["model"], drive.node, drive.call_number(drive.run.step_count))
-    return _view(drive, frozenset(), is_answered=follow_up.end, has_calls=False)
+    is_answered = follow_up.end or drive.is_last_call_of_visit(follow_up)
+    return _view(drive, frozenset(), is_answered=is_answered, has_calls=False)
 
 
 def _view(drive: Drive, pending: Set[str], *, is_answered: bool, has_calls: bool) -> View:
@@ -52,11 +53,14 @@ def _is_answered(drive: Drive) -> bool:
     """Whether the last answer has no tool calls and no recording continues the run, or the recording ends here."""
     if drive.open_calls:
         return False
-    is_answer_last = drive.conversation.last_role == AgentRunMessage.Role.ASSISTANT
+    last_role = drive.conversation.last_role
+    is_answer_last = last_role == AgentRunMessage.Role.ASSISTANT
     step = drive.run.step_count
     if step == drive.run.step_base:
         return is_answer_last
     follow_up = drive.provider.follow_up(drive.config["model"], drive.node, drive.call_number(step))
+    if last_role == AgentRunMessage.Role.TOOL_RESULT and drive.is_last_call_of_visit(follow_up):
+        return True
     if not is_answer_last:
         return follow_up.end
     # The further answers of a node's recording are for the next iterations of its flow.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from uuid import UUID
 
 from django.db.models import Q
@@ -27,16 +28,24 @@ def drive_to_rest(run_id: UUID, worker: Worker, *, timeout_s: float = float("inf
     until = time.monotonic() + timeout_s
     while True:
         run = _newest(run_id)
-        if run.state not in LIVE or (run.state is RunStatus.WAITING and run.status_reason in FOR_PEOPLE):
+        if is_at_rest(run) or time.monotonic() > until:
             return run
-        if time.monotonic() > until:
-            return run
-        if not any(worker.drive(ready) for ready in _ready(run)):
+        if not any(worker.drive(ready) for ready in ready_runs([run.root_run_id])):
             time.sleep(LOOK_EVERY_S)
-        transitions.end_waits()
-        children.continue_parents()
-        due_resumes.end_waits()
-        approval_decisions.expire_due()
+        end_waits()
+
+
+def is_at_rest(run: AgentRun) -> bool:
+    """Whether a run has ended, is paused or waits for a person."""
+    return run.state not in LIVE or (run.state is RunStatus.WAITING and run.status_reason in FOR_PEOPLE)
+
+
+def end_waits() -> None:
+    """Let the runs go on whose waits are over."""
+    transitions.end_waits()
+    children.continue_parents()
+    due_resumes.end_waits()
+    approval_decisions.expire_due()
 
 
 def _newest(run_id: UUID) -> AgentRun:
@@ -47,7 +56,8 @@ def _newest(run_id: UUID) -> AgentRun:
     return run
 
 
-def _ready(run: AgentRun) -> list[UUID]:
-    child = Q(parent_run__root_run=run.root_run_id) | Q(parent_run__parent_run__root_run=run.root_run_id)
-    runs = AgentRun.objects.runnable().filter(Q(root_run=run.root_run_id) | child)
+def ready_runs(lineages: Sequence[UUID]) -> list[UUID]:
+    """Return the runs of these lineages that a worker can take, with their child runs."""
+    child = Q(parent_run__root_run__in=lineages) | Q(parent_run__parent_run__root_run__in=lineages)
+    runs = AgentRun.objects.runnable().filter(Q(root_run__in=lineages) | child)
     return list(runs.values_list("pk", flat=True))

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pytest_django import Settings
 
 from agentops.testing import AgentTester, RunResult, UnusableFixture
 from runs.errors import InvalidAgent
 from runs.fixtures.library import SHIPPED
-from runs.worker.worker import Worker
+from tests.support.failures import failure_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 AGENT: dict[str, Any] = {
@@ -38,25 +36,8 @@ TRANSCRIPT = """
 
 
 @pytest.fixture
-def tester(settings: Settings, tmp_path: Path) -> Iterator[AgentTester]:
-    """As the plugin makes it, on the database of this suite."""
-    folder = tmp_path / "played"
-    folder.mkdir()
-    settings.AGENTOPS_FIXTURES = [str(folder)]
-    worker = Worker(concurrency=1)
-    yield AgentTester(worker, folder)
-    worker.close(5)
-
-
-@pytest.fixture
 def plain(shared: Path) -> Path:
     return shared / "data/fixtures-format/workflow-abc"
-
-
-def failure_of(check: Any, *arguments: Any, **options: Any) -> str:
-    with pytest.raises(AssertionError) as failed:
-        check(*arguments, **options)
-    return str(failed.value)
 
 
 def test_it_plays_files_and_folders_and_says_what_happened(tester: AgentTester, plain: Path, tmp_path: Path) -> None:

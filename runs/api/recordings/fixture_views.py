@@ -22,7 +22,7 @@ _ABOUT = {
     },
     "required": ["title"],
 }
-_FIXTURE = {
+FIXTURE = {
     "type": "object",
     "properties": {
         "about": _ABOUT,
@@ -36,7 +36,7 @@ _FIXTURE = {
 }
 
 
-@extend_schema(responses={200: _FIXTURE})
+@extend_schema(responses={200: FIXTURE})
 class FixtureView(ApiView):
     """Get the conversation of a run as a fixture, which the provider `fixture` plays. Secrets are masked.
 

@@ -272,9 +272,13 @@ def _commit(
 
 
 def _recorded_turns(drive: Drive, step: int) -> list[RunCommand]:
-    """Return the user message that the recording has after this answer, as a command."""
+    """Return the user message that the recording has for this run after this answer, as a command."""
     follow_up = drive.provider.follow_up(drive.config["model"], drive.node, drive.call_number(step))
-    if follow_up.user is None or inbox.has_recorded_turn(drive.run.pk, number=step):
+    if (
+        follow_up.user is None
+        or drive.is_last_call_of_visit(follow_up)
+        or inbox.has_recorded_turn(drive.run.pk, number=step)
+    ):
         return []
     return [inbox.recorded_turn(drive.run.pk, follow_up.user, number=step)]
 

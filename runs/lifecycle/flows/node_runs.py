@@ -10,12 +10,15 @@ from uuid import UUID
 from pydantic import JsonValue
 
 from runs.errors import RunRefusal
+from runs.fixtures import library
+from runs.fixtures.format import FixtureError, VisitMark
 from runs.flows.kernel.flow_decisions import VisitStart
 from runs.flows.kernel.snapshot import Visit
 from runs.lifecycle import creation, inbox
 from runs.lifecycle.creation import Opening, Origin
 from runs.models import Agent, AgentRun, AgentRunMessage, FlowRun, FlowVisit
 from runs.providers import flow_node
+from runs.providers.base import FixtureExhausted
 from runs.statuses import RunStatus, WaitReason
 
 ASK = "ask_user"
@@ -105,10 +108,14 @@ def _as_text(value: JsonValue) -> str:
 def _calls_before(flow_run: FlowRun, visit: Visit, agent: Agent) -> int:
     """Return how many entries of a recording come before this visit.
 
-    Those that earlier iterations have played. Items of a forEach run at the same time, so each item has one entry.
+    A recorded flow run names the visit of each call. Otherwise, those that earlier iterations have played. Items of a
+    forEach run at the same time, so each item has one entry then.
     """
     if agent.provider != RECORDINGS:
         return 0
+    recorded = _recorded_calls_before(agent.model, visit)
+    if recorded is not None:
+        return recorded
     sessions = FlowVisit.objects.filter(
         flow_run=flow_run, node=visit.node, iteration__lt=visit.iteration, session__isnull=False
     ).values("session")
@@ -116,6 +123,15 @@ def _calls_before(flow_run: FlowRun, visit: Visit, agent: Agent) -> int:
         run__root_run__in=sessions, role=AgentRunMessage.Role.ASSISTANT, rolled_back_at=None
     )
     return answers.count() + (visit.item or 0)
+
+
+def _recorded_calls_before(model: str, visit: Visit) -> int | None:
+    """Return what the recording says; None if it does not name visits, or cannot be read, which the run reports."""
+    try:
+        fixture = library.load(model, visit.node)
+    except (FixtureExhausted, FixtureError, library.FixtureNotFound):
+        return None
+    return fixture.calls_before(VisitMark(iteration=visit.iteration, item=visit.item))
 
 
 def current_runs(sessions: Sequence[UUID]) -> dict[UUID, AgentRun]:

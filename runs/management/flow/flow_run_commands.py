@@ -33,14 +33,15 @@ def facts_of(flow_run: FlowRun) -> dict[str, Any]:
 def run(command: AgentopsCommand, options: dict[str, Any]) -> None:
     project = project_for(SYSTEM, options["project"], Action.OPERATE)
     flow = flow_definitions.find(project, options["flow_id"])
-    flow_run = flow_run_actions.create(operator(), flow, _inputs(options))
+    flow_run = flow_run_actions.create(operator(), flow, inputs_of(options))
     if options["json"]:
         command.write_json(facts_of(flow_run))
     else:
         command.stdout.write(str(flow_run.pk))
 
 
-def _inputs(options: dict[str, Any]) -> dict[str, Any]:
+def inputs_of(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the inputs of a flow, from `--inputs` or `--inputs-file`. Raises `CommandError`."""
     name = options["inputs_file"] or "--inputs"
     text = read_text(options["inputs_file"]) if options["inputs_file"] is not None else options["inputs"]
     try:

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, cast
 from uuid import UUID
 
-from django.db.models import Count, Sum
+from django.db.models import Count, Q, Sum
 from django.urls import reverse
 from django.utils import timezone
 
@@ -67,6 +67,8 @@ class FlowRunHead:
     runs: int
     tokens: int
     cost: str
+    #: Whether an agent node has an answer of a model, and so a fixture.
+    has_fixtures: bool
     no_resume: str
     no_pause: str
     no_stop: str
@@ -121,8 +123,9 @@ def head_of(flow_run: FlowRun, *, allowed: bool) -> FlowRunHead:
     """Return the head of a flow run, for a user who may operate it if `allowed`. Four queries."""
     now = timezone.now()
     totals = AgentRun.objects.filter(flow_run=flow_run).aggregate(
-        runs=Count("pk"), tokens_in=Sum("input_tokens"), tokens_out=Sum("output_tokens"), cost=Sum("cost_usd")
-    )
+        runs=Count("pk"), tokens_in=Sum("input_tokens"), tokens_out=Sum("output_tokens"), cost=Sum("cost_usd"),
+        steps_of_agents=Sum("step_count", filter=Q(root_run__flow_visit__kind="agent")),
+    )  # fmt: skip
     affected = flow_run_actions.affected_runs(flow_run) if not flow_run.state.terminal else []
     cost: Decimal | None = totals["cost"]
     return FlowRunHead(
@@ -144,6 +147,7 @@ def head_of(flow_run: FlowRun, *, allowed: bool) -> FlowRunHead:
         runs=totals["runs"],
         tokens=(totals["tokens_in"] or 0) + (totals["tokens_out"] or 0),
         cost=dollars(cost),
+        has_fixtures=bool(totals["steps_of_agents"]),
         no_resume=_why_not_resume(flow_run, allowed=allowed),
         no_pause=_why_not(flow_run, allowed=allowed, paused="This flow run is already paused."),
         no_stop=_why_not(flow_run, allowed=allowed),

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -98,15 +99,20 @@ def test_the_guide_works_as_it_is_written(reader: Reader) -> None:
     written = site.rows("SELECT payload FROM agent_run_events WHERE type = 'tool.output'")
     assert [json.loads(payload)["text"] for (payload,) in written] == ["Refunding 500 cents of A-17\n"]
 
-    record, record_stored, run_tests = TESTING_COMMANDS
-    reader.sh(record)
-    checked = reader.sh(record_stored.replace("RUN", result(prompt)[0]))
+    record, record_stored, run_tests, record_flow = TESTING_COMMANDS
+    [flow] = re.findall(r"```toml\n(.*?)```", TESTING, re.DOTALL)
+    (reader.directory / "care.toml").write_text(flow)
+    with ThreadPoolExecutor() as beside_it:
+        flow_recorded = beside_it.submit(reader.sh, record_flow)
+        reader.sh(record)
+        checked = reader.sh(record_stored.replace("RUN", result(prompt)[0]))
     assert [line.split("\t")[1:3] for line in checked.splitlines()[-2:]] == [["2", "1"], ["2", "1"]]
-    [file] = re.findall(r"^`\.\./(shop_extension/tests/[\w.]+)`:", TESTING, re.MULTILINE)
-    [tests] = re.findall(r"```python\n(.*?)```", TESTING, re.DOTALL)
-    (beside / file).write_text(tests)
+    assert flow_recorded.result().splitlines()[-1].split("\t")[1:] == ["4", "2", "False"]
+    files = re.findall(r"^`\.\./(shop_extension/tests/[\w.]+)`:", TESTING, re.MULTILINE)
+    for file, tests in zip(files, re.findall(r"```python\n(.*?)```", TESTING, re.DOTALL), strict=True):
+        (beside / file).write_text(tests)
     before = len(site.rows("SELECT id FROM agent_runs"))
-    assert re.search(r"^4 passed", reader.sh(run_tests).splitlines()[-1].strip("= "))
+    assert re.search(r"^6 passed", reader.sh(run_tests).splitlines()[-1].strip("= "))
     assert len(site.rows("SELECT id FROM agent_runs")) == before
 
 

@@ -1,18 +1,26 @@
-"""`…/agent-runs/{run}/fixture`, the same file from the page of a run, and `/api/schema/fixtures`."""
+"""`…/agent-runs/{run}/fixture` and `…/flow-runs/{run}/fixtures`, the same from pages, and `/api/schema/fixtures`."""
 
 from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
 
 import pytest
 from django.test import Client
 from jsonschema import Draft202012Validator
+from pytest_django import Settings
 
 from agentops.projects.models import Role
 from runs.fixtures.fixture_files import parse
 from runs.fixtures.format import conversation
 from runs.fixtures.library import load
 from runs.models import AgentRun
+from runs.worker.worker import Worker
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import drive, make_agent, make_run
+from tests.support.flows.flow_runs import make_flow_run, play
 
 pytestmark = pytest.mark.django_db
 
@@ -53,3 +61,38 @@ def test_a_run_without_an_answer_has_none() -> None:
     page = person.get(f"/runs/{run.pk}/fixture")
     assert (page.status_code, "no answer of a model yet" in page.content.decode()) == (409, True)
     assert f"/runs/{run.pk}/fixture" not in person.get(f"/runs/{run.pk}").content.decode()
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("no_hints")
+def test_a_flow_run_gives_a_fixture_for_each_agent_node(worker: Worker, settings: Settings, tmp_path: Path) -> None:
+    settings.AGENTOPS_TOOL_ROOTS = [str(tmp_path)]
+    agent = make_agent()
+    nodes = [
+        {"id": "work", "type": "agent", "agent": agent.slug, "prompt": "Go"},
+        {"id": "list", "type": "tool", "tool": "list_dir", "arguments": {"path": "."}}
+        | {"settings": {"root": str(tmp_path)}},
+    ]
+    flow_run = make_flow_run({"nodes": nodes, "edges": [{"from": "work", "to": "list"}]}, agent.project)
+    client, person = Client(headers=with_key(agent.project)), Client()
+    person.force_login(make_person(agent.project, Role.VIEWER))
+    address = f"/api/projects/{agent.project.slug}/flow-runs/{flow_run.pk}/fixtures"
+    page, download = f"/flow-runs/{flow_run.pk}", f"/flow-runs/{flow_run.pk}/fixtures"
+    early = client.get(address)
+
+    assert (early.status_code, early.json()["code"]) == (409, "nothing_recorded")
+    assert (person.get(download).status_code, download in person.get(page).content.decode()) == (409, False)
+    play(flow_run, worker)
+    answer, archive = client.get(address), zipfile.ZipFile(io.BytesIO(person.get(download).content))
+
+    assert (answer.status_code, list(answer.json()["fixtures"])) == (200, ["work"])
+    assert archive.namelist() == ["sample/work.json", "sample/notes.txt"]
+    recorded = parse(archive.read("sample/work.json"))
+    assert recorded == parse(json.dumps(answer.json()["fixtures"]["work"]))
+    assert [call.response.parts for call in recorded.answers] == [
+        call.response.parts for call in load("claude-code-5c").answers
+    ]
+    assert answer.json()["notes"] == ["node list is not recorded: a flow that plays this calls its tool again"]
+    assert archive.read("sample/notes.txt").decode() == answer.json()["notes"][0] + "\n"
+    assert f'href="{download}"' in person.get(page).content.decode()
+    assert client.get(address, headers={"If-None-Match": answer["ETag"]}).status_code == 304

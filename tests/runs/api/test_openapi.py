@@ -17,12 +17,13 @@ from agentops.projects.models import Role
 from runs.api import urls
 from runs.api.base_views import ApiView
 from runs.api.schema.docs import document
+from runs.flows.runner import advancing
 from runs.models import AlertRule
 from runs.telemetry import deliveries
 from tests.support.accounts import make_person, with_key
 from tests.support.admin.alert_rows import fill_alerts
 from tests.support.factories import drive, make_agent, make_import, make_project, make_run
-from tests.support.flows.flow_runs import make_ended_flow_run
+from tests.support.flows.flow_runs import make_flow_run, run_of
 from tests.support.sinks import make_sink
 
 
@@ -125,7 +126,10 @@ def test_answers_are_what_the_document_says(described: dict[str, Any]) -> None:
     run = drive(make_run(make_agent(fixture="claude-code-7e")))
     places = {"project": run.project.slug, "run_id": str(run.pk), "agent": run.agent_config["agent_id"]}
     places |= {"import_id": str(make_import(run).pk)}
-    flow_run = make_ended_flow_run(run.project)
+    node = {"id": "work", "type": "agent", "agent": make_agent(run.project).slug, "prompt": "Go"}
+    flow_run = make_flow_run({"nodes": [node]}, run.project)
+    advancing.advance(flow_run.pk)
+    drive(run_of(flow_run, "work"))
     places |= {"flow": flow_run.slug, "flow_run_id": str(flow_run.pk), "number": 1}
     fill_alerts(run.project, run, 1, "alert")
     places |= {"rule_id": str(AlertRule.objects.get().pk)}

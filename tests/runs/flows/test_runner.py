@@ -112,7 +112,7 @@ def test_s_024_a_recording_that_is_used_up_names_node_and_call(project: Project,
     stuck = play(make_flow_run(definition, project), worker)
 
     paused = run_of(stuck, "judge#4")
-    assert (paused.status, paused.error_message) == ("paused", "No fixture for judge call 5")
+    assert (paused.status, paused.error_message) == ("paused", "No fixture for judge call 4")
     # It can be resumed by whoever mends it: the flow waits.
     assert stuck.status == "running"
 

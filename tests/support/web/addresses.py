@@ -49,6 +49,7 @@ PAGES: dict[str, dict[str, str]] = {
     "p/<slug:project>/new-flow": {"GET": MANAGE, "POST": MANAGE},
     "p/<slug:project>/new-flow/drawing": {"POST": MANAGE},
     "flow-runs/<uuid:flow_run_id>": {"GET": READ},
+    "flow-runs/<uuid:flow_run_id>/fixtures": {"GET": READ},
     "flow-runs/<uuid:flow_run_id>/changes": {"GET": READ},
     "flow-runs/<uuid:flow_run_id>/rows": {"GET": READ},
     "flow-runs/<uuid:flow_run_id>/state": {"GET": READ},

@@ -1,0 +1,21 @@
+"""A flow run as fixtures, to download."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse
+
+from agentops.http.methods import require_safe
+from agentops.projects.requests import principal_of
+from runs.access import flow_run_for
+from runs.queries.recording.flow_fixtures import record_flow
+
+
+@require_safe
+def fixtures(request: HttpRequest, flow_run_id: UUID) -> HttpResponse:
+    """Return a ZIP archive with a fixture for each agent node. Raises `NothingRecorded` before the first answer."""
+    flow_run = flow_run_for(principal_of(request), flow_run_id)
+    response = HttpResponse(record_flow(flow_run).as_zip(), content_type="application/zip")
+    response.headers["Content-Disposition"] = f'attachment; filename="flow-run-{flow_run.pk}.fixtures.zip"'
+    return response
