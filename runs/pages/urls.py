@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.urls import path
+from django.urls import include, path
 
 from runs.pages.agents import agent_page, agents_page, edit_page
 from runs.pages.approvals import decision_pages, inbox_page
@@ -39,6 +39,8 @@ urlpatterns = [
     path("p/<slug:project>/prices", prices_page.index, name="prices"),
     path("p/<slug:project>/prices/set", prices_page.set_price, name="set-price"),
     path("p/<slug:project>/prices/remove", prices_page.remove_price, name="remove-price"),
+    # /p/{project}/settings/sinks
+    path("p/<slug:project>/settings/", include("runs.pages.sinks.urls")),
     # /p/{project}/approvals, /approvals
     path("p/<slug:project>/approvals", inbox_page.index, name="approvals"),
     path("approvals", inbox_page.everything, name="all-approvals"),

@@ -10,6 +10,7 @@ import re
 import secrets as random_secrets
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from django.db.models import QuerySet
 
 from agentops.projects.audit import Actor, record
 from agentops.projects.models import Project
+from agentops.projects.redaction_rules import sealing
 from runs.models import Delivery, Sink, SinkCursor
 from runs.telemetry import deliveries
 from runs.telemetry.event_batches import FAMILY
@@ -93,8 +95,7 @@ def change(sink: Sink, changes: SinkChange, *, by: Actor) -> Sink:
     with transaction.atomic():
         locked = _locked(sink)
         before = _audit_values(locked)
-        secrets = {**unsealed(locked), **changes.secrets} if changes.secrets is not None else None
-        _apply(locked, kind_of(locked.kind), changes, secrets=secrets)
+        _apply(locked, kind_of(locked.kind), changes, secrets=_secrets_after(locked, changes))
         locked.save()
         # Whatever was wrong may be right now.
         SinkCursor.objects.filter(pk=locked.pk).update(failures=0, due_at=None)
@@ -102,6 +103,11 @@ def change(sink: Sink, changes: SinkChange, *, by: Actor) -> Sink:
         if after != before:
             record(by, SinkAuditAction.SINK_CHANGED, project=locked.project, obj=locked, before=before, after=after)
     return locked
+
+
+def check(sink: Sink, changes: SinkChange) -> None:
+    """Raise `InvalidSink` with everything that is wrong with a change of a sink, or with one that is not saved yet."""
+    _apply(copy(sink), kind_of(sink.kind), changes, secrets=_secrets_after(sink, changes))
 
 
 def remove(sink: Sink, *, by: Actor) -> None:
@@ -122,7 +128,7 @@ def rotate_secret(sink: Sink, *, by: Actor) -> str:
     secret = new_secret()
     with transaction.atomic():
         locked = _locked(sink)
-        values = [secret, *unsealed(locked).get("secrets", [])][:MAX_SECRETS]
+        values = [secret, *_readable(locked).get("secrets", [])][:MAX_SECRETS]
         seal_secrets(locked, {"secrets": values})
         locked.save(update_fields=["sealed", "key_id", "secret_hints", "updated_at"])
         record(by, SinkAuditAction.SECRET_ROTATED, project=locked.project, obj=locked)
@@ -182,6 +188,22 @@ def _apply(sink: Sink, kind: SinkKind, changes: SinkChange, *, secrets: Mapping[
         sink.is_enabled, sink.disabled_reason = changes.is_enabled, ""
 
 
+def _secrets_after(sink: Sink, changes: SinkChange) -> dict[str, Any] | None:
+    """Return all secrets of a sink after a change, or None if they stay."""
+    if changes.secrets:
+        return {**_readable(sink), **changes.secrets}
+    # A new webhook gets a secret.
+    return {} if sink._state.adding and sink.kind != WEBHOOK else None
+
+
+def _readable(sink: Sink) -> dict[str, Any]:
+    """Return the secrets of a sink; none if their encryption key is gone, so that they can be replaced."""
+    try:
+        return unsealed(sink)
+    except sealing.Unreadable:
+        return {}
+
+
 def _check_name(sink: Sink) -> None:
     if not _NAME.fullmatch(sink.name):
         raise InvalidSink("1 to 63 lower-case letters, digits, _ and - are expected, the first no _ or -", "name")
@@ -195,7 +217,7 @@ def _check_secrets(kind: SinkKind, secrets: Mapping[str, Any]) -> None:
         raise InvalidSink(f"this kind has no secret {unknown[0][:64]!r}; known are {known}", "secrets")
     missing = [name for name, is_required in kind.secret_names.items() if is_required and not secrets.get(name)]
     if missing:
-        raise InvalidSink(f"{missing[0]} is required", "secrets")
+        raise InvalidSink("a value is required", missing[0])
     kind.check_secrets(secrets)
 
 

@@ -1,0 +1,119 @@
+"""A sink as pages show it: its target without paths and secrets, its state in words, and how far it is behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from agentops.projects.access import EnteredProject
+from runs.models import Sink, SinkCursor
+from runs.telemetry import sink_health
+from runs.telemetry.kind_catalogue import WEBHOOK
+from runs.telemetry.sink_health import UNREAD_SPAN, SinkWithHealth
+from runs.telemetry.sink_kind import SinkNotFound
+from timeline.display import clean, format_duration
+
+#: Failed attempts in a row that may be chance.
+FEW_FAILURES = 3
+
+
+@dataclass(frozen=True)
+class ShownSink:
+    """A sink with its health. `status` is a word of the badges, and `state` what the badge says."""
+
+    sink: Sink
+    cursor: SinkCursor
+    target: str
+    status: str
+    state: str
+    #: How far the sink is behind, such as "12 s, 340 events"; empty for the usual delay.
+    lag: str
+    waiting: int
+    dead: int
+
+    @property
+    def is_webhook(self) -> bool:
+        return self.sink.kind == WEBHOOK
+
+    @property
+    def last_error(self) -> str:
+        return clean(self.cursor.last_error)
+
+    @property
+    def disabled_reason(self) -> str:
+        return clean(self.sink.disabled_reason)
+
+    @property
+    def hints(self) -> Sequence[tuple[str, str]]:
+        """The names of the stored secrets, each with the last characters of its values."""
+        return [(name, ", ".join(_texts(hint))) for name, hint in sorted(self.sink.secret_hints.items())]
+
+
+def get_sink(entry: EnteredProject, sink_id: UUID) -> Sink:
+    """Return a sink of the project with its health. Raises `SinkNotFound`."""
+    sink = sink_health.with_unread(sink_health.with_health(Sink.objects.filter(project=entry.project))).filter(
+        pk=sink_id
+    )
+    row = sink.first()
+    if row is None:
+        raise SinkNotFound("no such sink")
+    return row
+
+
+def shown(sink: Sink, newest: int) -> ShownSink:
+    """Return a sink that was read with `with_health` and `with_unread`. `newest` is the ID of the newest event."""
+    health = cast("SinkWithHealth", sink)
+    lag = _lag(sink, newest)
+    status, state = _state(sink, lag)
+    return ShownSink(
+        sink,
+        sink.cursor,
+        target=target_of(sink.config),
+        status=status,
+        state=state,
+        lag=lag,
+        waiting=health.waiting_deliveries,
+        dead=health.dead_deliveries,
+    )
+
+
+def target_of(config: Mapping[str, Any]) -> str:
+    """Return the host that a sink sends to. The path of a URL may contain a secret."""
+    url = config.get("url") or config.get("base_url")
+    if not isinstance(url, str):
+        return "files of the workers" if "directory" in config or not config else "–"
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or "–"
+        return clean(f"{host}:{parts.port}" if parts.port else host)
+    except ValueError:
+        return "–"
+
+
+def _state(sink: Sink, lag: str) -> tuple[str, str]:
+    if not sink.is_enabled:
+        return ("failed", "disabled after an error") if sink.disabled_reason else ("stopped", "disabled")
+    if sink.cursor.failures >= FEW_FAILURES:
+        return "error", "failing"
+    if sink.cursor.failures:
+        return "paused", "retrying"
+    return ("paused", "behind") if lag else ("completed", "working")
+
+
+def _lag(sink: Sink, newest: int) -> str:
+    health = cast("SinkWithHealth", sink)
+    is_more = newest > sink.cursor.event_id + UNREAD_SPAN
+    seconds = sink_health.lag_s(sink)
+    if not seconds or not (health.unread_events or health.waiting_deliveries or is_more):
+        return ""
+    count = f"{'more than ' if is_more else ''}{health.unread_events + health.waiting_deliveries}"
+    return f"{format_duration(seconds)}, {count} event{'' if count == '1' else 's'}"
+
+
+def _texts(hint: Any) -> list[str]:
+    if isinstance(hint, Mapping):
+        return [f"{clean(str(name))}: {value}" for name, value in hint.items()]
+    return [str(each) for each in hint] if isinstance(hint, list) else [str(hint)]
