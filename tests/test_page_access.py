@@ -34,9 +34,10 @@ from tests.support.web.addresses import (
     parts_of,
 )
 
-#: Belong to no project: tests/projects/test_login.py, tests/test_security_headers.py and
-#: tests/runs/pages/test_approvals_page.py have them.
-OF_NO_PROJECT = {"", "login", "logout", "csp-report", "admin/login/", "approvals", "approvals/<str:token>"}
+#: Belong to no project: tests/projects/test_login.py, tests/test_security_headers.py,
+#: tests/runs/pages/test_approvals_page.py, tests/runs/pages/test_system_page.py and
+#: tests/runs/telemetry/test_metrics.py have them.
+OF_NO_PROJECT = {"", "login", "logout", "csp-report", "admin/login/", "approvals", "approvals/<str:token>", "system", "metrics"}
 #: Have principals of their own.
 ELSEWHERE = ("admin/", "api/", "v1/")
 
@@ -58,6 +59,11 @@ ANSWERS = {
     "/settings/approvals": {"POST": 400},  # it says not which rules were seen
     "/prices/set": {"POST": 422},
     "/prices/remove": {"POST": 400},
+    "<uuid:sink_id>/edit": {"POST": 422},
+    "<uuid:sink_id>/switch": {"POST": 400},
+    "<uuid:sink_id>/resend": {"POST": 400},
+    "<uuid:sink_id>/delete": {"POST": 400},  # it names no sink
+    "/new-sink": {"POST": 400},
     "/edit": {"POST": 400},
     "/new-agent": {"POST": 422},
     "/runs/resume": {"POST": 200},  # and so shows none

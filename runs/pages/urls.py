@@ -13,6 +13,7 @@ from runs.pages.run import action_pages, payloads, replay_page, run_page
 from runs.pages.runs import bulk_resume, runs_page
 from runs.pages.search import search_page
 from runs.pages.settings import approval_rules_page, prices_page
+from runs.pages.system import system_page
 from runs.pages.tree import tree_page
 
 app_name = "runs"
@@ -67,6 +68,8 @@ urlpatterns = [
     path("runs/<uuid:run_id>/calls/<uuid:call_id>/resolve", action_pages.resolve, name="resolve"),
     path("runs/<uuid:run_id>/calls/<uuid:call_id>/decide", decision_pages.decide, name="decide"),
     path("runs/<uuid:run_id>/events/<int:seq>", payloads.event, name="event"),
+    # /system
+    path("system", system_page.index, name="system"),
     # /compare
     path("compare", compare_page.compare, name="compare"),
 ]

@@ -39,6 +39,12 @@ class ShownSink:
         return self.sink.kind == WEBHOOK
 
     @property
+    def needs_attention(self) -> bool:
+        """Return whether somebody should look. A sink that a person has disabled is as it should be."""
+        is_meant = not self.sink.is_enabled and not self.sink.disabled_reason
+        return not is_meant and (self.status != "completed" or self.dead > 0)
+
+    @property
     def last_error(self) -> str:
         return clean(self.cursor.last_error)
 

@@ -10,8 +10,9 @@ from uuid import UUID
 from django.urls import URLPattern, URLResolver
 
 from agentops.projects.rate_limits import limits
-from runs.models import AgentRun, FileImport
+from runs.models import AgentRun, FileImport, Sink
 from tests.support.factories import make_import
+from tests.support.sinks import make_sink
 
 #: Address → (method → whom it serves). Whoever is named in READERS may read, in OPERATORS act, in ADMINS manage.
 READ, OPERATE, MANAGE = "read", "operate", "manage"
@@ -24,6 +25,15 @@ PAGES: dict[str, dict[str, str]] = {
     "p/<slug:project>/settings/redaction/remove": {"POST": MANAGE},
     "p/<slug:project>/settings/redaction/test": {"POST": MANAGE},
     "p/<slug:project>/settings/approvals": {"GET": MANAGE, "POST": MANAGE},
+    "p/<slug:project>/settings/sinks": {"GET": MANAGE},
+    "p/<slug:project>/settings/new-sink": {"GET": MANAGE, "POST": MANAGE},
+    "p/<slug:project>/settings/sinks/<uuid:sink_id>": {"GET": MANAGE},
+    "p/<slug:project>/settings/sinks/<uuid:sink_id>/edit": {"GET": MANAGE, "POST": MANAGE},
+    "p/<slug:project>/settings/sinks/<uuid:sink_id>/switch": {"POST": MANAGE},
+    "p/<slug:project>/settings/sinks/<uuid:sink_id>/test": {"POST": MANAGE},
+    "p/<slug:project>/settings/sinks/<uuid:sink_id>/rotate": {"POST": MANAGE},
+    "p/<slug:project>/settings/sinks/<uuid:sink_id>/resend": {"POST": MANAGE},
+    "p/<slug:project>/settings/sinks/<uuid:sink_id>/delete": {"GET": MANAGE, "POST": MANAGE},
     "p/<slug:project>/prices": {"GET": MANAGE},
     "p/<slug:project>/prices/set": {"POST": MANAGE},
     "p/<slug:project>/prices/remove": {"POST": MANAGE},
@@ -92,12 +102,18 @@ def parts_of(run: AgentRun) -> dict[str, object]:
     assert message is not None
     assert call is not None
     file_import = FileImport.objects.filter(project=run.project).first() or make_import(run)
-    ids = {"uuid:message_id": message.pk, "uuid:call_id": call.pk, "uuid:import_id": file_import.pk}
+    webhook = Sink.objects.filter(project=run.project).first() or make_sink(run.project, "webhook", {"url": "https://example.org/hooks"})
+    ids = {
+        "uuid:message_id": message.pk,
+        "uuid:call_id": call.pk,
+        "uuid:import_id": file_import.pk,
+        "uuid:sink_id": webhook.pk,
+    }
     agent = run.agent.slug if run.agent else "none"
     return of(run.project.slug, run.pk, {**ids, "int:seq": 1, "slug:agent": agent, "int:number": 1})
 
 
-_NO_IDS: dict[str, object] = dict.fromkeys(("uuid:message_id", "uuid:call_id", "uuid:import_id"), UNKNOWN)
+_NO_IDS: dict[str, object] = dict.fromkeys(("uuid:message_id", "uuid:call_id", "uuid:import_id", "uuid:sink_id"), UNKNOWN)
 NOWHERE = of("nowhere", UNKNOWN, {**_NO_IDS, "int:seq": 1, "slug:agent": "none", "int:number": 1})
 
 
