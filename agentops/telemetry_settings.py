@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from agentops.env import BadSetting, Reader
@@ -40,7 +41,7 @@ class TelemetrySettings:
 def read(env: Reader) -> TelemetrySettings:
     """Read the settings. Raises `BadSetting`."""
     sinks = [_langfuse(env), _otlp(env), _http(env), _jsonl(env)]
-    directory = env.text("AGENTOPS_TELEMETRY_JSONL_DIR")
+    directory = _jsonl_directory(env)
     return TelemetrySettings(
         sinks=tuple(sink for sink in sinks if sink is not None),
         roots=(*env.directories("AGENTOPS_TELEMETRY_ROOTS", []), *([directory] if directory else [])),
@@ -77,9 +78,18 @@ def _http(env: Reader) -> EnvironmentSink | None:
 
 def _jsonl(env: Reader) -> EnvironmentSink | None:
     is_on = env.boolean("AGENTOPS_TELEMETRY_JSONL", default=False)
-    directory = env.text("AGENTOPS_TELEMETRY_JSONL_DIR")
+    directory = _jsonl_directory(env)
     options = {"directory": directory} if directory else {}
     return EnvironmentSink("jsonl", "jsonl", options) if is_on or directory else None
+
+
+def _jsonl_directory(env: Reader) -> str:
+    def parse(raw: str) -> str:
+        if not Path(raw).is_absolute():
+            raise ValueError
+        return raw
+
+    return env.read("AGENTOPS_TELEMETRY_JSONL_DIR", "", parse, "an absolute path")
 
 
 def _with_headers(headers: Mapping[str, str]) -> dict[str, Any]:

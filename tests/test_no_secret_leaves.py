@@ -5,6 +5,7 @@ The addresses are read off the site's own list, so that a new one fails here unt
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 import logging
@@ -24,14 +25,16 @@ from django.urls import get_resolver
 from agentops.http.operators.log_lines import LogLine
 from agentops.projects.models import AuditEntry, IdempotencyKey, Role
 from agentops.projects.redaction_rules.rule_cache import CACHE
-from runs.models import Agent, AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand, RunError
+from runs.models import Agent, AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand, RunError, SinkCursor
 from runs.pages.runs.list_query import PAGE_SIZE, ListPosition
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import drive, make_agent, make_import, make_project, make_run
 from tests.support.searching import index_all
 from tests.support.second_pass import cases
 from tests.support.secret_canaries import CANARIES, TEXT, add_rules, answer_of, seen_in, store_raw
+from tests.support.sinks import export, make_sink
 from tests.support.web.addresses import PAGES, addresses, filled, parts_of
+from tests.support.web.receiver import receiving
 from timeline import log
 from timeline.events.notice import Error
 from timeline.log import Entry
@@ -62,6 +65,9 @@ API = {
     *(f"{RUN}/{part}" for part in ("events", "replay", "snapshot", "children", "checkpoints", "errors", "usage")),
     SESSION,
 }
+_DELIVERIES = ("/deliveries", "/deliveries/<uuid:delivery_id>", "/deliveries/<uuid:delivery_id>/resend")
+SINK_PARTS = ("", *(f"/<uuid:sink_id>{part}" for part in ("", "/test", *_DELIVERIES)))
+WEBHOOK_PARTS = ("", *(f"/<uuid:webhook_id>{part}" for part in ("", "/test", "/rotate", *_DELIVERIES)))
 #: They answer a POST with the rows that the others show, or show no run.
 OTHERS = {
     *(f"{RUN}/{part}" for part in ("resume", "fork", "pause", "stop", "commands", "tool-calls/<uuid:call_id>/resolve")),
@@ -76,6 +82,9 @@ OTHERS = {
     *(f"api/jobs/<str:job>/{part}" for part in ("events", "events/stream")),
     f"{RUN}/events/stream",  # the events of `events`, one by one
     "api/projects/<str:project>/agents/<str:agent>/ag-ui",  # as the stream with dialect=ag-ui, see tests/live
+    # Where events are sent; what is sent: test_no_sink_is_sent_a_canary.
+    *(f"api/projects/<str:project>/sinks{part}" for part in SINK_PARTS),
+    *(f"api/projects/<str:project>/webhooks{part}" for part in WEBHOOK_PARTS),
     # Names of sessions, and their entries as they are, for the scope `secrets`.
     *(f"api/projects/<str:project>/claude-sessions{part}" for part in ("", "/entries", "/subpaths")),
 }
@@ -170,6 +179,27 @@ def test_no_answer_to_a_read_key_has_a_canary(run: AgentRun) -> None:
         leaks[address] = seen_in(answer.content.decode())
 
     assert not {address: kinds for address, kinds in leaks.items() if kinds}
+
+
+def test_no_sink_is_sent_a_canary(run: AgentRun, settings: Any) -> None:
+    """Whatever its kind: rows of earlier versions, and answers of models, are masked on the way out."""
+    settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
+    with receiving() as receiver:
+        langfuse = {"base_url": receiver.url.removesuffix("/in"), "public_key": "pk-lf-1"}
+        key = {"secret_key": "sk-lf-1"}
+        make_sink(run.project, "http", {"url": receiver.url}, from_start=True)
+        make_sink(run.project, "webhook", {"url": receiver.url}, from_start=True, event_types=["run.*", "error", "x.*"])
+        make_sink(run.project, "otlp", {"url": receiver.url}, from_start=True)
+        make_sink(run.project, "langfuse_otlp", langfuse, from_start=True, secrets=key)
+        make_sink(run.project, "langfuse_batch", langfuse, from_start=True, secrets=key)
+        export(2)
+        bodies = [request.body for request in receiver.received]
+
+    assert set(SinkCursor.objects.values_list("last_error", flat=True)) == {""}
+    texts = [gzip.decompress(body) if body.startswith(b"\x1f\x8b") else body for body in bodies]
+    assert len(texts) > 5
+    assert any(b"REDACTED" in text for text in texts)
+    assert [kinds for text in texts if (kinds := seen_in(text.decode(errors="replace")))] == []
 
 
 @pytest.mark.parametrize("role", [Role.OPERATOR, Role.ADMIN])

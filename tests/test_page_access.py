@@ -37,7 +37,9 @@ from tests.support.web.addresses import (
 #: Belong to no project: tests/projects/test_login.py, tests/test_security_headers.py,
 #: tests/runs/pages/test_approvals_page.py, tests/runs/pages/test_system_page.py and
 #: tests/runs/telemetry/test_metrics.py have them.
-OF_NO_PROJECT = {"", "login", "logout", "csp-report", "admin/login/", "approvals", "approvals/<str:token>", "system", "metrics"}
+OF_NO_PROJECT = {
+    *("", "metrics", "system", "login", "logout", "csp-report", "admin/login/", "approvals", "approvals/<str:token>")
+}
 #: Have principals of their own.
 ELSEWHERE = ("admin/", "api/", "v1/")
 

@@ -85,6 +85,11 @@ def resend_dead(sink: Sink) -> int:
     return _send_again(Delivery.objects.filter(sink=sink, state=State.DEAD))
 
 
+def hasten(sink: Sink) -> None:
+    """Let all waiting deliveries of a sink be attempted at once, because somebody has changed it."""
+    Delivery.objects.filter(sink=sink.pk, state=State.WAITING, due_at__gt=Now()).update(due_at=Now())
+
+
 def send_waiting(sink_id: UUID, is_stopping: Callable[[], bool] = lambda: False) -> int:
     """Attempt the due deliveries of a sink, until one fails. Returns the number of attempts."""
     count = 0
@@ -178,7 +183,7 @@ def _record_success(delivery: Delivery, receipt: Receipt, began: float) -> None:
 def _record_failure(delivery: Delivery, failure: SendFailed, began: float) -> bool:
     """Plan the next attempt, or give up. The whole sink rests meanwhile. Returns False."""
     is_test = delivery.event_type == TEST
-    is_dead = is_test or failure.is_final or failure.disables or delivery.attempts >= MAX_ATTEMPTS
+    is_dead = is_test or failure.is_final or delivery.attempts >= MAX_ATTEMPTS
     error = one_line(clean(str(failure)), 500)
     with transaction.atomic():
         mine = _mine(delivery).update(

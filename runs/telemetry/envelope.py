@@ -33,13 +33,18 @@ def outgoing(events: Sequence[Event]) -> list[OutgoingEvent]:
 
     The rows must have been loaded with their logs. Events of runs that retention has removed are left out.
     """
-    runs = AgentRun.objects.filter(pk__in={event.log_id for event in events})
-    sessions = dict(runs.values_list("pk", "session_id"))
-    shown = [event for event in events if event.log_id in sessions]
+    runs = AgentRun.with_removed.filter(pk__in={event.log_id for event in events})
+    sessions: dict[UUID, str] = {}
+    removed: set[UUID] = set()
+    for run_id, session_id, removed_at in runs.values_list("pk", "session_id", "removed_at"):
+        sessions[run_id] = session_id
+        if removed_at is not None:
+            removed.add(run_id)
+    shown = [event for event in events if event.log_id not in removed]
     for project_id, rows in groupby(shown, key=lambda event: event.log.project_id):
         with project_scope.limited_to(project_id):
             mask_events(list(rows))
-    return [_outgoing(event, sessions[event.log_id] or str(event.log_id)) for event in shown]
+    return [_outgoing(event, sessions.get(event.log_id) or str(event.log_id)) for event in shown]
 
 
 def envelope_of(event: Event, session_id: str) -> Envelope:

@@ -99,6 +99,7 @@ def change(sink: Sink, changes: SinkChange, *, by: Actor) -> Sink:
         locked.save()
         # Whatever was wrong may be right now.
         SinkCursor.objects.filter(pk=locked.pk).update(failures=0, due_at=None)
+        deliveries.hasten(locked)
         after = {**_audit_values(locked), **({"secrets": sorted(changes.secrets)} if changes.secrets else {})}
         if after != before:
             record(by, SinkAuditAction.SINK_CHANGED, project=locked.project, obj=locked, before=before, after=after)

@@ -15,8 +15,8 @@ from runs.telemetry.sink_kind import SendFailed
 from timeline.database_clock import Now
 from timeline.display import clean
 
-#: Longer than a batch takes, requests of several seconds included.
-LEASE = timedelta(seconds=60)
+#: Longer than a batch takes, also one that is sent in several requests of ten seconds.
+LEASE = timedelta(seconds=120)
 #: Seconds until the second attempt, doubled for each further one, up to the longest.
 BACKOFF_S, LONGEST_S = 1.0, 300.0
 #: The longest pause that a receiver may ask for.
@@ -29,9 +29,12 @@ class ClaimExpired(Exception):
 
 def take(sink_id: Any, newest: int) -> SinkCursor | None:
     """Claim a sink that has events up to `newest` ahead. None if another worker was faster."""
-    due = SinkCursor.objects.due(newest).filter(pk=sink_id)
-    # The condition makes the claim exclusive.
-    if not due.update(leased_until=Now() + LEASE, claims=F("claims") + 1):
+    claims = SinkCursor.objects.due(newest).filter(pk=sink_id).values_list("claims", flat=True).first()
+    if claims is None:
+        return None
+    # The number of claims makes the claim exclusive. Conditions on other tables would be those of before the lock.
+    unclaimed = SinkCursor.objects.filter(pk=sink_id, claims=claims)
+    if not unclaimed.update(leased_until=Now() + LEASE, claims=F("claims") + 1):
         return None
     return SinkCursor.objects.select_related("sink__project").get(pk=sink_id)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import TYPE_CHECKING
 
 from runs.engine.shutdown import Shutdown
@@ -13,12 +14,14 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks for events to send, and for a first sink.
 LOOK_S, IDLE_S = 1.0, 5.0
+#: Seconds between two looks for files of runs that were deleted.
+TIDY_S = 3600.0
 
 
 def export(shutdown: Shutdown) -> None:
     """Send events to sinks until the process ends. Errors do not end the worker."""
     exporter: Exporter | None = None
-    wait = LOOK_S
+    wait, tidied_at = LOOK_S, time.monotonic()
     try:
         while not shutdown.requested.wait(wait * random.uniform(0.5, 1.0)):  # noqa: S311 - spreads load only
             wait = IDLE_S
@@ -27,6 +30,10 @@ def export(shutdown: Shutdown) -> None:
                 wait = LOOK_S if exporter.look() else IDLE_S
             with going_on("the count of events"):
                 _count_events()
+            if time.monotonic() - tidied_at > TIDY_S:
+                tidied_at = time.monotonic()
+                with going_on("the deletion of exported files"):
+                    _forget_removed_runs()
     finally:
         if exporter is not None:
             exporter.close()
@@ -45,3 +52,9 @@ def _count_events() -> None:
     from runs.telemetry.metrics import metric_counts
 
     metric_counts.catch_up()
+
+
+def _forget_removed_runs() -> None:
+    from runs.telemetry.kinds.jsonl_sink import forget_removed_runs
+
+    forget_removed_runs()

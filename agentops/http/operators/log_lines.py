@@ -17,8 +17,8 @@ from timeline.redaction.redact import EVERYWHERE as REDACTOR
 CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 #: What every record has. Anything else was given as `extra`, and says what the line is about.
 _USUAL = {*vars(logging.LogRecord("", 0, "", 0, "", None, None)), "message", "asctime", "taskName"}
-#: Django's own extras, which are whole objects or said already.
-_SKIPPED = {"request", "server_time", "status_code", "sql", "params", "alias", "duration"}
+#: Extras of Django and uvicorn, which are whole objects or said already.
+_SKIPPED = {"request", "server_time", "status_code", "sql", "params", "alias", "duration", "color_message"}
 _PLAIN = re.compile(r"[^\s\"=]+")
 
 

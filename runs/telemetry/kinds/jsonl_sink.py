@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import orjson
 from django.conf import settings
 
+from agentops.projects.names import UUID_PATTERN
+from runs.models import Sink
 from runs.models.telemetry.delivery import TEST
 from runs.telemetry.sink_kind import InvalidSink, OutgoingEvent, Receipt, SendFailed, SinkKind, SinkOptions, SinkTarget
+from runs.telemetry.sink_targets import SinkUnusable, target_of
+from timeline.models import Tombstone
 
 #: The folder in AGENTOPS_HOME whose files every sink may write.
 FOLDER = "telemetry"
 _TAIL = 64 * 1024
+#: Runs that one query asks for.
+_BATCH = 500
 
 
 class JsonlOptions(SinkOptions):
@@ -78,6 +86,28 @@ def directory_of(options: JsonlOptions) -> Path:
     if not path.is_absolute() or not any(resolved.is_relative_to(os.path.realpath(root)) for root in roots):
         raise InvalidSink("an absolute path below one of AGENTOPS_TELEMETRY_ROOTS is expected", "directory")
     return resolved
+
+
+def forget_removed_runs() -> int:
+    """Delete the files of runs that retention has deleted, on the disk of this process. Returns their number."""
+    removed = 0
+    for sink in Sink.objects.filter(kind=JsonlSink.name):
+        try:
+            _, target = target_of(sink)
+        except SinkUnusable:
+            continue
+        removed += _forget_in(directory_of(target.options))
+    return removed
+
+
+def _forget_in(directory: Path) -> int:
+    paths = {UUID(path.stem): path for path in directory.glob("*/*.jsonl") if re.match(UUID_PATTERN, path.stem)}
+    names, removed = list(paths), 0
+    for begin in range(0, len(names), _BATCH):
+        for run_id in Tombstone.objects.filter(pk__in=names[begin : begin + _BATCH]).values_list("pk", flat=True):
+            paths[run_id].unlink(missing_ok=True)
+            removed += 1
+    return removed
 
 
 def append(path: Path, lines: bytes) -> None:

@@ -47,9 +47,13 @@ def observe(events: Sequence[OutgoingEvent]) -> list[Observation]:
     by_run: dict[UUID, list[OutgoingEvent]] = {}
     for event in events:
         by_run.setdefault(event.row.log_id, []).append(event)
-    observers = {run_id: _observer(own) for run_id, own in by_run.items()}
+    # A log without a run is no trace.
+    runs = set(AgentRun.objects.filter(pk__in=by_run).values_list("pk", flat=True))
+    observers = {run_id: _observer(own) for run_id, own in by_run.items() if run_id in runs}
     observations: list[Observation] = []
     for event in events:
+        if event.row.log_id not in observers:
+            continue
         with project_scope.limited_to(event.row.log.project_id):
             observations += observers[event.row.log_id].observations(event)
     return observations
@@ -66,11 +70,12 @@ def _observer(events: Sequence[OutgoingEvent]) -> _Observer:
     steps |= {step - 1 for step in steps}
     calls = {row.ref_id for row in rows if row.ref_id and row.type.startswith("tool.")}
     loaded = RunRows.load(run_id, steps, calls, has_ended=has_ended)
-    return _Observer(loaded, trace_of(loaded.run))
+    with project_scope.limited_to(loaded.run.project_id):
+        return _Observer(loaded, trace_of(loaded.run))
 
 
 def trace_of(run: AgentRun) -> TraceFacts:
-    """Return what the observations of a run have in common."""
+    """Return what the observations of a run have in common, masked by the rules of the project in scope."""
     config = run.agent_config
     top = run.parent_run or run
     metadata = {
@@ -85,8 +90,8 @@ def trace_of(run: AgentRun) -> TraceFacts:
         agent_id=str(config.get("agent_id") or ""),
         provider=str(config.get("provider") or run.source),
         model=str(config.get("model") or ""),
-        title=run.title,
-        labels=list(run.labels),
+        title=masked(run.title),
+        labels=masked(list(run.labels)),
         metadata={name: value for name, value in metadata.items() if value is not None},
     )
 
@@ -202,8 +207,8 @@ class _Observer:
                 failure = ObservedFailure("tool_error" if call.status == ToolStatus.ERROR else call.status, cut(text))
         started_at = call.started_at or call.created_at
         ended_at = None if is_open else max(call.finished_at or event.row.ts, started_at)
+        turn = turn_span(call.run_id, call.step_number)
         return Observation(
-            ObservationKind.TOOL, span_id("call", call.pk), turn_span(call.run_id, call.step_number), call.tool_name,
-            self.trace, event, started_at, ended_at, input=masked(call.input), output=output, failure=failure,
-            call_id=call.call_id,
+            ObservationKind.TOOL, span_id("call", call.pk), turn, masked(call.tool_name), self.trace, event, started_at,
+            ended_at, input=masked(call.input), output=output, failure=failure, call_id=call.call_id,
         )  # fmt: skip

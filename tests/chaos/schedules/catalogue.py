@@ -51,9 +51,12 @@ PROVEN_BY_CROWDS = ("newest-first", "every-death-counts", "every-restart-counts"
 
 
 def points() -> list[str]:
-    """The names of the registry, but those of sessions and of web processes that ingest, which tests/processes has."""
+    """The names of the registry, but those of sessions, of web processes that ingest and of exports.
+
+    tests/processes and tests/runs/telemetry have these.
+    """
     found = re.findall(r'^    "([a-z_]+\.[a-z_]+)":', (ROOT / "runs" / "chaos.py").read_text(), re.MULTILINE)
-    return [name for name in found if not name.startswith(("ingest.", "session."))]
+    return [name for name in found if not name.startswith(("ingest.", "session.", "export."))]
 
 
 def asked_for(asked: argparse.Namespace, engines: Sequence[str]) -> tuple[list[Order], list[tuple[str, str]]]:

@@ -21,7 +21,7 @@ from tests.support.factories import drive, make_agent, make_run
 from tests.support.sinks import append, export, make_sink, wake
 from timeline import log
 from timeline.log import Entry
-from timeline.models import Source
+from timeline.models import Source, Tombstone
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -84,6 +84,21 @@ def fail_after(write: Any, file: int, data: memoryview) -> int:
     if len(data) > 20:
         return int(write(file, data[: len(data) - 10]))
     raise OSError(28, os.strerror(28))
+
+
+def test_files_of_deleted_runs_are_deleted(folder: Path) -> None:
+    agent = make_agent()
+    kept, removed = make_run(agent), make_run(agent)
+    make_sink(agent.project, "jsonl", {"directory": str(folder)}, from_start=True)
+    export()
+    Tombstone.objects.create(
+        id=removed.pk, project=agent.project, family=removed.pk, created_at=removed.created_at, reason="too old",
+        removed_by="test", removed_at=removed.created_at,
+    )  # fmt: skip
+    assert jsonl_sink.forget_removed_runs() == 1
+
+    assert [path.stem for path in folder.glob("*/*.jsonl")] == [str(kept.pk)]
+    Tombstone.objects.all().delete()
 
 
 @pytest.mark.parametrize("directory", ["/etc", "relative", "{root}/../elsewhere", "{root}/link/inside"])

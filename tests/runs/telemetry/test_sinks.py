@@ -10,26 +10,30 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import transaction
 from django.utils import timezone
 
 from runs import chaos
 from runs.engine.shutdown import Shutdown
-from runs.models import Delivery, SinkCursor
-from runs.telemetry import deliveries, sink_changes
+from runs.models import AgentRun, Delivery, SinkCursor
+from runs.telemetry import deliveries, sink_changes, sink_claims
 from runs.telemetry.exporter import Exporter
 from runs.telemetry.sink_changes import SinkChange
 from runs.telemetry.sink_kind import InvalidSink
 from runs.upkeep import old_records
 from runs.worker import exports
 from tests.support.every_row import rows_with
-from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.factories import drive, make_agent, make_log, make_project, make_run
 from tests.support.late_event import appended_late
 from tests.support.paths import ROOT
 from tests.support.sinks import append, export, make_sink, wake
+from tests.support.threads import at_once
 from tests.support.waiting import eventually
 from tests.support.web.receiver import Receiver
 from timeline import log
 from timeline.bulk import settled
+from timeline.log import Entry
+from timeline.models import Source
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
@@ -207,6 +211,34 @@ def test_a_worker_that_has_lost_its_claim_moves_no_cursor(receiver: Receiver, mo
     monkeypatch.setattr(chaos, "point", steal)
     export()
     assert SinkCursor.objects.get(pk=sink.pk).event_id == before
+
+
+@pytest.mark.every_database
+def test_one_of_several_workers_takes_a_sink() -> None:
+    run = make_run()
+    sink = make_sink(run.project, "jsonl", {})
+    append(run, "for one of them")
+    newest = settled.newest_event()
+
+    assert [cursor is not None for cursor in at_once(lambda _: sink_claims.take(sink.pk, newest), 6)].count(True) == 1
+
+
+def test_events_of_removed_runs_are_not_sent_and_those_of_logs_without_a_run_are(receiver: Receiver) -> None:
+    run = make_run()
+    make_sink(run.project, "http", {"url": receiver.url}, event_types=["x.*"])
+    make_sink(run.project, "otlp", {"url": receiver.url}, from_start=True)
+    append(run, "of a removed run")
+    AgentRun.objects.filter(pk=run.pk).update(removed_at=timezone.now())
+    bare = make_log(run.project)
+    with transaction.atomic():
+        log.append(bare.pk, [Entry({"text": "of a bare log"}, type="x.note")], source=Source.WORKER)
+    export()
+
+    assert [each["payload"]["payload"]["text"] for request in receiver.received for each in request.json] == [
+        "of a bare log"
+    ]
+    assert receiver.received[0].json[0]["session_id"] == str(bare.pk)
+    AgentRun.with_removed.filter(pk=run.pk).update(removed_at=None)
 
 
 def test_a_sink_of_another_project_gets_nothing(receiver: Receiver) -> None:
