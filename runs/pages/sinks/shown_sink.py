@@ -45,6 +45,15 @@ class ShownSink:
         return not is_meant and (self.status != "completed" or self.dead > 0)
 
     @property
+    def trouble(self) -> str:
+        """Return what is wrong and what to do, for the site's administrators."""
+        if self.disabled_reason or self.cursor.failures:
+            return self.disabled_reason or self.last_error
+        if self.lag:
+            return "It is behind. Is a worker running?"
+        return "Deliveries were given up. Open the sink to send them again." if self.dead else ""
+
+    @property
     def last_error(self) -> str:
         return clean(self.cursor.last_error)
 

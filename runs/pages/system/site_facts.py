@@ -32,17 +32,19 @@ READY_TEXTS = {
     "database": ("Database", "Look at the database server and DATABASE_URL. Nothing works without it."),
     "migrations": ("Migrations", "Run `agentops migrate`, then restart all processes."),
     "disk": ("Free disk", "Delete old runs with `agentops retention`, or enlarge the disk."),
-    "broker": ("Broker", "Look at the Redis server and REDIS_URL. Until then, pages and workers look once a second instead."),
+    "broker": ("Broker", "Look at the Redis server and REDIS_URL. Until then, pages and workers only react more slowly."),
 }
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A fact about the site. Without `advice` it is good; `advice` says what to do."""
+    """A fact about the site. With `advice`, which says what to do, it needs attention."""
 
     name: str
     value: str
     advice: str = ""
+    #: Whether it could be bad at all.
+    is_checked: bool = True
 
 
 def readiness() -> Iterator[Fact]:
@@ -54,7 +56,8 @@ def readiness() -> Iterator[Fact]:
         elif name == "broker" and not settings.REDIS_URL:
             yield Fact(title, "none: processes look into the database instead")
         elif name == "disk":
-            yield Fact(title, f"{filesizeformat(shutil.disk_usage(settings.AGENTOPS_HOME).free)} on the web process's machine")
+            free = filesizeformat(shutil.disk_usage(settings.AGENTOPS_HOME).free)
+            yield Fact(title, f"{free} on the machine of the web process")
         elif name == "migrations":
             yield Fact(title, "all applied")
         else:
@@ -81,10 +84,10 @@ def queue() -> Iterator[Fact]:
 
 def storage() -> Iterator[Fact]:
     """Yield sizes, as far as they cost nothing to read, and versions."""
-    yield Fact("Size of the database", filesizeformat(_database_size()))
-    yield Fact("Open event streams", f"{open_streams()} in this web process")
-    python = platform.python_version()
-    yield Fact("Versions", f"agentops {version('agentops')}, Django {django.get_version()}, Python {python}, {_database_version()}")
+    yield Fact("Size of the database", filesizeformat(_database_size()), is_checked=False)
+    yield Fact("Open event streams", f"{open_streams()} in this web process", is_checked=False)
+    parts = [f"agentops {version('agentops')}", f"Django {django.get_version()}", f"Python {platform.python_version()}"]
+    yield Fact("Versions", ", ".join([*parts, _database_version()]), is_checked=False)
 
 
 def configuration() -> Iterator[Fact]:
@@ -92,7 +95,7 @@ def configuration() -> Iterator[Fact]:
     for message in run_checks(include_deployment_checks=True, databases=["default"]):
         is_ours = str(message.id).startswith("agentops.")
         if is_ours and message.level >= WARNING and not message.is_silenced():
-            yield Fact(str(message.id), str(message.msg), message.hint or "See the deployment guide.")
+            yield Fact(str(message.id), str(message.msg), message.hint or "Correct the setting, then restart all processes.")
 
 
 def _database_size() -> int:
