@@ -33,6 +33,19 @@ def receiver(settings: Any) -> Any:
         yield receiver
 
 
+@pytest.fixture
+def webhook(project: Project, receiver: Receiver) -> Sink:
+    """One with long texts, beside a sink: both have been refused."""
+    run = make_run(make_agent(project))
+    webhook = make_sink(project, "webhook", {"url": receiver.url}, name="a" * 63, event_types=["x.note"])
+    make_sink(project, "http", {"url": receiver.url}, secrets={"headers": {"X-Key": "a secret of a team"}})
+    receiver.answer(400, body=b"x" * 900)
+    append(run, "a", "b")
+    export(2)
+    SinkCursor.objects.filter(pk=webhook.pk).update(failures=4, last_error="no answer from " + "host" * 60)
+    return webhook
+
+
 @pytest.mark.parametrize("javascript", [True, False], ids=["with scripts", "without"])
 def test_an_admin_creates_a_webhook_tests_it_and_sends_again(
     tabs: Tabs, web: WebThread, project: Project, receiver: Receiver, javascript: bool
@@ -76,17 +89,8 @@ def test_an_admin_creates_a_webhook_tests_it_and_sends_again(
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 320)])
-def test_axe_finds_no_obstacle(
-    tabs: Tabs, web: WebThread, project: Project, receiver: Receiver, scheme: str, width: int
-) -> None:
+def test_axe_finds_no_obstacle(tabs: Tabs, web: WebThread, webhook: Sink, scheme: str, width: int) -> None:
     tabs.expect("422")
-    run = make_run(make_agent(project))
-    webhook = make_sink(project, "webhook", {"url": receiver.url}, name="a" * 63, event_types=["x.note"])
-    make_sink(project, "http", {"url": receiver.url}, secrets={"headers": {"X-Key": "a secret of a team"}})
-    receiver.answer(400, body=b"x" * 900)
-    append(run, "a", "b")
-    export(2)
-    SinkCursor.objects.filter(pk=webhook.pk).update(failures=4, last_error="no answer from " + "host" * 60)
     options = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
     page = tabs.open(web.url, User.objects.create_superuser("boss"), **options)
     paths = [f"{SETTINGS}/{path}" for path in (

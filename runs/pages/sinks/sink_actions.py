@@ -76,7 +76,9 @@ def resend(request: HttpRequest, project: str, sink_id: UUID) -> HttpResponse:
     choice = request.POST.get("delivery", "")
     if choice == "dead":
         count = sink_changes.resend_dead(sink, by=principal)
-        text = f"{count} deliver{'y' if count == 1 else 'ies'} will be sent again, with the same ID{'s' * (count != 1)}."
+        text = (
+            f"{count} deliver{'y' if count == 1 else 'ies'} will be sent again, with the same ID{'s' * (count != 1)}."
+        )
     else:
         sink_changes.resend(_delivery(sink, choice), by=principal)
         text = "The delivery will be sent again, with the same ID."
@@ -101,9 +103,7 @@ def delete(request: HttpRequest, project: str, sink_id: UUID) -> HttpResponse:
     return HttpResponse(status=303, headers={"Location": resolve_url("runs:sinks", entry.project.slug)})
 
 
-def show_secret(
-    request: HttpRequest, entry: EnteredProject, sink: Sink, secret: str, *, is_new: bool
-) -> HttpResponse:
+def show_secret(request: HttpRequest, entry: EnteredProject, sink: Sink, secret: str, *, is_new: bool) -> HttpResponse:
     """Show the secret of a webhook. Nothing on the way keeps the page."""
     context = {**sink_context(entry, get_sink(entry, sink.pk)), "secret": secret, "is_new": is_new}
     response = render(request, "runs/sinks/secret.html", context)

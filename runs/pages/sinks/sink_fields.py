@@ -21,7 +21,10 @@ REQUIRED = "Enter a value."
 #: Option or secret → label and help. Others, of packages, are called by their names.
 TEXTS = {
     "url": ("URL", "An https address of a public host, unless the site allows private ones."),
-    "batch_size": ("Events in a request", "From 1 to 500; 100 if empty. With 1 the body is one envelope, else an array."),
+    "batch_size": (
+        "Events in a request",
+        "From 1 to 500; 100 if empty. With 1 the body is one envelope, else an array.",
+    ),
     "directory": ("Directory", "An absolute path that the site allows. Empty: the folder telemetry of the site."),
     "base_url": ("Server", "Empty: https://cloud.langfuse.com."),
     "public_key": ("Public key", "Begins with pk-lf-."),

@@ -50,7 +50,9 @@ def detail(request: HttpRequest, project: str, sink_id: UUID) -> HttpResponse:
         "state": state,
         "states": [("", "All"), *((value, value.capitalize()) for value in Delivery.State.values)],
         "is_first_page": before is None,
-        "older": urlencode({"before": page[-1].pk, **({"state": state} if state else {})}) if len(batch) > PAGE_SIZE else "",
+        "older": urlencode({"before": page[-1].pk, **({"state": state} if state else {})})
+        if len(batch) > PAGE_SIZE
+        else "",
         "test": _test(sink, test),
         "max_attempts": MAX_ATTEMPTS,
         "kept_days": DELIVERIES_KEPT.days,

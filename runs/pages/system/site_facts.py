@@ -32,7 +32,10 @@ READY_TEXTS = {
     "database": ("Database", "Look at the database server and DATABASE_URL. Nothing works without it."),
     "migrations": ("Migrations", "Run `agentops migrate`, then restart all processes."),
     "disk": ("Free disk", "Delete old runs with `agentops retention`, or enlarge the disk."),
-    "broker": ("Broker", "Look at the Redis server and REDIS_URL. Until then, pages and workers only react more slowly."),
+    "broker": (
+        "Broker",
+        "Look at the Redis server and REDIS_URL. Until then, pages and workers only react more slowly.",
+    ),
 }
 
 
@@ -95,7 +98,9 @@ def configuration() -> Iterator[Fact]:
     for message in run_checks(include_deployment_checks=True, databases=["default"]):
         is_ours = str(message.id).startswith("agentops.")
         if is_ours and message.level >= WARNING and not message.is_silenced():
-            yield Fact(str(message.id), str(message.msg), message.hint or "Correct the setting, then restart all processes.")
+            yield Fact(
+                str(message.id), str(message.msg), message.hint or "Correct the setting, then restart all processes."
+            )
 
 
 def _database_size() -> int:

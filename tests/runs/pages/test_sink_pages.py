@@ -1,4 +1,4 @@
-"""The pages of sinks and webhooks: errors at their fields, secrets that go in and never come out, deliveries sent again."""
+"""The pages of sinks and webhooks: errors at their fields, secrets that never come out again, deliveries sent again."""
 
 from __future__ import annotations
 

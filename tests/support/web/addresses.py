@@ -102,7 +102,9 @@ def parts_of(run: AgentRun) -> dict[str, object]:
     assert message is not None
     assert call is not None
     file_import = FileImport.objects.filter(project=run.project).first() or make_import(run)
-    webhook = Sink.objects.filter(project=run.project).first() or make_sink(run.project, "webhook", {"url": "https://example.org/hooks"})
+    webhook = Sink.objects.filter(project=run.project).first() or make_sink(
+        run.project, "webhook", {"url": "https://example.org/hooks"}
+    )
     ids = {
         "uuid:message_id": message.pk,
         "uuid:call_id": call.pk,
@@ -113,7 +115,9 @@ def parts_of(run: AgentRun) -> dict[str, object]:
     return of(run.project.slug, run.pk, {**ids, "int:seq": 1, "slug:agent": agent, "int:number": 1})
 
 
-_NO_IDS: dict[str, object] = dict.fromkeys(("uuid:message_id", "uuid:call_id", "uuid:import_id", "uuid:sink_id"), UNKNOWN)
+_NO_IDS: dict[str, object] = dict.fromkeys(
+    ("uuid:message_id", "uuid:call_id", "uuid:import_id", "uuid:sink_id"), UNKNOWN
+)
 NOWHERE = of("nowhere", UNKNOWN, {**_NO_IDS, "int:seq": 1, "slug:agent": "none", "int:number": 1})
 
 
