@@ -47,8 +47,7 @@ def new(request: HttpRequest, project: str) -> HttpResponse:
         # Also if the form itself has errors, so that everything that is wrong is shown at once.
         sink_changes.check(sink, change)
         if not form.error_count:
-            given = {"by": principal, "from_start": form.from_start}
-            sink, secret = sink_changes.create(entry.project, chosen, change, **given)
+            sink, secret = sink_changes.create(entry.project, chosen, change, by=principal, from_start=form.from_start)
     except InvalidSink as refusal:
         form.add_problems(refusal.problems)
     if form.error_count:

@@ -50,9 +50,7 @@ def detail(request: HttpRequest, project: str, sink_id: UUID) -> HttpResponse:
         "state": state,
         "states": [("", "All"), *((value, value.capitalize()) for value in Delivery.State.values)],
         "is_first_page": before is None,
-        "older": urlencode({"before": page[-1].pk, **({"state": state} if state else {})})
-        if len(batch) > PAGE_SIZE
-        else "",
+        "older": _older(page[-1], state) if len(batch) > PAGE_SIZE else "",
         "test": _test(sink, test),
         "max_attempts": MAX_ATTEMPTS,
         "kept_days": DELIVERIES_KEPT.days,
@@ -84,6 +82,12 @@ def prepared(delivery: Delivery) -> Delivery:
     delivery.error, delivery.response = clean(delivery.error), clean(delivery.response)
     delivery.badge = BADGES[delivery.state]  # type: ignore[attr-defined]
     return delivery
+
+
+def _older(last: Delivery, state: str) -> str:
+    """Return the query of the next page."""
+    query = {"before": str(last.pk)}
+    return urlencode({**query, "state": state} if state else query)
 
 
 def _test(sink: Sink, delivery_id: UUID | None) -> Delivery | None:
