@@ -11,9 +11,10 @@ from uuid import UUID
 from agentops.projects.access import EnteredProject
 from runs.models import Sink, SinkCursor
 from runs.telemetry import sink_health
-from runs.telemetry.kind_catalogue import WEBHOOK
+from runs.telemetry.kind_catalogue import WEBHOOK, kind_of
+from runs.telemetry.kinds.jsonl_sink import JsonlSink
 from runs.telemetry.sink_health import UNREAD_SPAN, SinkWithHealth
-from runs.telemetry.sink_kind import SinkNotFound
+from runs.telemetry.sink_kind import InvalidSink, SinkNotFound
 from timeline.display import clean, format_duration
 
 #: Failed attempts in a row that may be chance.
@@ -69,13 +70,11 @@ class ShownSink:
 
 def get_sink(entry: EnteredProject, sink_id: UUID) -> Sink:
     """Return a sink of the project with its health. Raises `SinkNotFound`."""
-    sink = sink_health.with_unread(sink_health.with_health(Sink.objects.filter(project=entry.project))).filter(
-        pk=sink_id
-    )
-    row = sink.first()
-    if row is None:
+    own = Sink.objects.filter(project=entry.project, pk=sink_id)
+    sink = sink_health.with_unread(sink_health.with_health(own)).first()
+    if sink is None:
         raise SinkNotFound("no such sink")
-    return row
+    return sink
 
 
 def shown(sink: Sink, newest: int) -> ShownSink:
@@ -86,7 +85,7 @@ def shown(sink: Sink, newest: int) -> ShownSink:
     return ShownSink(
         sink,
         sink.cursor,
-        target=target_of(sink.config),
+        target=target_of(sink),
         status=status,
         state=state,
         lag=lag,
@@ -95,17 +94,28 @@ def shown(sink: Sink, newest: int) -> ShownSink:
     )
 
 
-def target_of(config: Mapping[str, Any]) -> str:
+def target_of(sink: Sink) -> str:
     """Return the host that a sink sends to. The path of a URL may contain a secret."""
-    url = config.get("url") or config.get("base_url")
+    if sink.kind == JsonlSink.name:
+        return "files of the workers"
+    options = {**_defaults(sink.kind), **sink.config}
+    url = options.get("url") or options.get("base_url")
     if not isinstance(url, str):
-        return "files of the workers" if "directory" in config or not config else "–"
+        return "–"
     try:
         parts = urlsplit(url)
         host = parts.hostname or "–"
         return clean(f"{host}:{parts.port}" if parts.port else host)
     except ValueError:
         return "–"
+
+
+def _defaults(kind_name: str) -> dict[str, Any]:
+    try:
+        fields = kind_of(kind_name).options_class.model_fields
+    except InvalidSink:
+        return {}  # of a package that is no longer installed
+    return {name: field.default for name, field in fields.items()}
 
 
 def _state(sink: Sink, lag: str) -> tuple[str, str]:
@@ -119,13 +129,17 @@ def _state(sink: Sink, lag: str) -> tuple[str, str]:
 
 
 def _lag(sink: Sink, newest: int) -> str:
+    """Return how far a sink is behind. Events of other projects alone do not count, unless there are many."""
     health = cast("SinkWithHealth", sink)
-    is_more = newest > sink.cursor.event_id + UNREAD_SPAN
+    ahead = newest - sink.cursor.event_id
+    # A sink of the whole site gets the events of all projects.
+    unread = min(ahead, UNREAD_SPAN) if sink.project_id is None else health.unread_events
+    count, is_more = unread + health.waiting_deliveries, ahead > UNREAD_SPAN
     seconds = sink_health.lag_s(sink)
-    if not seconds or not (health.unread_events or health.waiting_deliveries or is_more):
+    if not seconds or not (count or is_more):
         return ""
-    count = f"{'more than ' if is_more else ''}{health.unread_events + health.waiting_deliveries}"
-    return f"{format_duration(seconds)}, {count} event{'' if count == '1' else 's'}"
+    waited = format_duration(seconds)
+    return f"{waited}, {'more than ' * is_more}{count} event{'s' * (count != 1)}" if count else waited
 
 
 def _texts(hint: Any) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 from django.http import QueryDict
@@ -133,10 +133,7 @@ def _values(options: Sequence[SinkField], post: Mapping[str, str]) -> dict[str, 
         if not each.value:
             each.errors += [REQUIRED] * each.is_required
             continue
-        try:
-            values[each.name] = each.parse(each.value)
-        except ValueError as error:
-            each.errors.append(f"{error}.")
+        values[each.name] = each.parse(each.value)
     return values
 
 
@@ -161,7 +158,7 @@ def _secret_values(form: SinkForm, post: Mapping[str, str]) -> dict[str, Any] | 
 def _option(kind: SinkKind, name: str, stored: Any) -> SinkField:
     info = kind.options_class.model_fields[name]
     label, help_text = KIND_TEXTS.get((kind.name, name)) or TEXTS.get(name) or (name, info.description or "")
-    parse: Callable[[str], Any] = str if info.annotation is str else _json
+    parse: Callable[[str], Any] = str if str in (info.annotation, *get_args(info.annotation)) else _json
     text = stored if isinstance(stored, str) else "" if stored is None else orjson.dumps(stored).decode()
     return SinkField(name, label, help_text, is_required=info.is_required(), parse=parse, value=text)
 
@@ -184,10 +181,11 @@ def _hint(hint: Any) -> str:
 
 
 def _json(text: str) -> Any:
+    """Return a number or another value that is written as JSON. Other texts stay texts, as on the command line."""
     try:
         return strict_json.parse(text)
     except ValueError:
-        raise ValueError("A number, or another value as JSON, is expected") from None
+        return text
 
 
 def _headers(text: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ from agentops.projects.access import Action, EnteredProject, enter
 from agentops.projects.errors import InvalidQuery
 from agentops.projects.requests import principal_of
 from runs.models import Delivery, Sink
+from runs.models.telemetry.delivery import TEST
 from runs.pages.agents.agents_page import page_context
 from runs.pages.sinks.shown_sink import get_sink, shown
 from runs.telemetry import sink_health
@@ -93,7 +94,7 @@ def _older(last: Delivery, state: str) -> str:
 def _test(sink: Sink, delivery_id: UUID | None) -> Delivery | None:
     if delivery_id is None:
         return None
-    delivery = Delivery.objects.filter(sink=sink, pk=delivery_id).first()
+    delivery = Delivery.objects.filter(sink=sink, pk=delivery_id, event_type=TEST).first()
     return prepared(delivery) if delivery is not None else None
 
 

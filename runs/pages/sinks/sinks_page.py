@@ -26,7 +26,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
     context = {
         **page_context(entry, "settings"),
         "rows": [shown(sink, newest) for sink in sink_health.with_unread(sink_health.with_health(own))],
-        "of_site": [(sink, target_of(sink.config)) for sink in of_site],
+        "of_site": [(sink, target_of(sink)) for sink in of_site],
         "max_sinks": MAX_SINKS,
     }
     return render(request, "runs/sinks/sinks.html", context)

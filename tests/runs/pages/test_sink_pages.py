@@ -121,6 +121,7 @@ def test_everything_wrong_is_shown_at_its_field_and_nothing_is_stored(admin: Cli
     errors = errors_of(answer)
     assert answer.status_code == 422
     assert sorted(errors) == ["batch_size", "event_types", "headers", "name", "url"]
+    assert errors["batch_size"][0].startswith("Input should be a valid integer")
     assert errors["headers"][0] == "Line 1 is not of the form NAME: VALUE."
     assert "'taken' already" in errors["name"][0]
     assert SECRET not in text_of(answer)
@@ -137,6 +138,7 @@ def test_everything_wrong_is_shown_at_its_field_and_nothing_is_stored(admin: Cli
 
     # A stored sink, whose secrets nobody has touched.
     sink = make_sink(project, "langfuse_otlp", {"public_key": "pk-lf-1"}, secrets={"secret_key": SECRET})
+    assert "cloud.langfuse.com" in text_of(admin.get(SINKS))
     edited = admin.post(f"{SINKS}/{sink.pk}/edit", {"name": "A!", "public_key": ""})
     assert sorted(errors_of(edited)) == ["name", "public_key"]
     assert admin.post(f"{SINKS}/{sink.pk}/edit", {"name": "fuse", "public_key": "pk-lf-2"}).status_code == 303
