@@ -96,7 +96,7 @@ def append(
     newest = max((r.seq for r in results if not r.duplicate), default=0)
     if newest:
         announce(log_id, newest)
-        operator_lines.note(log_id, rows)
+        operator_lines.note(log_id, rows, source)
     return results
 
 
@@ -106,7 +106,7 @@ def document(log_id: UUID, entries: Sequence[Entry]) -> str:
     Only for entries without an `event_id`. The caller has to call `announce`.
     """
     rows = _rows(entries, redactor_of(log_id))
-    operator_lines.note(log_id, rows)
+    operator_lines.note(log_id, rows, Source.WORKER)
     return _dumps(rows)
 
 

@@ -12,6 +12,7 @@ from django.db import transaction
 
 from timeline import events
 from timeline.events import EventType
+from timeline.models import Source
 
 log = logging.getLogger("agentops.runs")
 #: The events that are worth a line. Runs that open and end have lines of their own (runs.lifecycle.run_lines).
@@ -33,9 +34,13 @@ _FACTS = (
 )
 
 
-def note(log_id: UUID, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Log, after the commit, those of the stored events that are worth a line."""
-    for row in rows:
+#: Events of others, some of them from long ago, are not what happens on this site.
+_OWN = frozenset({Source.WORKER, Source.POLICY, Source.WEB})
+
+
+def note(log_id: UUID, rows: Sequence[Mapping[str, Any]], source: Source) -> None:
+    """Log, after the commit, those of the stored events that are worth a line, unless a runner has sent them."""
+    for row in rows if source in _OWN else ():
         level = LEVELS.get(row["type"])
         if level is not None and log.isEnabledFor(level):
             transaction.on_commit(partial(_write, level, log_id, row), robust=True)

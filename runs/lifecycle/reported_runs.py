@@ -135,5 +135,6 @@ def report(
     results = log.append(run.pk, [entry], source=source, run_kind=RunKind(run.run_kind))
     if previous != run.status:
         log.announce_run(run.project_id, run.pk)
-        run_lines.moved(run, to, reason, changes)
+        if source is not Source.IMPORT:
+            run_lines.moved(run, to, reason, changes)
     return results

@@ -17,6 +17,7 @@ from agentops.projects.access import Action
 from agentops.projects.models import Project
 from runs.api.action_views import ActionView
 from runs.api.base_views import ApiView, ListView
+from runs.api.negotiation import MaskedJSONRenderer
 from runs.api.problems import JSON, ResourceNotFound
 from runs.api.requests.bodies import document_of
 from runs.api.telemetry.sink_bodies import (
@@ -113,7 +114,7 @@ class SinkDetail(SinkApi):
     changes_class: ClassVar[type[SinkChanges | WebhookChanges]] = SinkChanges
 
     def get(self, request: Request, **_: Any) -> HttpResponse:
-        return self.etag_response(orjson.dumps(self.get_serializer(self.get_sink()).data).decode())
+        return self.etag_response(_masked(self.get_serializer(self.get_sink()).data))
 
     @extend_schema(request=SinkChanges, responses={200: OpenApiResponse(SinkRow, "The sink as changed.")})
     def patch(self, request: Request, **_: Any) -> Response:
@@ -170,7 +171,7 @@ class SinkDelivery(SinkApi):
     serializer_class = DeliveryRow
 
     def get(self, request: Request, **_: Any) -> HttpResponse:
-        return self.etag_response(orjson.dumps(self.get_serializer(self.get_delivery()).data).decode())
+        return self.etag_response(_masked(self.get_serializer(self.get_delivery()).data))
 
 
 @extend_schema(responses={202: OpenApiResponse(DeliveryRow, "The delivery, which is sent again with the same ID.")})
@@ -272,6 +273,10 @@ class WebhookResend(SinkResend):
     """Send a message again."""
 
     of_webhooks = True
+
+
+def _masked(document: Any) -> str:
+    return str(MaskedJSONRenderer().render(document).decode())
 
 
 def _with_secret(document: dict[str, Any], status: int, **headers: str) -> HttpResponse:

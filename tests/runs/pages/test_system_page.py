@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import time_machine
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
@@ -16,12 +17,13 @@ from django.utils import timezone
 
 from agentops.http import health
 from agentops.projects.models import Role
-from runs.models import AgentRun, SinkCursor
+from runs.models import AgentRun, Sink, SinkCursor
 from runs.telemetry.sink_claims import disable
 from tests.support.accounts import make_person
 from tests.support.factories import make_agent, make_project, make_run
 from tests.support.pages.parsed_page import parse
-from tests.support.sinks import make_sink
+from tests.support.sinks import append, make_sink
+from timeline.bulk.settled import newest_event
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PAGE = "/system"
@@ -99,3 +101,14 @@ def test_sinks_that_need_attention_are_listed(boss: Client) -> None:
     names = re.findall(r'settings/sinks/[0-9a-f-]+">([\w-]+)<', html.unescape(page))
     assert names == ["failing-0", "failing-1", "failing-2", "failing-3", "failing-4", "refused"]
     assert good.name not in names
+
+    # A sink of the whole site is behind with the events of any project.
+    site = Sink.objects.create(project=None, name="everything", kind="jsonl", origin=Sink.Origin.ENVIRONMENT)
+    SinkCursor.objects.create(sink=site, event_id=newest_event())
+    append(make_run(make_agent(project)), "a")
+    with time_machine.travel(timezone.now() + timedelta(minutes=2)):
+        rows = [" ".join(row.text.split()) for row in parse(boss.get(PAGE).content.decode()).walk() if row.tag == "tr"]
+    [row] = [row for row in rows if "everything" in row]
+    assert re.fullmatch(
+        r"all projects everything files of the workers behind 2 min \d\d s, \d events 0 It is behind.*", row
+    )

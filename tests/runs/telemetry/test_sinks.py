@@ -185,15 +185,21 @@ def test_old_deliveries_are_deleted(receiver: Receiver) -> None:
     assert Delivery.objects.get().state == "waiting"
 
 
-def test_the_worker_sends_in_a_thread_of_its_own(receiver: Receiver) -> None:
+def test_no_run_waits_for_a_sink_that_hangs(receiver: Receiver) -> None:
     run, shutdown = make_run(), Shutdown()
-    make_sink(run.project, "http", {"url": receiver.url})
+    sink = make_sink(run.project, "http", {"url": receiver.url})
     append(run, "soon")
+    receiver.gate.clear()
     thread = threading.Thread(target=exports.export, args=[shutdown])
     thread.start()
     try:
         eventually(lambda: len(receiver.received) == 1, why="the thread has sent nothing", within_s=10)
+        assert drive(run).status == "completed"
+        assert SinkCursor.objects.get(pk=sink.pk).sent_events == 0  # it still hangs
+        receiver.gate.set()
+        eventually(lambda: SinkCursor.objects.get(pk=sink.pk).sent_events > 1, why="the rest is not sent", within_s=10)
     finally:
+        receiver.gate.set()
         shutdown.request(0)
         thread.join(10)
     assert not thread.is_alive()

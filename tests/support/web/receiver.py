@@ -28,6 +28,8 @@ class Receiver:
     received: list[Received] = field(default_factory=list)
     #: The next answers: status, headers, body. Afterwards 200.
     answers: list[tuple[int, dict[str, str], bytes]] = field(default_factory=list)
+    #: While this is cleared, nothing is answered.
+    gate: threading.Event = field(default_factory=threading.Event)
 
     def answer(self, status: int, *, body: bytes = b"", **headers: str) -> None:
         """Add an answer. Names of headers have _ for -."""
@@ -37,11 +39,13 @@ class Receiver:
 @contextmanager
 def receiving() -> Iterator[Receiver]:
     receiver = Receiver()
+    receiver.gate.set()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             receiver.received.append(Received(self.path, {k.lower(): v for k, v in self.headers.items()}, body))
+            receiver.gate.wait(20)
             status, headers, answer = receiver.answers.pop(0) if receiver.answers else (200, {}, b"{}")
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(answer))}.items():
@@ -59,6 +63,7 @@ def receiving() -> Iterator[Receiver]:
     try:
         yield receiver
     finally:
+        receiver.gate.set()
         server.shutdown()
         server.server_close()
         thread.join()
