@@ -25,7 +25,17 @@ from django.urls import get_resolver
 from agentops.http.operators.log_lines import LogLine
 from agentops.projects.models import AuditEntry, IdempotencyKey, Role
 from agentops.projects.redaction_rules.rule_cache import CACHE
-from runs.models import Agent, AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand, RunError, SinkCursor
+from runs.models import (
+    Agent,
+    AgentRun,
+    AgentRunMessage,
+    AgentRunToolCall,
+    Delivery,
+    RunCommand,
+    RunError,
+    Sink,
+    SinkCursor,
+)
 from runs.pages.runs.list_query import PAGE_SIZE, ListPosition
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import drive, make_agent, make_import, make_project, make_run
@@ -207,6 +217,7 @@ def test_no_page_has_a_canary(run: AgentRun, role: Role) -> None:
     client = Client()
     client.force_login(make_person(run.project, role))
     named = parts(run) | {"int:seq": run.log.last_seq}
+    store_raw_deliveries(run)
     urls = [filled(address, named) for address, served in PAGES.items() if "GET" in served and "stream" not in address]
     message, call = filled(PAYLOADS[0], named), filled(PAYLOADS[1], named)
     urls += [f"/p/alpha/search?q={text}" for text in (".", "REDACTED", "error")]
@@ -217,6 +228,16 @@ def test_no_page_has_a_canary(run: AgentRun, role: Role) -> None:
     leaks = {url: seen_in(client.get(url, follow=True).content.decode()) for url in urls}
 
     assert not {url: kinds for url, kinds in leaks.items() if kinds}
+
+
+def store_raw_deliveries(run: AgentRun) -> None:
+    """What a receiver answered, as an earlier version may have stored it."""
+    sink = Sink.objects.get(project=run.project)
+    Sink.objects.update(disabled_reason=TEXT[:500], is_enabled=False, config={"url": f"https://example.org/?{TEXT}"})
+    SinkCursor.objects.update(last_error=TEXT[:500], failures=1)
+    for kind, (_, shown) in CANARIES.items():
+        texts = {"error": shown[:500], "response": shown[:1000]}
+        Delivery.objects.create(sink=sink, message_id=kind, event_type="x.note", state="dead", **texts)
 
 
 def test_no_page_of_the_administration_has_a_canary(run: AgentRun) -> None:
