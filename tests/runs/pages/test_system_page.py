@@ -59,7 +59,7 @@ def test_it_is_for_superusers(boss: Client) -> None:
 
 
 def test_each_fact_is_good_or_says_what_to_do(boss: Client, settings: Any) -> None:
-    settings.REDIS_URL = ""
+    settings.REDIS_URL, settings.AGENTOPS_TESTING = "", True
     facts = facts_of(boss.get(PAGE))
     assert facts["Database"].startswith("good answers in ")
     assert facts["Migrations"] == "good all applied"
@@ -69,8 +69,9 @@ def test_each_fact_is_good_or_says_what_to_do(boss: Client, settings: Any) -> No
     product = "PostgreSQL" if connection.vendor == "postgresql" else "SQLite"
     assert re.search(rf"agentops \d.*Django \d.*Python \d.*{product} \d", facts["Versions"])
     assert re.fullmatch(r"[\d.]+\xa0?.B", facts["Size of the database"].replace(" ", ""))
-    # agentops/checks.py says so, to whoever runs `check --deploy`.
-    assert ("agentops.W002" in facts) == (connection.vendor == "sqlite")
+    # agentops/checks.py says so of deployments, which have a database server.
+    assert ("agentops.E003" in facts) == (connection.vendor == "postgresql")
+    assert "agentops.W002" not in facts
 
     run = make_run(make_agent(make_project("alpha")))
     AgentRun.objects.filter(pk=run.pk).update(queued_at=timezone.now() - timedelta(minutes=5))
