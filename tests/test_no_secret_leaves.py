@@ -31,15 +31,18 @@ from runs.models import (
     AgentRun,
     AgentRunMessage,
     AgentRunToolCall,
+    Delivery,
     Flow,
     FlowRun,
     FlowVersion,
     FlowVisit,
     RunCommand,
     RunError,
+    Sink,
     SinkCursor,
 )
 from runs.pages.runs.list_query import PAGE_SIZE, ListPosition
+from runs.pages.sinks.sink_page import PAGE_SIZE as DELIVERIES
 from tests.support.accounts import make_person, with_key
 from tests.support.admin.alert_rows import fill_alerts
 from tests.support.factories import drive, make_agent, make_import, make_project, make_run
@@ -264,6 +267,7 @@ def test_no_page_has_a_canary(run: AgentRun, role: Role) -> None:
     client = Client()
     client.force_login(make_person(run.project, role))
     named = parts(run) | {"int:seq": run.log.last_seq}
+    store_raw_deliveries(run)
     urls = [filled(address, named) for address, served in PAGES.items() if "GET" in served and "stream" not in address]
     message, call = filled(PAYLOADS[0], named), filled(PAYLOADS[1], named)
     urls += [f"/p/alpha/search?q={text}" for text in (".", "REDACTED", "error")]
@@ -274,6 +278,19 @@ def test_no_page_has_a_canary(run: AgentRun, role: Role) -> None:
     leaks = {url: seen_in(text_of(client.get(url, follow=True))) for url in urls}
 
     assert not {url: kinds for url, kinds in leaks.items() if kinds}
+
+
+def store_raw_deliveries(run: AgentRun) -> None:
+    """What a receiver answered, as an earlier version may have stored it."""
+    sink = Sink.objects.get(project=run.project)
+    Sink.objects.update(disabled_reason=TEXT[:500], is_enabled=False, config={"url": f"https://example.org/?{TEXT}"})
+    SinkCursor.objects.update(last_error=TEXT[:500], failures=1)
+    texts = [shown for _, shown in CANARIES.values()]
+    # Two in each, so that one page has them all.
+    for error, response in itertools.zip_longest(texts[::2], texts[1::2], fillvalue=""):
+        made = {"error": error[:500], "response": response[:1000], "state": "dead"}
+        Delivery.objects.create(sink=sink, message_id="m", event_type="x.note", **made)
+    assert Delivery.objects.count() <= DELIVERIES
 
 
 def test_no_page_of_the_administration_has_a_canary(run: AgentRun) -> None:

@@ -34,9 +34,12 @@ from tests.support.web.addresses import (
     parts_of,
 )
 
-#: Belong to no project: tests/projects/test_login.py, tests/test_security_headers.py and
-#: tests/runs/pages/test_approvals_page.py have them.
-OF_NO_PROJECT = {"", "metrics", "login", "logout", "csp-report", "admin/login/", "approvals", "approvals/<str:token>"}
+#: Belong to no project: tests/projects/test_login.py, tests/test_security_headers.py,
+#: tests/runs/pages/test_approvals_page.py, tests/runs/pages/test_system_page.py and
+#: tests/runs/telemetry/test_metrics.py have them.
+OF_NO_PROJECT = {
+    *("", "metrics", "system", "login", "logout", "csp-report", "admin/login/", "approvals", "approvals/<str:token>")
+}
 #: Have principals of their own.
 ELSEWHERE = ("admin/", "api/", "v1/")
 
@@ -63,6 +66,11 @@ ANSWERS = {
     "/alerts/test": {"POST": 400},
     "/prices/set": {"POST": 422},
     "/prices/remove": {"POST": 400},
+    "<uuid:sink_id>/edit": {"POST": 422},
+    "<uuid:sink_id>/switch": {"POST": 400},
+    "<uuid:sink_id>/resend": {"POST": 400},
+    "<uuid:sink_id>/delete": {"POST": 400},  # it names no sink
+    "/new-sink": {"POST": 400},
     "/edit": {"POST": 400},
     "/new-agent": {"POST": 422},
     "/new-flow": {"POST": 422},

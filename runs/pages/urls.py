@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.urls import path
+from django.urls import include, path
 
 from runs.pages.agents import agent_page, agents_page, edit_page
 from runs.pages.alerts import alerts_page, rules_page
@@ -23,6 +23,7 @@ from runs.pages.run import action_pages, fixture_download, payloads, replay_page
 from runs.pages.runs import bulk_resume, runs_page
 from runs.pages.search import search_page
 from runs.pages.settings import approval_rules_page, prices_page
+from runs.pages.system import system_page
 from runs.pages.tree import tree_page
 
 app_name = "runs"
@@ -75,6 +76,8 @@ urlpatterns = [
     path("p/<slug:project>/settings/alerts/switch", rules_page.switch, name="switch-alert-rule"),
     path("p/<slug:project>/settings/alerts/remove", rules_page.remove, name="remove-alert-rule"),
     path("p/<slug:project>/settings/alerts/test", rules_page.test, name="test-alert-rule"),
+    # /p/{project}/settings/sinks
+    path("p/<slug:project>/settings/", include("runs.pages.sinks.urls")),
     # /p/{project}/approvals, /approvals
     path("p/<slug:project>/approvals", inbox_page.index, name="approvals"),
     path("approvals", inbox_page.everything, name="all-approvals"),
@@ -102,6 +105,8 @@ urlpatterns = [
     path("runs/<uuid:run_id>/calls/<uuid:call_id>/resolve", action_pages.resolve, name="resolve"),
     path("runs/<uuid:run_id>/calls/<uuid:call_id>/decide", decision_pages.decide, name="decide"),
     path("runs/<uuid:run_id>/events/<int:seq>", payloads.event, name="event"),
+    # /system
+    path("system", system_page.index, name="system"),
     # /compare
     path("compare", compare_page.compare, name="compare"),
 ]

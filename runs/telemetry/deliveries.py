@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
 from uuid_utils.compat import uuid7
 
 from agentops.projects.names import one_line
@@ -77,8 +77,12 @@ def queue_test(sink: Sink) -> Delivery:
 
 def resend(delivery: Delivery) -> bool:
     """Let a delivery that was sent, or is dead, be sent again, with the same ID. False if it is waiting."""
-    ended = Delivery.objects.filter(pk=delivery.pk).exclude(state=State.WAITING)
-    return bool(ended.update(state=State.WAITING, due_at=Now(), attempts=0, error="", status_code=None, response=""))
+    return bool(_send_again(Delivery.objects.filter(pk=delivery.pk).exclude(state=State.WAITING)))
+
+
+def resend_dead(sink: Sink) -> int:
+    """Let all dead deliveries of a sink be sent again, with the same IDs, and return their number."""
+    return _send_again(Delivery.objects.filter(sink=sink, state=State.DEAD))
 
 
 def hasten(sink: Sink) -> None:
@@ -148,6 +152,10 @@ def waiting_count(sink_id: UUID, *, at_most: int) -> int:
     """Return the number of waiting deliveries of a sink, counted up to a limit."""
     waiting = Delivery.objects.filter(sink=sink_id, due_at__isnull=False)
     return waiting.values("pk")[:at_most].count()
+
+
+def _send_again(ended: QuerySet[Delivery]) -> int:
+    return ended.update(state=State.WAITING, due_at=Now(), attempts=0, error="", status_code=None, response="")
 
 
 def _events_of(delivery: Delivery, kind: SinkKind, target: SinkTarget) -> Sequence[OutgoingEvent]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from pydantic import AfterValidator
+from pydantic_core import PydanticCustomError
 
 from agentops.http.guarded_client import (
     HttpAnswer,
@@ -45,25 +48,29 @@ def policy_of(url: str) -> HttpPolicy:
     )
 
 
-def checked_url(url: str) -> str:
-    """Return the URL. Raises `InvalidSink` if it may not be requested, as far as that is known without DNS."""
+def _checked_url(url: str) -> str:
+    """Return the URL, if it may be requested as far as that is known without DNS."""
     try:
         check_url(url, policy_of(url))
     except UrlNotAllowed as error:
-        raise InvalidSink(f"url: {error.reason}") from None
+        raise PydanticCustomError("url_not_allowed", "{reason}", {"reason": error.reason}) from None
     return url
+
+
+#: The type of an option.
+SinkUrl = Annotated[str, AfterValidator(_checked_url)]
 
 
 def check_headers(headers: object) -> None:
     """Check headers that a sink adds to its requests. Raises `InvalidSink`."""
     if not isinstance(headers, Mapping) or len(headers) > 20:
-        raise InvalidSink("headers: an object with at most 20 names and values is expected")
+        raise InvalidSink("an object with at most 20 names and values is expected", "headers")
     for name, value in headers.items():
         is_name = name.isascii() and name.isprintable() and name and _NOT_HEADERS.isdisjoint(name)
         if not is_name or not isinstance(value, str) or not value.isascii() or not value.isprintable():
-            raise InvalidSink(f"headers: {name[:64]!r} is not a valid header")
+            raise InvalidSink(f"{name[:64]!r} is not a valid header", "headers")
         if name.lower() in {"host", "content-length", "transfer-encoding", "connection", "accept-encoding"}:
-            raise InvalidSink(f"headers: {name[:64]!r} is set by the sender")
+            raise InvalidSink(f"{name[:64]!r} is set by the sender", "headers")
 
 
 def post(url: str, content: bytes, headers: Mapping[str, str]) -> HttpAnswer:

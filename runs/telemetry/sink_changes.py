@@ -9,8 +9,10 @@ import enum
 import re
 import secrets as random_secrets
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -18,12 +20,13 @@ from django.db.models import QuerySet
 
 from agentops.projects.audit import Actor, record
 from agentops.projects.models import Project
+from agentops.projects.redaction_rules import sealing
 from runs.models import Delivery, Sink, SinkCursor
 from runs.telemetry import deliveries
 from runs.telemetry.event_batches import FAMILY
 from runs.telemetry.kind_catalogue import WEBHOOK, kind_of
 from runs.telemetry.kinds.webhook_sink import MAX_SECRETS, PREFIX, SECRET_BYTES
-from runs.telemetry.sink_kind import InvalidSink, SinkKind, SinkNotFound
+from runs.telemetry.sink_kind import InvalidSink, SinkKind, SinkNotFound, raise_all
 from runs.telemetry.sink_targets import seal_secrets, unsealed
 from timeline.bulk.settled import newest_event
 from timeline.events.vocabulary import EVENT_TYPES, is_custom
@@ -92,9 +95,7 @@ def change(sink: Sink, changes: SinkChange, *, by: Actor) -> Sink:
     with transaction.atomic():
         locked = _locked(sink)
         before = _audit_values(locked)
-        secrets = {**unsealed(locked), **changes.secrets} if changes.secrets is not None else None
-        _apply(locked, kind_of(locked.kind), changes, secrets=secrets)
-        _require_free_name(locked)
+        _apply(locked, kind_of(locked.kind), changes, secrets=_secrets_after(locked, changes))
         locked.save()
         # Whatever was wrong may be right now.
         SinkCursor.objects.filter(pk=locked.pk).update(failures=0, due_at=None)
@@ -103,6 +104,11 @@ def change(sink: Sink, changes: SinkChange, *, by: Actor) -> Sink:
         if after != before:
             record(by, SinkAuditAction.SINK_CHANGED, project=locked.project, obj=locked, before=before, after=after)
     return locked
+
+
+def check(sink: Sink, changes: SinkChange) -> None:
+    """Raise `InvalidSink` with everything that is wrong with a change of a sink, or with one that is not saved yet."""
+    _apply(copy(sink), kind_of(sink.kind), changes, secrets=_secrets_after(sink, changes))
 
 
 def remove(sink: Sink, *, by: Actor) -> None:
@@ -123,7 +129,7 @@ def rotate_secret(sink: Sink, *, by: Actor) -> str:
     secret = new_secret()
     with transaction.atomic():
         locked = _locked(sink)
-        values = [secret, *unsealed(locked).get("secrets", [])][:MAX_SECRETS]
+        values = [secret, *_readable(locked).get("secrets", [])][:MAX_SECRETS]
         seal_secrets(locked, {"secrets": values})
         locked.save(update_fields=["sealed", "key_id", "secret_hints", "updated_at"])
         record(by, SinkAuditAction.SECRET_ROTATED, project=locked.project, obj=locked)
@@ -148,55 +154,86 @@ def resend(delivery: Delivery, *, by: Actor) -> Delivery:
     return Delivery.objects.select_related("sink").get(pk=delivery.pk)
 
 
+def resend_dead(sink: Sink, *, by: Actor) -> int:
+    """Let a worker send all dead deliveries of a sink again, with the same IDs, and return their number."""
+    with transaction.atomic():
+        count = deliveries.resend_dead(sink)
+        if count:
+            after = {"count": count}
+            record(by, SinkAuditAction.DELIVERY_RESENT, project=sink.project, obj=sink, after=after)
+    return count
+
+
 def new_secret() -> str:
     """Return a new secret of a webhook."""
     return PREFIX + b64encode(random_secrets.token_bytes(SECRET_BYTES)).decode()
 
 
 def _apply(sink: Sink, kind: SinkKind, changes: SinkChange, *, secrets: Mapping[str, Any] | None) -> None:
-    """Set the fields of a sink that the caller saves. Raises `InvalidSink`."""
+    """Set the fields of a sink that the caller saves. Raises `InvalidSink` with everything that is wrong."""
     if changes.name is not None:
         sink.name = changes.name
-    if not _NAME.fullmatch(sink.name):
-        raise InvalidSink("name: 1 to 63 lower-case letters, digits, _ and - are expected, the first no _ or -")
     if changes.config is not None:
         sink.config = dict(changes.config)
-    kind.check(sink.config)
+    checks: list[Callable[[], object]] = [partial(_check_name, sink), partial(kind.check, sink.config)]
     if secrets is not None:
-        _check_secrets(kind, secrets)
-        seal_secrets(sink, secrets)
-    elif sink._state.adding:
-        _check_secrets(kind, {})
+        checks.append(partial(_check_secrets, kind, secrets))
     if changes.event_types is not None:
-        sink.event_types = _checked_types(changes.event_types)
+        checks.append(partial(_check_types, changes.event_types))
+    raise_all(checks)
+    if secrets is not None:
+        seal_secrets(sink, secrets)
+    if changes.event_types is not None:
+        sink.event_types = list(dict.fromkeys(changes.event_types))
     if changes.is_enabled is not None:
         sink.is_enabled, sink.disabled_reason = changes.is_enabled, ""
+
+
+def _secrets_after(sink: Sink, changes: SinkChange) -> dict[str, Any] | None:
+    """Return all secrets of a sink after a change, or None if they stay."""
+    if changes.secrets:
+        return {**_readable(sink), **changes.secrets}
+    # A new webhook gets a secret.
+    return {} if sink._state.adding and sink.kind != WEBHOOK else None
+
+
+def _readable(sink: Sink) -> dict[str, Any]:
+    """Return the secrets of a sink; none if their encryption key is gone, so that they can be replaced."""
+    try:
+        return unsealed(sink)
+    except sealing.Unreadable:
+        return {}
+
+
+def _check_name(sink: Sink) -> None:
+    if not _NAME.fullmatch(sink.name):
+        raise InvalidSink("1 to 63 lower-case letters, digits, _ and - are expected, the first no _ or -", "name")
+    _require_free_name(sink)
 
 
 def _check_secrets(kind: SinkKind, secrets: Mapping[str, Any]) -> None:
     unknown = sorted(set(secrets) - set(kind.secret_names))
     if unknown:
         known = ", ".join(kind.secret_names) or "none"
-        raise InvalidSink(f"secrets: this kind has no secret {unknown[0][:64]!r}; known are {known}")
+        raise InvalidSink(f"this kind has no secret {unknown[0][:64]!r}; known are {known}", "secrets")
     missing = [name for name, is_required in kind.secret_names.items() if is_required and not secrets.get(name)]
     if missing:
-        raise InvalidSink(f"secrets: {missing[0]} is required")
+        raise InvalidSink("a value is required", missing[0])
     kind.check_secrets(secrets)
 
 
-def _checked_types(types: Sequence[str]) -> list[str]:
+def _check_types(types: Sequence[str]) -> None:
     if len(types) > MAX_TYPES:
-        raise InvalidSink(f"event_types: at most {MAX_TYPES} types are expected")
+        raise InvalidSink(f"at most {MAX_TYPES} types are expected", "event_types")
     for each in types:
         is_known = each in _FAMILIES if each.endswith(FAMILY) else each in EVENT_TYPES or is_custom(each)
         if not is_known:
-            raise InvalidSink(f"event_types: {each[:128]!r} is no event type, and no family such as run.*")
-    return list(dict.fromkeys(types))
+            raise InvalidSink(f"{each[:128]!r} is no event type, and no family such as run.*", "event_types")
 
 
 def _require_free_name(sink: Sink) -> None:
     if Sink.objects.filter(project=sink.project_id, name=sink.name).exclude(pk=sink.pk).exists():
-        raise InvalidSink(f"name: the project has a sink or webhook {sink.name!r} already")
+        raise InvalidSink(f"the project has a sink or webhook {sink.name!r} already", "name")
 
 
 def _locked(sink: Sink) -> Sink:

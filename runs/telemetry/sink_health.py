@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Protocol, cast
 
-from django.db.models import Count, IntegerField, OuterRef, QuerySet, Subquery
+from django.db.models import Count, IntegerField, OuterRef, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
@@ -14,15 +14,18 @@ from timeline.models import Event
 
 #: A shorter delay is usual: a worker looks every second.
 USUAL_LAG_S = 5.0
+#: The IDs of events ahead of a sink among which unread ones are counted.
+UNREAD_SPAN = 1000
 
 
 class SinkWithHealth(Protocol):
-    """The columns that `with_health` adds to a sink."""
+    """The columns that `with_health` adds to a sink, and `with_unread`."""
 
     behind_since: datetime | None
     waiting_since: datetime | None
     waiting_deliveries: int
     dead_deliveries: int
+    unread_events: int
 
 
 def with_health(sinks: QuerySet[Sink]) -> QuerySet[Sink]:
@@ -36,6 +39,17 @@ def with_health(sinks: QuerySet[Sink]) -> QuerySet[Sink]:
         waiting_deliveries=_count(waiting),
         dead_deliveries=_count(own.filter(state=Delivery.State.DEAD)),
     )
+
+
+def with_unread(sinks: QuerySet[Sink]) -> QuerySet[Sink]:
+    """Add `unread_events`: the events of the sink's project among the next `UNREAD_SPAN` of the site.
+
+    Those of other projects are not counted: nobody should learn how busy they are.
+    """
+    position = OuterRef("cursor__event_id")
+    unread = Event.objects.filter(pk__gt=position, pk__lte=position + UNREAD_SPAN, log__project=OuterRef("project_id"))
+    counted = unread.order_by().annotate(all=Value(1)).values("all").annotate(number=Count("pk")).values("number")
+    return sinks.annotate(unread_events=Coalesce(Subquery(counted, output_field=IntegerField()), 0))
 
 
 def lag_s(sink: Sink) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from uuid import UUID
@@ -15,6 +15,8 @@ from timeline.models import Event
 MAX_RESPONSE = 1000
 #: An envelope: see runs.telemetry.envelope.
 Envelope = dict[str, Any]
+#: The name of an option, a secret or a field of a sink, empty for the whole sink; and what is wrong with it.
+Problem = tuple[str, str]
 
 
 class InvalidSink(Exception):
@@ -22,6 +24,24 @@ class InvalidSink(Exception):
 
     code = "invalid_sink"
     status = 422
+
+    def __init__(self, text: str, field: str = "", *, others: Sequence[Problem] = ()) -> None:
+        super().__init__(f"{field}: {text}" if field else text)
+        #: All that is wrong; the first is the text of the exception.
+        self.problems: list[Problem] = [(field, text), *others]
+
+
+def raise_all(checks: Iterable[Callable[[], object]]) -> None:
+    """Make all checks, and raise one `InvalidSink` with the problems of all that fail."""
+    problems: list[Problem] = []
+    for check in checks:
+        try:
+            check()
+        except InvalidSink as error:
+            problems += error.problems
+    if problems:
+        (field_name, text), *others = problems
+        raise InvalidSink(text, field_name, others=others)
 
 
 class SinkNotFound(Exception):
@@ -119,15 +139,17 @@ class SinkKind:
         try:
             return self.options_class.model_validate(options)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            place = ".".join(map(str, first["loc"])) or "options"
-            raise InvalidSink(f"{place}: {first['msg']}") from None
+            first, *others = [
+                (".".join(map(str, each["loc"])) or "options", each["msg"])
+                for each in error.errors(include_url=False, include_input=False)
+            ]
+            raise InvalidSink(first[1], first[0], others=others) from None
 
     def check_secrets(self, secrets: Mapping[str, Any]) -> None:
         """Check the types and sizes of secrets, which are texts unless a kind says otherwise. Raises `InvalidSink`."""
         for name, value in secrets.items():
             if not isinstance(value, str) or not 1 <= len(value) <= 4096 or not value.isprintable():
-                raise InvalidSink(f"{name}: a text of 1 to 4096 printable characters is expected")
+                raise InvalidSink("a text of 1 to 4096 printable characters is expected", name)
 
     def size_of_batch(self, target: SinkTarget) -> int:
         """Return the most events of a batch."""

@@ -105,14 +105,16 @@ class Command(AgentopsCommand):
         self._write_deliveries(rows, as_json=options["json"])
 
     def resend(self, options: dict[str, Any]) -> None:
-        rows = Delivery.objects.select_related("sink__project").filter(sink=_find(options))
-        rows = rows.filter(state=Delivery.State.DEAD) if options["dead"] else rows.filter(pk=_id(options["delivery"]))
-        chosen = list(rows.order_by("pk"))
-        if not chosen and not options["dead"]:
-            raise CommandError("delivery not found", returncode=EXIT_NOT_FOUND)
-        for delivery in chosen:
+        sink, count = _find(options), 1
+        if options["dead"]:
+            count = sink_changes.resend_dead(sink, by=operator())
+        else:
+            rows = Delivery.objects.select_related("sink__project").filter(sink=sink)
+            delivery = rows.filter(pk=_id(options["delivery"])).first()
+            if delivery is None:
+                raise CommandError("delivery not found", returncode=EXIT_NOT_FOUND)
             sink_changes.resend(delivery, by=operator())
-        self._answer({"resent": len(chosen)}, f"{len(chosen)} sent again", options)
+        self._answer({"resent": count}, f"{count} sent again", options)
 
     def rotate(self, options: dict[str, Any]) -> None:
         secret = sink_changes.rotate_secret(_find(options), by=operator())

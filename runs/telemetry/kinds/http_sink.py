@@ -15,7 +15,7 @@ from runs.telemetry.sink_kind import OutgoingEvent, Receipt, SinkKind, SinkOptio
 class HttpOptions(SinkOptions):
     """The options of an HTTP sink."""
 
-    url: str
+    url: guarded_posts.SinkUrl
     #: The most events of a request. With 1 the body is an envelope, otherwise an array of envelopes.
     batch_size: Annotated[int, Field(ge=1, le=500)] = 100
 
@@ -27,12 +27,6 @@ class HttpSink(SinkKind):
     title = "envelopes as JSON to a URL"
     options_class = HttpOptions
     secret_names: ClassVar[Mapping[str, bool]] = {"headers": False}
-
-    def check(self, options: Mapping[str, Any]) -> HttpOptions:
-        """Return the validated options. Raises `InvalidSink`."""
-        checked: HttpOptions = super().check(options)
-        guarded_posts.checked_url(checked.url)
-        return checked
 
     def check_secrets(self, secrets: Mapping[str, Any]) -> None:
         """Check the headers. Raises `InvalidSink`."""

@@ -84,7 +84,7 @@ def directory_of(options: JsonlOptions) -> Path:
     roots = [str(own), *settings.AGENTOPS_TELEMETRY.roots]
     resolved = Path(os.path.realpath(path))
     if not path.is_absolute() or not any(resolved.is_relative_to(os.path.realpath(root)) for root in roots):
-        raise InvalidSink("directory: an absolute path below one of AGENTOPS_TELEMETRY_ROOTS is expected")
+        raise InvalidSink("an absolute path below one of AGENTOPS_TELEMETRY_ROOTS is expected", "directory")
     return resolved
 
 

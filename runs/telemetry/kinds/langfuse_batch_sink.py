@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import orjson
 
 from agentops.http.guarded_client import HttpAnswer
 from runs.models.telemetry.delivery import TEST
 from runs.telemetry import guarded_posts
-from runs.telemetry.kinds.otlp_sinks import LangfuseOptions, check_langfuse, langfuse_credentials
+from runs.telemetry.kinds.otlp_sinks import LangfuseOptions, langfuse_credentials
 from runs.telemetry.sink_kind import OutgoingEvent, Receipt, SendFailed, SinkKind, SinkTarget
 from runs.telemetry.traces.langfuse_events import batches_of
 from runs.telemetry.traces.observing import NEEDED, observe, test_observation
@@ -28,10 +28,6 @@ class LangfuseBatchSink(SinkKind):
     options_class = LangfuseOptions
     secret_names: ClassVar[Mapping[str, bool]] = {"secret_key": True}
     needed_types = NEEDED
-
-    def check(self, options: Mapping[str, Any]) -> Any:
-        """Return the validated options. Raises `InvalidSink`."""
-        return check_langfuse(super().check(options))
 
     def render(self, target: SinkTarget, events: Sequence[OutgoingEvent], message_id: str) -> Sequence[bytes]:
         """Return the bodies of the requests."""

@@ -24,13 +24,13 @@ class OtlpOptions(SinkOptions):
     """The options of an OTLP sink."""
 
     #: Of the signal, such as https://collector.example.org/v1/traces.
-    url: str
+    url: guarded_posts.SinkUrl
 
 
 class LangfuseOptions(SinkOptions):
     """The options of a Langfuse sink."""
 
-    base_url: str = "https://cloud.langfuse.com"
+    base_url: guarded_posts.SinkUrl = "https://cloud.langfuse.com"
     public_key: str
 
 
@@ -43,12 +43,6 @@ class OtlpSink(SinkKind):
     secret_names: ClassVar[Mapping[str, bool]] = {"headers": False}
     needed_types = NEEDED
     for_langfuse: ClassVar[bool] = False
-
-    def check(self, options: Mapping[str, Any]) -> Any:
-        """Return the validated options. Raises `InvalidSink`."""
-        checked = super().check(options)
-        guarded_posts.checked_url(checked.url)
-        return checked
 
     def check_secrets(self, secrets: Mapping[str, Any]) -> None:
         """Check the headers. Raises `InvalidSink`."""
@@ -89,10 +83,6 @@ class LangfuseOtlpSink(OtlpSink):
     secret_names: ClassVar[Mapping[str, bool]] = {"secret_key": True}
     for_langfuse = True
 
-    def check(self, options: Mapping[str, Any]) -> Any:
-        """Return the validated options. Raises `InvalidSink`."""
-        return check_langfuse(SinkKind.check(self, options))
-
     def check_secrets(self, secrets: Mapping[str, Any]) -> None:
         """Check the secret key. Raises `InvalidSink`."""
         SinkKind.check_secrets(self, secrets)
@@ -104,12 +94,6 @@ class LangfuseOtlpSink(OtlpSink):
     def headers_of(self, target: SinkTarget) -> dict[str, str]:
         """Return the headers that the receiver asks for."""
         return {**langfuse_credentials(target), "x-langfuse-ingestion-version": "4"}
-
-
-def check_langfuse(options: Any) -> Any:
-    """Return options that name an allowed URL. Raises `InvalidSink`."""
-    guarded_posts.checked_url(options.base_url.rstrip("/") + LANGFUSE_PATH)
-    return options
 
 
 def langfuse_credentials(target: SinkTarget) -> dict[str, str]:

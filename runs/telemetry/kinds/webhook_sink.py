@@ -25,7 +25,7 @@ MAX_SECRETS = 2
 class WebhookOptions(SinkOptions):
     """The options of a webhook."""
 
-    url: str
+    url: guarded_posts.SinkUrl
 
 
 class WebhookSink(SinkKind):
@@ -42,17 +42,11 @@ class WebhookSink(SinkKind):
         *(EventType.APPROVAL_REQUESTED, EventType.APPROVAL_RESOLVED, EventType.ERROR, EventType.BUDGET_WARNING),
     )
 
-    def check(self, options: Mapping[str, Any]) -> WebhookOptions:
-        """Return the validated options. Raises `InvalidSink`."""
-        checked: WebhookOptions = super().check(options)
-        guarded_posts.checked_url(checked.url)
-        return checked
-
     def check_secrets(self, secrets: Mapping[str, Any]) -> None:
         """Check that there are one or two secrets of the specified form. Raises `InvalidSink`."""
         values = secrets.get("secrets")
         if not isinstance(values, list) or not 1 <= len(values) <= MAX_SECRETS:
-            raise InvalidSink(f"secrets: 1 to {MAX_SECRETS} secrets are expected")
+            raise InvalidSink(f"1 to {MAX_SECRETS} secrets are expected", "secrets")
         for value in values:
             _signer(value)
 
@@ -84,13 +78,13 @@ def signed_headers(secrets: Sequence[str], message_id: str, body: bytes) -> dict
 
 
 def _signer(secret: object) -> Webhook:
-    expected = f"secrets: a secret is {PREFIX} and the base64 form of 24 to 64 bytes"
+    expected = f"a secret is {PREFIX} and the base64 form of 24 to 64 bytes"
     if not isinstance(secret, str) or not secret.startswith(PREFIX) or not 38 <= len(secret) <= 96:
-        raise InvalidSink(expected)
+        raise InvalidSink(expected, "secrets")
     try:
         return Webhook(secret)
     except (ValueError, EmptyWebhookSecretError):
-        raise InvalidSink(expected) from None
+        raise InvalidSink(expected, "secrets") from None
 
 
 def _message(event: OutgoingEvent) -> dict[str, Any]:

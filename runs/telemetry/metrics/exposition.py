@@ -8,17 +8,17 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from django.db.models import Count, Min
+from django.db.models import Count
 from django.utils import timezone
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from runs.models import AgentRun, MetricCount, Sink
+from runs.queries import queue_state
 from runs.statuses import RunStatus
 from runs.telemetry import sink_health
 from runs.telemetry.metrics import metric_counts
-from timeline.database_clock import Now
 
 PREFIX = "agentops_"
 #: Seconds for which an answer is reused.
@@ -130,10 +130,9 @@ def _run_gauges() -> Iterator[Metric]:
     for status in _UNENDED:
         family.add_metric([status.value], counts.get(status.value, 0))
     yield family
-    queued = AgentRun.objects.filter(status=RunStatus.QUEUED, source=AgentRun.Source.NATIVE)
-    waited = queued.aggregate(oldest=Min("queued_at"))["oldest"]
+    waited = queue_state.oldest_queued()
     yield _age("queue_age_seconds", "How long the oldest queued run has waited for a worker.", waited)
-    lapsed = AgentRun.objects.filter(status=RunStatus.RUNNING, lease_expires_at__lt=Now()).count()
+    lapsed = queue_state.lapsed_count()
     yield GaugeMetricFamily(f"{PREFIX}lapsed_leases", "Running runs whose worker no longer renews its lease.", lapsed)
 
 

@@ -145,7 +145,7 @@ def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_a_kind_of_another_package_is_used_like_the_others(acme: Any) -> None:
     run = make_run()
-    with pytest.raises(InvalidSink, match="token is required"):
+    with pytest.raises(InvalidSink, match="token: a value is required"):
         make_sink(run.project, "acme", {"room": "ops"})
     with pytest.raises(InvalidSink, match="room"):
         make_sink(run.project, "acme", {}, secrets={"token": "t0k"})

@@ -10,9 +10,10 @@ from uuid import UUID
 from django.urls import URLPattern, URLResolver
 
 from agentops.projects.rate_limits import limits
-from runs.models import AgentRun, FileImport, FlowRun
+from runs.models import AgentRun, FileImport, FlowRun, Sink
 from tests.support.factories import make_import
 from tests.support.flows.flow_runs import make_ended_flow_run
+from tests.support.sinks import make_sink
 
 #: Address → (method → whom it serves). Whoever is named in READERS may read, in OPERATORS act, in ADMINS manage.
 READ, OPERATE, MANAGE = "read", "operate", "manage"
@@ -32,6 +33,15 @@ PAGES: dict[str, dict[str, str]] = {
     "p/<slug:project>/settings/alerts/switch": {"POST": MANAGE},
     "p/<slug:project>/settings/alerts/remove": {"POST": MANAGE},
     "p/<slug:project>/settings/alerts/test": {"POST": MANAGE},
+    "p/<slug:project>/settings/sinks": {"GET": MANAGE},
+    "p/<slug:project>/settings/new-sink": {"GET": MANAGE, "POST": MANAGE},
+    "p/<slug:project>/settings/sinks/<uuid:sink_id>": {"GET": MANAGE},
+    "p/<slug:project>/settings/sinks/<uuid:sink_id>/edit": {"GET": MANAGE, "POST": MANAGE},
+    "p/<slug:project>/settings/sinks/<uuid:sink_id>/switch": {"POST": MANAGE},
+    "p/<slug:project>/settings/sinks/<uuid:sink_id>/test": {"POST": MANAGE},
+    "p/<slug:project>/settings/sinks/<uuid:sink_id>/rotate": {"POST": MANAGE},
+    "p/<slug:project>/settings/sinks/<uuid:sink_id>/resend": {"POST": MANAGE},
+    "p/<slug:project>/settings/sinks/<uuid:sink_id>/delete": {"GET": MANAGE, "POST": MANAGE},
     "p/<slug:project>/prices": {"GET": MANAGE},
     "p/<slug:project>/prices/set": {"POST": MANAGE},
     "p/<slug:project>/prices/remove": {"POST": MANAGE},
@@ -121,6 +131,10 @@ def parts_of(run: AgentRun) -> dict[str, object]:
     flow_run = FlowRun.objects.filter(project=run.project).first() or make_ended_flow_run(run.project)
     ids = {"uuid:message_id": message.pk, "uuid:call_id": call.pk, "uuid:import_id": file_import.pk}
     ids["uuid:flow_run_id"] = flow_run.pk
+    webhook = Sink.objects.filter(project=run.project).first() or make_sink(
+        run.project, "webhook", {"url": "https://example.org/hooks"}
+    )
+    ids["uuid:sink_id"] = webhook.pk
     agent = run.agent.slug if run.agent else "none"
     return of(
         run.project.slug, run.pk, {**ids, "int:seq": 1, "slug:agent": agent, "slug:flow": "sample", "int:number": 1}
@@ -128,7 +142,7 @@ def parts_of(run: AgentRun) -> dict[str, object]:
 
 
 _NO_IDS: dict[str, object] = dict.fromkeys(
-    ("uuid:message_id", "uuid:call_id", "uuid:import_id", "uuid:flow_run_id"), UNKNOWN
+    ("uuid:message_id", "uuid:call_id", "uuid:import_id", "uuid:flow_run_id", "uuid:sink_id"), UNKNOWN
 )
 NOWHERE = of("nowhere", UNKNOWN, {**_NO_IDS, "int:seq": 1, "slug:agent": "none", "slug:flow": "none", "int:number": 1})
 

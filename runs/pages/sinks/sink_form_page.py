@@ -1,0 +1,105 @@
+"""The forms of sinks: a new one of some kind, and a stored one."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
+
+from agentops.http.methods import require_http_methods
+from agentops.projects.access import Action, EnteredProject, enter
+from agentops.projects.errors import InvalidQuery
+from agentops.projects.requests import principal_of
+from runs.models import Sink
+from runs.pages.agents.agents_page import page_context
+from runs.pages.sinks.shown_sink import get_sink
+from runs.pages.sinks.sink_actions import back, sentence, show_secret
+from runs.pages.sinks.sink_fields import SinkForm, form_of, read
+from runs.telemetry import sink_changes
+from runs.telemetry.kind_catalogue import WEBHOOK, kind_of, names
+from runs.telemetry.sink_kind import InvalidSink, SinkKind
+from timeline.events.vocabulary import EVENT_TYPES
+
+METHODS = ["GET", "HEAD", "POST"]
+
+
+@sensitive_post_parameters()
+@sensitive_variables()
+@require_http_methods(METHODS)
+def new(request: HttpRequest, project: str) -> HttpResponse:
+    """Show the kinds, or the form of the one called `kind`; or create its sink. Status 422 for an invalid form."""
+    principal = principal_of(request)
+    entry = enter(principal, project, Action.CONFIGURE)
+    chosen = request.GET.get("kind", "") if request.method != "POST" else request.POST.get("kind", "")
+    if request.method != "POST" and not chosen:
+        kinds = [kind_of(name) for name in names()]
+        context = {**page_context(entry, "settings"), "kinds": [kind for kind in kinds if kind.name != WEBHOOK]}
+        return render(request, "runs/sinks/kinds.html", context)
+    form = form_of(_kind(chosen))
+    if request.method != "POST":
+        return _render(request, entry, form)
+    change = read(form, request.POST)
+    sink, secret = Sink(project=entry.project, kind=chosen), None
+    try:
+        # Also if the form itself has errors, so that everything that is wrong is shown at once.
+        sink_changes.check(sink, change)
+        if not form.error_count:
+            sink, secret = sink_changes.create(entry.project, chosen, change, by=principal, from_start=form.from_start)
+    except InvalidSink as refusal:
+        form.add_problems(refusal.problems)
+    if form.error_count:
+        return _render(request, entry, form)
+    if secret:
+        return show_secret(request, entry, sink, secret, is_new=True)
+    messages.success(request, f"{sink.name} created. Send a test to see whether it is accepted.")
+    return back(entry, sink)
+
+
+@sensitive_post_parameters()
+@sensitive_variables()
+@require_http_methods(METHODS)
+def edit(request: HttpRequest, project: str, sink_id: UUID) -> HttpResponse:
+    """Show the form of a sink, or change it. Secrets that are left empty stay. Status 422 for an invalid form."""
+    principal = principal_of(request)
+    entry = enter(principal, project, Action.CONFIGURE)
+    sink = get_sink(entry, sink_id)
+    try:
+        form = form_of(kind_of(sink.kind), sink)
+    except InvalidSink as refusal:
+        messages.error(request, f"The sink cannot be changed. {sentence(str(refusal))}")
+        return back(entry, sink)
+    if request.method != "POST":
+        return _render(request, entry, form)
+    change = read(form, request.POST)
+    try:
+        sink_changes.check(sink, change)
+        if not form.error_count:
+            sink_changes.change(sink, change, by=principal)
+    except InvalidSink as refusal:
+        form.add_problems(refusal.problems)
+    if form.error_count:
+        return _render(request, entry, form)
+    messages.success(request, "Sink saved. It continues where it was, with the new settings.")
+    return back(entry, sink)
+
+
+def _kind(name: str) -> SinkKind:
+    try:
+        return kind_of(name)
+    except InvalidSink:
+        raise InvalidQuery(f"kind must be one of {', '.join(names())}") from None
+
+
+def _render(request: HttpRequest, entry: EnteredProject, form: SinkForm) -> HttpResponse:
+    context = {
+        **page_context(entry, "settings"),
+        "form": form,
+        "kind": form.kind,
+        "is_webhook": form.kind.name == WEBHOOK,
+        "default_types": list(form.kind.default_types),
+        "all_types": sorted(EVENT_TYPES),
+    }
+    return render(request, "runs/sinks/form.html", context, status=422 if form.error_count else 200)

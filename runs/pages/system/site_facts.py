@@ -1,0 +1,135 @@
+"""What the site knows of its own health, each fact from the one place that also /readyz or /metrics reads."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import django
+from django.conf import settings
+from django.core.checks import WARNING, run_checks
+from django.db import connection
+from django.template.defaultfilters import filesizeformat
+from django.utils import timezone
+
+from agentops.http import health
+from runs.lifecycle.transitions import CHILD_SEPARATOR
+from runs.queries import queue_state
+from timeline.display import clean, format_duration, format_ms
+from timeline.live.hub import open_streams
+
+#: Seconds after which a run should have found a worker.
+LONG_WAIT_S = 60
+#: Workers that are named.
+MAX_NAMED = 10
+READY_TEXTS = {
+    "database": ("Database", "Look at the database server and DATABASE_URL. Nothing works without it."),
+    "migrations": ("Migrations", "Run `agentops migrate`, then restart all processes."),
+    "disk": ("Free disk", "Delete old runs with `agentops retention`, or enlarge the disk."),
+    "broker": (
+        "Broker",
+        "Look at the Redis server and REDIS_URL. Until then, pages and workers only react more slowly.",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A fact about the site. With `advice`, which says what to do, it needs attention."""
+
+    name: str
+    value: str
+    advice: str = ""
+    #: Whether it could be bad at all.
+    is_checked: bool = True
+
+
+def readiness() -> Iterator[Fact]:
+    """Yield what /readyz checks of this process."""
+    for name, result in health.readiness.check().items():
+        title, advice = READY_TEXTS.get(name, (name, "See the log of the web process."))
+        if not result["ok"]:
+            yield Fact(title, str(result["problem"]), advice)
+        elif name == "broker" and not settings.REDIS_URL:
+            yield Fact(title, "none: processes look into the database instead")
+        elif name == "disk":
+            free = filesizeformat(shutil.disk_usage(settings.AGENTOPS_HOME).free)
+            # Beside another server's database there is nothing to check here.
+            is_checked = connection.vendor == "sqlite"
+            yield Fact(title, f"{free} on the machine of the web process", is_checked=is_checked)
+        elif name == "migrations":
+            yield Fact(title, "all applied")
+        else:
+            yield Fact(title, f"answers in {format_ms(float(str(result['ms'])))}")
+
+
+def queue() -> Iterator[Fact]:
+    """Yield which workers are at work, and what waits for them."""
+    queued, due, lapsed = queue_state.oldest_queued(), queue_state.oldest_due_wait(), queue_state.lapsed_count()
+    workers: Counter[str] = Counter()
+    for owner, count in queue_state.working_workers().items():
+        workers[owner.partition(CHILD_SEPARATOR)[0]] += count
+    is_stuck = _seconds(queued) > LONG_WAIT_S or _seconds(due) > LONG_WAIT_S
+    named = ", ".join(f"{clean(owner)} ({count})" for owner, count in workers.most_common(MAX_NAMED))
+    rest = f" and {len(workers) - MAX_NAMED} more" if len(workers) > MAX_NAMED else ""
+    start = "" if workers or not is_stuck else "Start a worker with `agentops worker`: runs wait, and none is at work."
+    yield Fact("Workers with runs", f"{named}{rest}" if workers else "none; idle workers are not seen", start)
+    more = "Start more workers, or raise their concurrency." if workers else "Start a worker with `agentops worker`."
+    yield Fact("Oldest queued run", _age(queued), more if _seconds(queued) > LONG_WAIT_S else "")
+    yield Fact("Oldest due run", _age(due), more if _seconds(due) > LONG_WAIT_S else "")
+    gone = "Another worker continues them within seconds. If none does, start one." if lapsed else ""
+    yield Fact("Runs whose worker is gone", str(lapsed), gone)
+
+
+def storage() -> Iterator[Fact]:
+    """Yield sizes, as far as they cost nothing to read, and versions."""
+    yield Fact("Size of the database", filesizeformat(_database_size()), is_checked=False)
+    yield Fact("Open event streams", f"{open_streams()} in this web process", is_checked=False)
+    parts = [f"agentops {version('agentops')}", f"Django {django.get_version()}", f"Python {platform.python_version()}"]
+    yield Fact("Versions", ", ".join([*parts, _database_version()]), is_checked=False)
+
+
+def configuration() -> Iterator[Fact]:
+    """Yield what `agentops check --database default` says of this site, beside a database server with `--deploy`."""
+    # On SQLite the site is that of one machine, for which the checks of deployments are not meant.
+    is_deployed = connection.vendor != "sqlite"
+    for message in run_checks(include_deployment_checks=is_deployed, databases=["default"]):
+        is_ours = str(message.id).startswith("agentops.")
+        if is_ours and message.level >= WARNING and not message.is_silenced():
+            yield Fact(
+                str(message.id), str(message.msg), message.hint or "Correct the setting, then restart all processes."
+            )
+
+
+def _database_size() -> int:
+    """Return the bytes of the database, on SQLite with its log."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_database_size(current_database())")
+            return int(cursor.fetchone()[0])
+    path = str(connection.settings_dict["NAME"])
+    files = [Path(path), Path(f"{path}-wal")]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def _database_version() -> str:
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute("SELECT split_part(current_setting('server_version'), ' ', 1)")
+            return f"PostgreSQL {cursor.fetchone()[0]}"
+        cursor.execute("SELECT sqlite_version()")
+        return f"SQLite {cursor.fetchone()[0]}"
+
+
+def _age(since: datetime | None) -> str:
+    return "none" if since is None else f"waits for {format_duration(_seconds(since))}"
+
+
+def _seconds(since: datetime | None) -> float:
+    return 0.0 if since is None else max((timezone.now() - since).total_seconds(), 0.0)

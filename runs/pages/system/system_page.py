@@ -1,0 +1,63 @@
+"""The page of the site's health: what is good, what needs attention, and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from agentops.http.methods import require_safe
+from agentops.projects.access import Action, may, projects_for
+from agentops.projects.errors import AuthRequired, RoleRequired
+from agentops.projects.requests import principal_of
+from runs.models import Sink
+from runs.pages.sinks.shown_sink import ShownSink, shown
+from runs.pages.system import site_facts
+from runs.telemetry import sink_health
+from timeline.bulk.settled import newest_event
+
+#: Sinks that are listed.
+MAX_LISTED = 50
+
+
+@dataclass(frozen=True)
+class FactGroup:
+    """Facts under a heading."""
+
+    title: str
+    facts: list[site_facts.Fact]
+
+
+@require_safe
+def index(request: HttpRequest) -> HttpResponse:
+    """Show the health of the site, to superusers."""
+    principal = principal_of(request)
+    if not principal.is_authenticated:
+        raise AuthRequired
+    if not may(principal, Action.SUPER, None):
+        raise RoleRequired("only superusers may see the health of the site")
+    groups = [
+        FactGroup("This web process", list(site_facts.readiness())),
+        FactGroup("Queue", list(site_facts.queue())),
+        FactGroup("Storage and versions", list(site_facts.storage())),
+        FactGroup("Settings", list(site_facts.configuration())),
+    ]
+    sinks, troubled = _sinks()
+    context = {
+        "groups": [group for group in groups if group.facts],
+        "sink_count": sinks,
+        "troubled": troubled[:MAX_LISTED],
+        "unlisted": len(troubled[MAX_LISTED:]),
+        "concerns": sum(bool(fact.advice) for group in groups for fact in group.facts) + len(troubled),
+        "projects": projects_for(principal).order_by("name", "pk")[:MAX_LISTED],
+    }
+    return render(request, "runs/system.html", context)
+
+
+def _sinks() -> tuple[int, list[ShownSink]]:
+    """Return the number of sinks of all projects, and those that need attention."""
+    newest = newest_event()
+    rows = sink_health.with_unread(sink_health.with_health(Sink.objects.order_by("project__slug", "name")))
+    sinks = [shown(sink, newest) for sink in rows]
+    return len(sinks), [each for each in sinks if each.needs_attention]

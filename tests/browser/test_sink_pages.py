@@ -1,0 +1,108 @@
+"""The pages of sinks and of the site's health in a browser: one story, with scripts and without, and axe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from playwright.sync_api import expect
+
+from agentops.projects.models import Project
+from runs.models import Delivery, Sink, SinkCursor
+from tests.support.browser.accessibility import obstacles
+from tests.support.browser.tabs import Tabs
+from tests.support.factories import make_agent, make_project, make_run
+from tests.support.sinks import append, export, make_sink
+from tests.support.web.receiver import Receiver, receiving
+from tests.support.web.server import WebThread
+
+pytestmark = [pytest.mark.browser]
+SETTINGS = "/p/alpha/settings"
+
+
+@pytest.fixture
+def project(web: WebThread) -> Project:
+    return make_project("alpha")
+
+
+@pytest.fixture
+def receiver(settings: Any) -> Any:
+    settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
+    with receiving() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def webhook(project: Project, receiver: Receiver) -> Sink:
+    """One with long texts, beside a sink: both have been refused."""
+    run = make_run(make_agent(project))
+    webhook = make_sink(project, "webhook", {"url": receiver.url}, name="a" * 63, event_types=["x.note"])
+    make_sink(project, "http", {"url": receiver.url}, secrets={"headers": {"X-Key": "a secret of a team"}})
+    receiver.answer(400, body=b"x" * 900)
+    append(run, "a", "b")
+    export(2)
+    SinkCursor.objects.filter(pk=webhook.pk).update(failures=4, last_error="no answer from " + "host" * 60)
+    return webhook
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["with scripts", "without"])
+def test_an_admin_creates_a_webhook_tests_it_and_sends_again(
+    tabs: Tabs, web: WebThread, project: Project, receiver: Receiver, javascript: bool
+) -> None:
+    tabs.expect("422")
+    page = tabs.open(web.url, User.objects.create_superuser("boss"), javascript=javascript)
+    page.goto(f"{SETTINGS}/sinks")
+    page.get_by_role("link", name="New webhook").first.click()
+    page.get_by_label("Name").fill("Chat")
+    page.get_by_label("URL").fill(receiver.url)
+    page.get_by_label("Event types").fill("x.note")
+    page.get_by_role("button", name="Create webhook").click()
+    expect(page.get_by_role("alert")).to_contain_text("Correct 1 error")
+    page.get_by_label("Name").fill("chat")
+    page.get_by_role("button", name="Create webhook").click()
+    expect(page.locator("#secret")).to_contain_text("whsec_")
+    page.get_by_role("link", name="I have copied it").click()
+
+    page.get_by_role("button", name="Send test").click()
+    expect(page.locator("#test")).to_contain_text("Waiting for a worker")
+    export()
+    if not javascript:
+        page.reload()
+    expect(page.locator("#test")).to_contain_text("Accepted with status 200")
+
+    receiver.answer(400, body=b"no such room")
+    append(make_run(make_agent(project)), "hello")
+    export(2)
+    page.goto(f"{SETTINGS}/sinks")
+    page.get_by_role("link", name="1 dead deliveries of chat").click()
+    page.get_by_text("Answer", exact=True).last.click()
+    expect(page.get_by_text("no such room")).to_be_visible()
+    page.get_by_role("button", name="Send 1 dead delivery again").click()
+    expect(page.get_by_text("1 delivery will be sent again")).to_be_visible()
+    assert Delivery.objects.get(event_type="x.note").state == "waiting"
+
+    page.get_by_role("link", name="Delete").click()
+    page.get_by_role("button", name="Delete webhook").click()
+    expect(page.get_by_text("chat deleted.")).to_be_visible()
+    assert not Sink.objects.exists()
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 320)])
+def test_axe_finds_no_obstacle(tabs: Tabs, web: WebThread, webhook: Sink, scheme: str, width: int) -> None:
+    tabs.expect("422")
+    options = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
+    page = tabs.open(web.url, User.objects.create_superuser("boss"), **options)
+    paths = [f"{SETTINGS}/{path}" for path in (
+        "sinks", "new-sink", "new-sink?kind=langfuse_otlp", f"sinks/{webhook.pk}", f"sinks/{webhook.pk}/delete",
+    )]  # fmt: skip
+    for path in [*paths, "/system"]:
+        page.goto(path)
+        assert obstacles(page) == [], path
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+    page.goto(f"{SETTINGS}/new-sink?kind=http")
+    page.get_by_label("Name").fill("A!")
+    page.get_by_label("URL").fill("http://")
+    page.get_by_role("button", name="Create sink").click()
+    expect(page.get_by_role("alert")).to_contain_text("Correct 2 errors")
+    assert obstacles(page) == []
