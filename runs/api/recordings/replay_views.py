@@ -17,10 +17,10 @@ from runs.api.problems import JSON, Fault, InvalidParameters
 from runs.api.requests.bodies import StringField
 from runs.api.requests.pagination import seal, unseal
 from runs.api.requests.queries import MAX_INTEGER, QuerySerializer, WholeParameter
-from runs.queries import replay_states, replay_summary
 from runs.queries.json_columns import to_json
 from runs.queries.masking import mask_rows
 from runs.queries.record_columns import EVENTS
+from runs.queries.replaying import replay_states, replay_summary
 from timeline import log
 from timeline.models import Event
 from timeline.replay import TOKENS, Frame

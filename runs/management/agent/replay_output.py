@@ -13,10 +13,10 @@ from uuid import UUID
 from agentops.projects.management.base import EXIT_INTERRUPTED, AgentopsCommand, printable
 from runs.management.agent.references import find_run
 from runs.management.agent.tail import BATCH, row
-from runs.queries import replay_states
 from runs.queries.json_columns import to_json
 from runs.queries.masking import mask_rows
-from runs.queries.replay_states import MAX_PAUSE_S, ReplayState
+from runs.queries.replaying import replay_states
+from runs.queries.replaying.replay_states import MAX_PAUSE_S, ReplayState
 from timeline import log, outgoing
 from timeline.models import Event, Log
 

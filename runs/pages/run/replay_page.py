@@ -19,8 +19,8 @@ from runs.pages.run.run_page import MAX_CHOICES, SHOWS, seq_of
 from runs.pages.runs.run_row import UNTITLED, dollars
 from runs.pages.timeline import window
 from runs.pages.timeline.window import Window
-from runs.queries import replay_states
-from runs.queries.replay_states import ReplayMessage, ReplayState
+from runs.queries.replaying import replay_states
+from runs.queries.replaying.replay_states import ReplayMessage, ReplayState
 from runs.statuses import RunStatus
 from timeline import log
 from timeline.display import clean

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from runs.models import AgentRun
-from runs.queries import replay_states, replay_summary
+from runs.queries.replaying import replay_states, replay_summary
 from tests.support.factories import drive, make_agent, make_run, make_waiting
 from tests.support.live.growing_logs import grow
 from tests.support.pages.timelines import told

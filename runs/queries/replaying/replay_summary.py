@@ -10,7 +10,7 @@ from uuid import UUID
 
 from runs.queries.json_columns import to_json
 from runs.queries.masking import mask_rows
-from runs.queries.replay_states import OPEN
+from runs.queries.replaying.replay_states import OPEN
 from timeline.events import EventType
 from timeline.replay import TOKENS, Frame, OpenTurn, ToolCallState
 

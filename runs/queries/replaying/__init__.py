@@ -1,0 +1,1 @@
+"""What a replay of a run shows: its states, and a summary."""
