@@ -105,8 +105,11 @@ def test_sinks_that_need_attention_are_listed(boss: Client) -> None:
 
     # A sink of the whole site is behind with the events of any project.
     site = Sink.objects.create(project=None, name="everything", kind="jsonl", origin=Sink.Origin.ENVIRONMENT)
+    run = make_run(make_agent(project))
+    append(run, "a")
+    # The IDs of events go on where those of other tests have ended.
     SinkCursor.objects.create(sink=site, event_id=newest_event())
-    append(make_run(make_agent(project)), "a")
+    append(run, "b")
     with time_machine.travel(timezone.now() + timedelta(minutes=2)):
         rows = [" ".join(row.text.split()) for row in parse(boss.get(PAGE).content.decode()).walk() if row.tag == "tr"]
     [row] = [row for row in rows if "everything" in row]
