@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from pytest_django.fixtures import SettingsWrapper
 
 from runs.telemetry.kinds.otlp_sinks import LangfuseOptions
 from tests.support.paths import ROOT
