@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pytest_django import Settings
 
 from runs.telemetry.kinds.otlp_sinks import LangfuseOptions
 from tests.support.paths import ROOT
@@ -46,7 +47,7 @@ def test_everything_of_langfuse_is_in_the_profile_and_pinned_by_version() -> Non
     assert SERVICES["langfuse-web"]["ports"] == ["127.0.0.1:3000:3000"]
 
 
-def test_our_workers_send_to_the_project_that_langfuse_makes(settings: SettingsWrapper) -> None:
+def test_our_workers_send_to_the_project_that_langfuse_makes(settings: Settings) -> None:
     worker, web = SERVICES["worker"]["environment"], SERVICES["langfuse-web"]["environment"]
 
     assert worker["LANGFUSE_PUBLIC_KEY"] == web["LANGFUSE_INIT_PROJECT_PUBLIC_KEY"]

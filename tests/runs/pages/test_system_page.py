@@ -114,5 +114,5 @@ def test_sinks_that_need_attention_are_listed(boss: Client) -> None:
         rows = [" ".join(row.text.split()) for row in parse(boss.get(PAGE).content.decode()).walk() if row.tag == "tr"]
     [row] = [row for row in rows if "everything" in row]
     assert re.fullmatch(
-        r"all projects everything files of the workers behind 2 min \d\d s, \d events 0 It is behind.*", row
+        r"all projects everything files of the workers behind 2 min \d\d s, 1 event 0 It is behind.*", row
     )
