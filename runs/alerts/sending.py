@@ -14,11 +14,13 @@ from datetime import timedelta
 from django.db import connection
 from django.db.models import F
 from django.utils import timezone
+from standardwebhooks.webhooks import Webhook
 
+from agentops.http.outgoing.receivers import signature_headers
 from agentops.projects.names import one_line
 from agentops.projects.redaction_rules import sealing
 from runs import chaos
-from runs.alerts.alert_posts import PostFailed, post, signature_headers
+from runs.alerts.alert_posts import PostFailed, post
 from runs.alerts.channels import channels_of
 from runs.alerts.message_texts import slack_body, webhook_body
 from runs.models import AlertDelivery
@@ -80,9 +82,10 @@ def _send(delivery: AlertDelivery) -> int:
         raise PostFailed("the rule has no such channel any more", status=410)
     with project_scope.limited_to(message.project_id):
         body = slack_body(message) if is_slack else webhook_body(message)
-    headers = (
-        {} if is_slack else signature_headers(channels.webhook_secret, f"msg_{delivery.pk.hex}", timezone.now(), body)
-    )
+    headers = {}
+    if not is_slack:
+        signer = Webhook(channels.webhook_secret)
+        headers = signature_headers([signer], f"msg_{delivery.pk.hex}", timezone.now(), body)
     if not connection.in_atomic_block:
         connection.close()
     return post(url, body, headers)

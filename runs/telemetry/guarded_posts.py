@@ -6,46 +6,26 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Annotated
-from urllib.parse import urlsplit
 
-from django.conf import settings
 from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
 
 from agentops.http.guarded_client import (
     HttpAnswer,
     HttpFailed,
-    HttpPolicy,
     HttpRequest,
     UrlNotAllowed,
     check_url,
     send,
 )
+from agentops.http.outgoing.receivers import policy_of
 from runs.telemetry.sink_kind import MAX_RESPONSE, InvalidSink, Receipt, SendFailed
 
-CONNECT_S, TOTAL_S = 5.0, 10.0
 #: The same request would be refused again.
 FINAL = frozenset({400, 409, 413, 415, 422})
 #: Nothing will be accepted with these credentials, or at this address any more.
 DISABLING = frozenset({401, 403, 410})
 _NOT_HEADERS = frozenset('()<>@,;:\\"/[]?={} \t')
-
-
-def policy_of(url: str) -> HttpPolicy:
-    """Return the rules for requests of sinks.
-
-    Public hosts need HTTPS on its usual port or on one of AGENTOPS_TELEMETRY_PORTS. Private addresses, and with them
-    plain HTTP and any port, are allowed if AGENTOPS_ALLOW_PRIVATE_SINKS is set.
-    """
-    is_private = bool(settings.AGENTOPS_ALLOW_PRIVATE_SINKS)
-    ports = list(settings.AGENTOPS_TELEMETRY.ports)
-    return HttpPolicy(
-        allow_http=is_private,
-        allow_private=is_private,
-        extra_ports=[*ports, *_port_of(url)] if is_private else ports,
-        connect_timeout_s=CONNECT_S,
-        total_timeout_s=TOTAL_S,
-    )
 
 
 def _checked_url(url: str) -> str:
@@ -118,11 +98,3 @@ def retry_after_s(value: str) -> float | None:
 
 def _beginning(answer: HttpAnswer) -> str:
     return answer.body[: MAX_RESPONSE * 4].decode(errors="replace")[:MAX_RESPONSE]
-
-
-def _port_of(url: str) -> list[int]:
-    try:
-        port = urlsplit(url).port
-    except ValueError:
-        return []
-    return [port] if port else []

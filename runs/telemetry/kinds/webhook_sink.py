@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
 
+from agentops.http.outgoing.receivers import signature_headers
 from runs.models.telemetry.delivery import TEST
 from runs.telemetry import guarded_posts
 from runs.telemetry.sink_kind import InvalidSink, OutgoingEvent, Receipt, SinkKind, SinkOptions, SinkTarget
@@ -67,14 +68,9 @@ class WebhookSink(SinkKind):
 
 def signed_headers(secrets: Sequence[str], message_id: str, body: bytes) -> dict[str, str]:
     """Return the headers of a message, with one signature for each secret."""
-    now = timezone.now()
-    signatures = [_signer(secret).sign(message_id, now, body.decode()) for secret in secrets]
-    return {
-        "Content-Type": "application/json",
-        "webhook-id": message_id,
-        "webhook-timestamp": str(int(now.timestamp())),
-        "webhook-signature": " ".join(signatures),
-    }
+    signers = [_signer(secret) for secret in secrets]
+    signed = signature_headers(signers, message_id, timezone.now(), body.decode())
+    return {"Content-Type": "application/json", **signed}
 
 
 def _signer(secret: object) -> Webhook:

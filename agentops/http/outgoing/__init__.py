@@ -1,0 +1,1 @@
+"""Requests to receivers that people name: which addresses are allowed, and how messages are signed."""
