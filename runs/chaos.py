@@ -86,6 +86,7 @@ SESSION_POINTS = {
     "session.stored": "ID of a session stored, before its program is started",
     "session.started": "program of a session started, before anything is said to it",
     "session.subagent_stored": "what a sub-agent has said is stored",
+    "session.approval_requested": "approval of a sub-agent's call requested, before the program is answered",
     "session.said": "a message was said to the program, before it says anything",
 }
 #: Those of a worker, or a command, that writes the search index.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import re
 import sys
@@ -69,6 +70,8 @@ class AgentopsCommand(BaseCommand):
         *("--traceback", "--no-color", "--force-color", "--skip-checks"),
     }
     _at_command_line = False
+    #: Whether the log tells of runs by default: of processes that serve a site, not of what a person calls.
+    logs_runs = False
 
     def subcommands(self, add: AddSubcommand) -> None:
         """Call `add(name, handler, help=…)` for each subcommand, and `add_argument` on the parser it returns."""
@@ -93,6 +96,8 @@ class AgentopsCommand(BaseCommand):
 
     def run_from_argv(self, argv: list[str]) -> None:
         self._at_command_line = True
+        if not self.logs_runs and "LOG_LEVEL" not in os.environ:
+            logging.getLogger("agentops.runs").setLevel(logging.CRITICAL)
         if isinstance(sys.stdout, io.TextIOWrapper):
             # Escape characters that the terminal's encoding lacks, as stderr does.
             sys.stdout.reconfigure(errors="backslashreplace")

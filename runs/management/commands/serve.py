@@ -25,6 +25,7 @@ GRACE_S = 5
 
 
 class Command(AgentopsCommand):
+    logs_runs = True
     help = "Serve pages, API and streams until SIGTERM. Runs are executed by `agentops worker`."
 
     def add_arguments(self, parser: CommandParser) -> None:

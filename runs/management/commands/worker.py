@@ -30,6 +30,7 @@ SPARE = 4
 
 
 class Command(AgentopsCommand):
+    logs_runs = True
     help = "Execute queued runs until SIGTERM. Unfinished runs are handed back after AGENTOPS_GRACE_S."
 
     def add_arguments(self, parser: CommandParser) -> None:

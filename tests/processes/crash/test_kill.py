@@ -292,6 +292,7 @@ def test_every_point_in_the_code_is_met_here() -> None:
         chaos.SESSION_POINTS,
         chaos.INDEX_POINTS,
         chaos.ALERT_POINTS,
+        chaos.FLOW_POINTS,
         # tests/runs/telemetry/test_sinks.py
         chaos.EXPORT_POINTS,
     )

@@ -107,7 +107,9 @@ def test_the_first_start(site: Site, tmp_path: Path) -> None:
     assert time.monotonic() - began < 8
     assert site.err == ""
     # Handed back, so that whoever comes next may take it at once.
-    assert site.rows("SELECT status, lease_owner FROM agent_runs WHERE status <> 'completed'") == [("queued", None)]
+    assert site.rows(
+        "SELECT status, lease_owner FROM agent_runs WHERE status <> 'completed' AND flow_run_id IS NULL"
+    ) == [("queued", None)]
     assert [reason for (reason,) in site.rows("SELECT end_reason FROM agent_run_attempts") if reason == "died"] == []
 
 
