@@ -56,7 +56,8 @@ PLAYERS = (
 
 #: The agents of the demo flow, each with the first prompt of its recording.
 FLOW_PLAYERS = (
-    Player("flow-change", "claude-code-5c", pace=2),
+    # Its last edits waited more than six minutes for a permission, so that a slower pace would hold up the question.
+    Player("flow-change", "claude-code-5c", pace=15),
     Player("flow-plan", "claude-code-7e", pace=5),
     Player("flow-review", "claude-code-b6", pace=60),
 )

@@ -58,11 +58,16 @@ def take_due() -> AlertDelivery | None:
 
 
 def attempt(delivery: AlertDelivery) -> bool:
-    """Send a claimed delivery, and record what came of it. Returns whether it was accepted."""
+    """Send a claimed delivery and store the result. Return whether the receiver accepted it."""
     try:
         status = _send(delivery)
     except PostFailed as failure:
         _record_failure(delivery, failure)
+        return False
+    except Exception as error:
+        # It must not hold up the deliveries behind it, nor be tried for ever.
+        log.exception("an alert failed unexpectedly", extra={"delivery_id": str(delivery.pk)})
+        _record_failure(delivery, PostFailed(f"unexpected error: {type(error).__name__}"))
         return False
     chaos.point("alert.delivered")
     _mine(delivery, state=State.SENT, due_at=None, sent_at=timezone.now(), status_code=status, error="")

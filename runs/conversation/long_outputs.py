@@ -25,7 +25,7 @@ class OutputFacts:
 
 
 def text_of(output: Any) -> str:
-    """Return an output as one text: a text as it is, a list of texts and media as JSON."""
+    """Return an output as one text. A text stays unchanged; a list of texts and media becomes JSON."""
     if isinstance(output, str):
         return output
     return json.dumps(output, ensure_ascii=False, separators=(",", ":"))

@@ -106,7 +106,7 @@ def _carry_out(approval: Approval) -> None:
 
 
 def denial_text(approval: Approval) -> str:
-    """Return what the model is told about a call that was not approved."""
+    """Return the result that the model gets for a call that was not approved."""
     return EXPIRED if approval.state == State.EXPIRED else f"{DENIED} {approval.message}".strip()
 
 

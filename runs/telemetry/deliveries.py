@@ -116,7 +116,7 @@ def take(candidate: Delivery | None) -> Delivery | None:
 
 
 def attempt(delivery: Delivery) -> bool:
-    """Send a claimed delivery, and record what came of it. Returns whether it was accepted."""
+    """Send a claimed delivery and store the result. Return whether the receiver accepted it."""
     began = time.monotonic()
     try:
         kind, target = target_of(delivery.sink)

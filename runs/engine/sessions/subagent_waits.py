@@ -110,7 +110,10 @@ class SubagentWaits:
 
 
 def _verdict(approval: Approval, wait: _Wait) -> CallVerdict:
-    """Return what the program is told. Its record is redacted: secrets come from what it asked for."""
+    """Return the answer to the program.
+
+    The stored arguments are redacted, so secrets are taken from the arguments of the program's request.
+    """
     if approval.state != State.APPROVED:
         return CallVerdict(denied=denial_text(approval))
     if not approval.changes:

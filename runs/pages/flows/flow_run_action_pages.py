@@ -21,7 +21,7 @@ from runs.errors import RunRefusal
 from runs.models import FlowRun
 from runs.pages.forms import fields
 
-#: Performs an action, and returns what the user is told.
+#: Performs an action and returns the message that the page shows.
 Act = Callable[[HttpRequest, Principal, FlowRun], str]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 
 from agentops.projects.models import Notification, Project
+from agentops.projects.redaction_rules import sealing
 from runs import chaos
 from runs.alerts import evaluation, sending
 from runs.alerts.alert_rule_changes import change_rule, send_test
@@ -144,6 +146,26 @@ def test_a_channel_that_was_removed(project: Project, rule: AddRule) -> None:
     sending.send_due()
     assert AlertDelivery.objects.get().state == State.DEAD
     assert AlertRule.objects.get().sealed is None
+
+
+def test_a_delivery_that_cannot_be_made_holds_up_no_other_and_is_given_up(project: Project, rule: AddRule) -> None:
+    """Such as one whose secret was damaged, which no answer of a receiver tells."""
+    with serving(answer(b"ok")) as hook:
+        broken, good = (rule("run_failed", name=name, webhook_url=url_of(hook)) for name in ("broken", "good"))
+        values = {**asdict(channels_of(broken)), "webhook_secret": ""}
+        broken.sealed, broken.key_id = sealing.seal(json.dumps(values), f"alert rule {broken.pk}")
+        broken.save(update_fields=["sealed", "key_id"])
+        send_test(project, broken.pk, by="test")
+        send_test(project, good.pk, by="test")
+        assert sending.send_due() == 2
+        assert len(hook.requests) == 1
+        for _ in range(len(sending.SCHEDULE_S)):
+            due_again()
+            sending.send_due()
+
+    states = {each.message.rule.name: (each.state, each.error) for each in AlertDelivery.objects.all()}
+    assert states["good"] == (State.SENT, "")
+    assert states["broken"] == (State.DEAD, "unexpected error: EmptyWebhookSecretError")
 
 
 def test_a_worker_that_dies_while_it_stores(

@@ -91,7 +91,7 @@ def test_programs_see_size_and_digest_and_people_download_the_whole() -> None:
 
 def test_large_columns_are_the_last_on_sqlite() -> None:
     if connection.vendor != "sqlite":
-        pytest.skip("PostgreSQL stores long values out of line")
+        pytest.skip("only SQLite reads past a long value to the columns behind it")
     with connection.cursor() as cursor:
         names = {
             table: [column.name for column in connection.introspection.get_table_description(cursor, table)]
