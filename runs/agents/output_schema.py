@@ -6,16 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import jsonschema
-from jsonschema.exceptions import best_match
-from referencing import Registry
-
 from agentops.http import strict_json
+from runs.agents.schema_checks import InvalidSchema, SchemaUnusable, check_schema, fault_of
 
 #: A result between the fences of a Markdown code block, as models like to write JSON.
 _FENCED = re.compile(r"\s*```(?:json)?\n(.*)\n```\s*", re.DOTALL)
-#: Nothing is loaded: a schema that refers to another document is refused.
-_NO_DOCUMENTS: Registry[Any] = Registry()
 
 
 class InvalidOutputSchema(ValueError):
@@ -33,13 +28,11 @@ def schema_of(settings: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     if not isinstance(schema, dict) or schema.get("type") != "object":
         raise InvalidOutputSchema('settings.output_schema must be a JSON Schema with "type": "object"')
-    if any(not reference.startswith("#") for reference in _references(schema)):
-        raise InvalidOutputSchema("settings.output_schema must not refer to other documents")
     try:
-        jsonschema.Draft202012Validator.check_schema(schema)
-    except jsonschema.SchemaError as error:
-        place = strict_json.pointer(error.absolute_path) or "/"
-        raise InvalidOutputSchema(f"settings.output_schema: {place}: {error.message[:200]}") from None
+        check_schema(schema)
+    except InvalidSchema as error:
+        place = strict_json.pointer(error.path) or "/"
+        raise InvalidOutputSchema(f"settings.output_schema: {place}: {error}") from None
     return schema
 
 
@@ -51,18 +44,9 @@ def parse_output(text: str, schema: dict[str, Any]) -> dict[str, Any]:
     except strict_json.NotJson as error:
         raise InvalidOutput(f"it is not JSON: {error}") from None
     try:
-        validator = jsonschema.Draft202012Validator(schema, registry=_NO_DOCUMENTS)
-        fault = best_match(validator.iter_errors(value))
-    except Exception as error:  # a reference to nowhere, a regular expression that Python does not know
-        raise InvalidOutput(f"the schema cannot be applied: {str(error)[:200]}") from error
+        fault = fault_of(schema, value)
+    except SchemaUnusable as error:
+        raise InvalidOutput(str(error)) from error
     if fault is not None:
         raise InvalidOutput(f"{strict_json.pointer(fault.absolute_path) or '/'}: {fault.message[:200]}")
     return value
-
-
-def _references(value: Any) -> list[str]:
-    """Return the targets of all references in a schema."""
-    if isinstance(value, dict):
-        own = [value[name] for name in ("$ref", "$dynamicRef") if isinstance(value.get(name), str)]
-        return own + [reference for member in value.values() for reference in _references(member)]
-    return [reference for item in value for reference in _references(item)] if isinstance(value, list) else []

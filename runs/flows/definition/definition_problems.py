@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jsonschema
 from pydantic import ValidationError
 
 from agentops.http import strict_json
 from runs.agents.definition import json_fault
+from runs.agents.schema_checks import InvalidSchema, check_schema
 from runs.flows.definition import bindings_check
 from runs.flows.definition.shapes import MAX_BYTES, FlowDefinition
 from runs.flows.kernel.graph import Graph, graph_of
@@ -77,9 +77,9 @@ def _shape_problems(error: ValidationError) -> Iterator[DefinitionProblem]:
 def _input_problems(fields: Mapping[str, Any]) -> Iterator[DefinitionProblem]:
     schema = fields.get("inputs") or {}
     try:
-        jsonschema.Draft202012Validator.check_schema(schema)
-    except jsonschema.SchemaError as error:
-        yield DefinitionProblem("invalid_inputs", error.message[:300], pointer_of("inputs", *error.absolute_path))
+        check_schema(schema)
+    except InvalidSchema as error:
+        yield DefinitionProblem("invalid_inputs", str(error), pointer_of("inputs", *error.path))
 
 
 def _patch_problems(nodes: Sequence[Mapping[str, Any]]) -> Iterator[DefinitionProblem]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import jsonschema
 from django.db import transaction
 from django.utils import timezone
 
 from agentops.http import strict_json
 from runs.agents.definition import json_fault
+from runs.agents.schema_checks import SchemaUnusable, fault_of
 from runs.errors import InvalidFlowInputs
 from runs.flows.kernel import snapshot as snapshots
 from runs.flows.kernel.graph import graph_of
@@ -56,7 +56,10 @@ def _check_inputs(schema: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
         raise InvalidFlowInputs(fault[0], pointer=f"/inputs{fault[1]}")
     if is_larger(dict(inputs), MAX_OUTPUT):
         raise InvalidFlowInputs(f"the inputs are larger than {MAX_OUTPUT} bytes", pointer="/inputs")
-    error = next(iter(jsonschema.Draft202012Validator(schema).iter_errors(inputs)), None)
+    try:
+        error = fault_of(schema, inputs)
+    except SchemaUnusable as unusable:
+        raise InvalidFlowInputs(str(unusable), pointer="/inputs") from unusable
     if error is not None:
         pointer = strict_json.pointer(["inputs", *error.absolute_path])[:200]
         raise InvalidFlowInputs(error.message[:300], pointer=pointer)

@@ -13,7 +13,9 @@ from runs.flows.runner import advancing
 from runs.models import Flow, FlowRun
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import make_project
-from tests.support.flows.flow_runs import CONSTANT, make_ended_flow_run, make_flow_run, run_of, types_of
+from tests.support.flows.flow_runs import CONSTANT, make_ended_flow_run, make_flow, make_flow_run, run_of, types_of
+from tests.support.web.raw_http_server import answer as server_answer
+from tests.support.web.raw_http_server import serving
 from timeline import log
 
 pytestmark = pytest.mark.django_db
@@ -134,6 +136,23 @@ def test_everything_that_is_wrong_with_a_definition_is_told_with_its_place(admin
         refused = send(admin, "flows", {"definition": {"flow_id": "bad", **parts}})
         assert (refused.status_code, pointers(refused)) == (422, expected), parts
     assert not Flow.objects.exists()
+
+
+def test_a_schema_of_inputs_requests_nothing_and_fails_with_an_answer(
+    admin: Client, program: Client, project: Project
+) -> None:
+    with serving(server_answer(b"{}")) as server:
+        remote = {"$ref": f"http://127.0.0.1:{server.port}/secret"}
+        refused = send(admin, "flows", {"definition": {**CONSTANT, "inputs": remote}})
+        # A definition that was stored under other rules.
+        flow = make_flow(CONSTANT, project)
+        for schema in (remote, {"$ref": "#"}, {"$ref": "#/nowhere"}):
+            Flow.objects.filter(pk=flow.pk).update(definition={**flow.definition, "inputs": schema})
+            started = send(program, "flow-runs", {"flow_id": "sample", "inputs": {"a": 1}})
+            assert (started.status_code, pointers(started)) == (422, {"/inputs": "invalid_inputs"}), schema
+        assert server.requests == []
+    assert (refused.status_code, pointers(refused)) == (422, {"/definition/inputs/$ref": "invalid_inputs"})
+    assert not FlowRun.objects.exists()
 
 
 def test_a_flow_run_is_started_once_and_read(program: Client, project: Project) -> None:
