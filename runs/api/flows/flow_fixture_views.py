@@ -11,7 +11,7 @@ from rest_framework.request import Request
 
 from runs.api.flows.flow_run_views import OfFlowRun
 from runs.api.recordings.fixture_views import FIXTURE
-from runs.queries.recording.flow_fixtures import record_flow
+from runs.queries.recording.flow_fixtures import record_flow_of_request
 
 _RECORDING = {
     "type": "object",
@@ -37,9 +37,10 @@ _RECORDING = {
 class FlowRunFixtures(OfFlowRun):
     """Get a fixture for each agent node of a flow run, which the provider `fixture` plays. Secrets are masked.
 
-    409 `nothing_recorded` if no agent node has an answer of a model yet.
+    409 `nothing_recorded` if no agent node has an answer of a model yet, `too_many_visits` if agents were called for more
+    than 200 visits of nodes: then `agentops record_fixtures` can do it.
     """
 
     def get(self, request: Request, **_: Any) -> HttpResponse:
-        recording = record_flow(self.get_flow_run()).as_json()
+        recording = record_flow_of_request(self.get_flow_run()).as_json()
         return self.etag_response(json.dumps(recording, ensure_ascii=False, separators=(",", ":")))

@@ -9,13 +9,13 @@ from django.http import HttpRequest, HttpResponse
 from agentops.http.methods import require_safe
 from agentops.projects.requests import principal_of
 from runs.access import flow_run_for
-from runs.queries.recording.flow_fixtures import record_flow
+from runs.queries.recording.flow_fixtures import record_flow_of_request
 
 
 @require_safe
 def fixtures(request: HttpRequest, flow_run_id: UUID) -> HttpResponse:
-    """Return a ZIP archive with a fixture for each agent node. Raises `NothingRecorded` before the first answer."""
+    """Return a ZIP archive with a fixture for each agent node. Raises `NothingRecorded` before the first answer, and `TooManyVisits`."""
     flow_run = flow_run_for(principal_of(request), flow_run_id)
-    response = HttpResponse(record_flow(flow_run).as_zip(), content_type="application/zip")
+    response = HttpResponse(record_flow_of_request(flow_run).as_zip(), content_type="application/zip")
     response.headers["Content-Disposition"] = f'attachment; filename="flow-run-{flow_run.pk}.fixtures.zip"'
     return response

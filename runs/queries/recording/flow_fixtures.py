@@ -8,6 +8,7 @@ import zipfile
 from dataclasses import dataclass, field
 from typing import Any
 
+from runs.errors import RunRefusal
 from runs.fixtures import fixture_files
 from runs.fixtures.format import About, Fixture, FixtureError, VisitMark, join_visits
 from runs.flows.kernel.graph import Node, graph_of
@@ -16,6 +17,15 @@ from runs.models import AgentRun, FlowRun, FlowVisit
 from runs.queries.recording.run_fixture import NothingRecorded, RunRecording, record
 from runs.statuses import RunStatus
 from timeline.redaction.redact import DEFAULT as REDACTOR
+
+#: Visits of agent nodes that one request may record: each takes a few queries. The command has no limit.
+MAX_VISITS_OF_A_REQUEST = 200
+
+
+class TooManyVisits(RunRefusal):
+    """The flow run is too large to be recorded within a request."""
+
+    code = "too_many_visits"
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,15 @@ class FlowRecording:
             if self.notes:
                 archive.writestr(f"{self.flow_id}/notes.txt", "".join(f"{note}\n" for note in self.notes))
         return target.getvalue()
+
+
+def record_flow_of_request(flow_run: FlowRun) -> FlowRecording:
+    """Return the same as `record_flow`. Raises `TooManyVisits` if that would take too long for a request."""
+    visits = FlowVisit.objects.filter(flow_run=flow_run, kind="agent", session__isnull=False)
+    if visits[: MAX_VISITS_OF_A_REQUEST + 1].count() > MAX_VISITS_OF_A_REQUEST:
+        limit, command = MAX_VISITS_OF_A_REQUEST, f"agentops record_fixtures --flow-run {flow_run.pk} --output DIR"
+        raise TooManyVisits(f"agents were called for more than {limit} visits of nodes; use `{command}`")
+    return record_flow(flow_run)
 
 
 def record_flow(flow_run: FlowRun) -> FlowRecording:

@@ -17,6 +17,7 @@ from runs.fixtures.fixture_files import parse
 from runs.fixtures.format import conversation
 from runs.fixtures.library import load
 from runs.models import AgentRun
+from runs.queries.recording import flow_fixtures
 from runs.worker.worker import Worker
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import drive, make_agent, make_run
@@ -41,6 +42,12 @@ def test_the_api_and_the_page_give_the_same_file(run: AgentRun) -> None:
 
     assert (answer.status_code, answer["Content-Type"]) == (200, "application/json")
     assert client.get(address, headers={"If-None-Match": answer["ETag"]}).status_code == 304
+    # Thousands of queries are for the command.
+    monkeypatch.setattr(flow_fixtures, "MAX_VISITS_OF_A_REQUEST", 0)
+    refused = client.get(address)
+    assert (refused.status_code, refused.json()["code"]) == (409, "too_many_visits")
+    assert f"record_fixtures --flow-run {flow_run.pk}" in refused.json()["detail"]
+    assert person.get(download).status_code == 409
     assert download.content == answer.content
     assert download["Content-Disposition"] == f'attachment; filename="run-{run.pk}.fixture.json"'
     assert conversation(parse(answer.content)) == conversation(load("claude-code-5c"))
@@ -65,7 +72,9 @@ def test_a_run_without_an_answer_has_none() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("no_hints")
-def test_a_flow_run_gives_a_fixture_for_each_agent_node(worker: Worker, settings: Settings, tmp_path: Path) -> None:
+def test_a_flow_run_gives_a_fixture_for_each_agent_node(
+    worker: Worker, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings.AGENTOPS_TOOL_ROOTS = [str(tmp_path)]
     agent = make_agent()
     nodes = [
