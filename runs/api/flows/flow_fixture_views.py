@@ -37,8 +37,8 @@ _RECORDING = {
 class FlowRunFixtures(OfFlowRun):
     """Get a fixture for each agent node of a flow run, which the provider `fixture` plays. Secrets are masked.
 
-    409 `nothing_recorded` if no agent node has an answer of a model yet, `too_many_visits` if agents were called for more
-    than 200 visits of nodes: then `agentops record_fixtures` can do it.
+    409 `nothing_recorded` if no agent node has an answer of a model yet, `too_many_visits` if agents were called for
+    more than 200 visits of nodes: then `agentops record_fixtures` can do it.
     """
 
     def get(self, request: Request, **_: Any) -> HttpResponse:

@@ -14,7 +14,10 @@ from runs.queries.recording.flow_fixtures import record_flow_of_request
 
 @require_safe
 def fixtures(request: HttpRequest, flow_run_id: UUID) -> HttpResponse:
-    """Return a ZIP archive with a fixture for each agent node. Raises `NothingRecorded` before the first answer, and `TooManyVisits`."""
+    """Return a ZIP archive with a fixture for each agent node.
+
+    Raises `NothingRecorded` before the first answer, and `TooManyVisits`.
+    """
     flow_run = flow_run_for(principal_of(request), flow_run_id)
     response = HttpResponse(record_flow_of_request(flow_run).as_zip(), content_type="application/zip")
     response.headers["Content-Disposition"] = f'attachment; filename="flow-run-{flow_run.pk}.fixtures.zip"'

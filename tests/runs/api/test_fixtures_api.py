@@ -42,12 +42,6 @@ def test_the_api_and_the_page_give_the_same_file(run: AgentRun) -> None:
 
     assert (answer.status_code, answer["Content-Type"]) == (200, "application/json")
     assert client.get(address, headers={"If-None-Match": answer["ETag"]}).status_code == 304
-    # Thousands of queries are for the command.
-    monkeypatch.setattr(flow_fixtures, "MAX_VISITS_OF_A_REQUEST", 0)
-    refused = client.get(address)
-    assert (refused.status_code, refused.json()["code"]) == (409, "too_many_visits")
-    assert f"record_fixtures --flow-run {flow_run.pk}" in refused.json()["detail"]
-    assert person.get(download).status_code == 409
     assert download.content == answer.content
     assert download["Content-Disposition"] == f'attachment; filename="run-{run.pk}.fixture.json"'
     assert conversation(parse(answer.content)) == conversation(load("claude-code-5c"))
@@ -105,3 +99,9 @@ def test_a_flow_run_gives_a_fixture_for_each_agent_node(
     assert archive.read("sample/notes.txt").decode() == answer.json()["notes"][0] + "\n"
     assert f'href="{download}"' in person.get(page).content.decode()
     assert client.get(address, headers={"If-None-Match": answer["ETag"]}).status_code == 304
+    # Thousands of queries are for the command.
+    monkeypatch.setattr(flow_fixtures, "MAX_VISITS_OF_A_REQUEST", 0)
+    refused = client.get(address)
+    assert (refused.status_code, refused.json()["code"]) == (409, "too_many_visits")
+    assert f"record_fixtures --flow-run {flow_run.pk}" in refused.json()["detail"]
+    assert person.get(download).status_code == 409
