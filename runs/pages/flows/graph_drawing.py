@@ -9,7 +9,7 @@ from typing import Any
 
 from runs.flows.kernel.graph import Edge, Graph, Node, graph_of
 from runs.flows.kernel.snapshot import Snapshot
-from runs.pages.flows.graph_layout import BOX_HEIGHT, BOX_WIDTH, MAX_DRAWN, Line, Point, layout
+from runs.pages.flows.graph_layout import BOX_HEIGHT, BOX_WIDTH, Line, Point, is_drawable, layout
 from timeline.display import clean
 
 #: Characters of a line in a box, and of a label at an edge.
@@ -82,7 +82,7 @@ def drawing_of(
 ) -> Drawing:
     """Return the drawing of a checked definition; with the statuses of a snapshot, and links of nodes by their IDs."""
     graph = graph_of(definition)
-    if len(graph.nodes) > MAX_DRAWN:
+    if not is_drawable(graph):
         return Drawing(is_too_large=True)
     placed = layout(graph)
     links = hrefs or {}

@@ -26,8 +26,9 @@ CHANNEL = 16
 LABEL_ROOM = 56
 #: How often the order of the layers is improved, down and up.
 SWEEPS = 4
-#: Larger graphs are not drawn: nobody could read them.
-MAX_DRAWN = 120
+#: Graphs with more nodes, or more lanes for edges that pass layers, are not drawn: nobody could read them, and an open
+#: page asks for its drawing again and again.
+MAX_DRAWN, MAX_LANES = 120, 300
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,17 @@ class _Slot:
     width: int
 
 
+def is_drawable(graph: Graph) -> bool:
+    """Return whether a graph without uncounted cycles is small enough to be drawn."""
+    if len(graph.nodes) > MAX_DRAWN:
+        return False
+    layer_of = _layers(graph)
+    lanes = (layer_of[edge.target] - layer_of[edge.source] - 1 for edge in graph.edges if not edge.is_loop)
+    return sum(lanes) <= MAX_LANES
+
+
 def layout(graph: Graph) -> Layout:
-    """Return the drawing of a graph without uncounted cycles."""
+    """Return the drawing of a graph that is drawable."""
     layer_of = _layers(graph)
     layers, chains = _places(graph, layer_of)
     _order(layers, chains)

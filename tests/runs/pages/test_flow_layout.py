@@ -69,5 +69,10 @@ def test_boxes_and_lines_keep_apart(graph: Graph) -> None:
 
 def test_a_graph_that_nobody_could_read_is_not_drawn() -> None:
     nodes = [{"id": f"n{number}", "type": "constant", "value": 1} for number in range(MAX_DRAWN + 1)]
+    chain = [{"from": f"n{number}", "to": f"n{number + 1}"} for number in range(MAX_DRAWN - 1)]
+    # Few nodes, and edges from each to all behind it: megabytes, and seconds for each look at an open page.
+    dense = [{"from": a["id"], "to": b["id"]} for a, b in combinations(nodes[:40], 2)]
 
     assert drawing_of({"flow_id": "large", "nodes": nodes}).is_too_large
+    assert drawing_of({"flow_id": "dense", "nodes": nodes[:40], "edges": dense}).is_too_large
+    assert not drawing_of({"flow_id": "long", "nodes": nodes[:MAX_DRAWN], "edges": chain}).is_too_large
