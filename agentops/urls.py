@@ -9,9 +9,10 @@ from django.urls import URLPattern, URLResolver, include, path
 from agentops.csp_report import csp_report
 from agentops.http import error_pages
 from agentops.projects import inbox_pages
-from agentops.projects.entry_pages import LoginPage, admin_login, home
+from agentops.projects.entry_pages import LoginPage, admin_login
 from agentops.projects.redaction_rules import rule_pages
 from runs.api.telemetry.metrics_view import metrics
+from runs.pages.overview.home_page import home
 
 handler400 = error_pages.bad_request
 handler403 = error_pages.forbidden
@@ -32,6 +33,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     # /p/{project}/notifications
     path("p/<slug:project>/notifications", inbox_pages.index, name="notifications"),
     path("p/<slug:project>/notifications/read", inbox_pages.read, name="notifications-read"),
+    # /account, /projects, /invitations/{token}, /p/{project}/settings/{members,keys,audit}
+    path("", include("agentops.projects.settings_pages.urls")),
     # /p/{project}/settings/redaction
     path("p/<slug:project>/settings/redaction", rule_pages.index, name="redaction"),
     path("p/<slug:project>/settings/redaction/add", rule_pages.add, name="redaction-add"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 from uuid import UUID
@@ -12,7 +12,7 @@ from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 
 from agentops.projects.access import RULES, Action, Principal, actions_of, projects_for, visible_rows
-from agentops.projects.models import Project
+from agentops.projects.models import Door, Project
 from agentops.projects.requests import principal_of
 
 M = TypeVar("M", bound=Model)
@@ -89,7 +89,7 @@ def scope_of(request: HttpRequest) -> AdminScope:
     """Return the scope of the request; it is created once per request."""
     scope = _SCOPES.get(request)
     if scope is None:
-        scope = _SCOPES[request] = AdminScope(principal_of(request))
+        scope = _SCOPES[request] = AdminScope(replace(principal_of(request), door=Door.ADMIN))
     return scope
 
 

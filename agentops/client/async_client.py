@@ -88,7 +88,8 @@ class AsyncClient:
         """Yield runs, newest first, and get further pages while they are read.
 
         `filters` are the parameters of the API: `status` (also several, as a list), `agent_id`, `label`, `source`,
-        `parent_run_id`, `root_run_id`, `created_after`, `created_before` and `q`.
+        `parent_run_id`, `root_run_id`, `forked_from`, `created_after`, `created_before`, `root`, `reason`, `cost_min`,
+        `cost_max`, `duration_min`, `duration_max` and `q`.
         """
         return self._rows(calls.runs(filters))
 

@@ -1,6 +1,7 @@
 """Error pages, and RFC 9457 problem details for programs.
 
-Rendered without the request and without a query, so they work if the database is down and are the same for everyone.
+They have the user's top bar, unless the database is down. Nothing else depends on the request, so that the page of an
+unknown object is that of one the user may not see.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, cast
 from django.core.exceptions import RequestDataTooBig
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
+from django.utils.module_loading import import_string
 
 from agentops.http import request_ids
 from timeline.redaction.redact import DEFAULT as REDACTOR
@@ -61,10 +63,26 @@ def answer(
         problem = {"type": "about:blank", "errors": [], **_clean(also or {}), **context}
         response = JsonResponse(problem, status=status, content_type="application/problem+json")
     else:
-        response = HttpResponse(render_to_string("error.html", context), status=status)
+        response = HttpResponse(_page(request, status, context), status=status)
     if status == 401:
         response.headers["WWW-Authenticate"] = "Bearer"
     return response
+
+
+def _page(request: HttpRequest, status: int, context: Mapping[str, Any]) -> str:
+    # Without a database there is no navigation, and no time to wait for it.
+    if status != 503:
+        try:
+            return render_to_string("error.html", {**_navigation(request), **context})
+        except Exception:
+            log.exception("cannot render the navigation of an error page")
+    return render_to_string("error.html", context)
+
+
+def _navigation(request: HttpRequest) -> dict[str, Any]:
+    """Return the context of the top bar. Loaded by name: projects are above this package."""
+    navigation_of = import_string("agentops.projects.error_navigation.navigation_of")
+    return cast("dict[str, Any]", navigation_of(request))
 
 
 def _clean(also: Mapping[str, Any]) -> dict[str, Any]:

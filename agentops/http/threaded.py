@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from django.conf import settings
 from django.core import signals
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.core.handlers.base import BaseHandler
+from django.db import close_old_connections
 from django.http import HttpResponseBase
 from django.urls import set_script_prefix
 
@@ -25,6 +26,7 @@ from agentops.http.lanes import Lanes, sender_project
 from agentops.http.utf8_requests import AsgiRequest
 
 Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
@@ -50,18 +52,27 @@ class ThreadedDjango(ASGIHandler):
             context = contextvars.copy_context()
             respond = partial(context.run, self._respond, scope, body)
             async with self._lanes.enter(scope) as credential:
-                response = await asyncio.get_running_loop().run_in_executor(self._threads, respond)
+                response, content = await asyncio.get_running_loop().run_in_executor(self._threads, respond)
             self._lanes.learn(credential, context.get(sender_project))
         finally:
             body.release()
-        await _send_response(response, send)
+        if content is None:
+            await self._send_pieces(scope, context, response, receive, send)
+        else:
+            await _send_head(response, send)
+            await send({"type": "http.response.body", "body": content})
 
-    def _respond(self, scope: Message, body: RequestBody) -> tuple[HttpResponseBase, bytes]:
+    def _respond(self, scope: Message, body: RequestBody) -> tuple[HttpResponseBase, bytes | None]:
+        """Return the response, with its content unless that comes in pieces."""
         set_script_prefix(get_script_prefix(scope))
         signals.request_started.send(sender=type(self), scope=scope)
         request, refusal = self.create_request(scope, body.stream())
         response = self.get_response(request) if request is not None else refusal
         assert response is not None
+        if response.streaming:
+            # The database connection belongs to this thread, and the pieces may be made on others.
+            close_old_connections()
+            return response, None
         try:
             # At once: answers are small, and a slow client must not occupy a thread.
             return response, b"".join(response)
@@ -69,10 +80,40 @@ class ThreadedDjango(ASGIHandler):
             # Ends the request and returns the database connection of the thread.
             response.close()
 
+    async def _send_pieces(
+        self, scope: Message, context: contextvars.Context, response: HttpResponseBase, receive: Receive, send: Send
+    ) -> None:
+        """Send a long content piece by piece, until the client leaves. A slow client occupies no thread."""
+        loop, gone, pieces = asyncio.get_running_loop(), asyncio.ensure_future(_disconnected(receive)), iter(response)
+        make = partial(context.run, _next_piece, pieces)
+        try:
+            await _send_head(response, send)
+            while not gone.done():
+                async with self._lanes.enter(scope):
+                    piece = await loop.run_in_executor(self._threads, make)
+                await send({"type": "http.response.body", "body": piece or b"", "more_body": piece is not None})
+                if piece is None:
+                    break
+        finally:
+            gone.cancel()
+            await loop.run_in_executor(self._threads, partial(context.run, response.close))
 
-async def _send_response(answer: tuple[HttpResponseBase, bytes], send: Send) -> None:
-    response, content = answer
+
+def _next_piece(pieces: Iterator[bytes]) -> bytes | None:
+    try:
+        return next(pieces, None)
+    finally:
+        # Returns the connection of this thread: the next piece may be made by another one.
+        close_old_connections()
+
+
+async def _send_head(response: HttpResponseBase, send: Send) -> None:
     headers = [(name.encode("ascii"), value.encode("latin1")) for name, value in response.items()]
     cookies = [(b"set-cookie", morsel.output(header="").strip().encode()) for morsel in response.cookies.values()]
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers + cookies})
-    await send({"type": "http.response.body", "body": content})
+
+
+async def _disconnected(receive: Receive) -> None:
+    # Before that comes the body of the request, if it was not read.
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -23,7 +23,7 @@ from django.urls import resolve
 
 from agentops.http.middleware import Refusals
 from agentops.projects.access import SYSTEM
-from runs.management.agent.references import operator
+from agentops.projects.management.base import operator
 from timeline.redaction import project_scope
 
 TIMEOUT_S = 30

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 from uuid import UUID
 
@@ -18,8 +18,15 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import Model, QuerySet
 from django.utils import timezone
 
-from agentops.projects.errors import AuthRequired, Forbidden, ProjectNotFound, RoleRequired, ScopeRequired
-from agentops.projects.models import ApiKey, Membership, Project, Role, Scope
+from agentops.projects.errors import (
+    AuthRequired,
+    Forbidden,
+    ProjectArchived,
+    ProjectNotFound,
+    RoleRequired,
+    ScopeRequired,
+)
+from agentops.projects.models import ApiKey, Door, Membership, Project, Role, Scope
 from agentops.projects.names import SLUG_PATTERN, UUID_PATTERN
 from timeline.redaction import project_scope
 
@@ -73,8 +80,9 @@ class Principal:
     #: The project of an API key.
     project_id: UUID | None = None
     scopes: frozenset[Scope] = frozenset()
-    #: IP address of the request, for the audit log.
+    #: IP address of the request, and where it was made, for the audit log.
     ip: str | None = None
+    door: Door = field(default=Door.SYSTEM, compare=False)
 
     @property
     def is_authenticated(self) -> bool:
@@ -113,7 +121,7 @@ class EnteredProject:
     project: Project
     #: What the principal may do in it.
     actions: frozenset[Action]
-    #: All projects that the principal may see.
+    #: The projects of the menu: all that the principal may see, without archived ones.
     visible: QuerySet[Project]
 
 
@@ -136,13 +144,19 @@ RULES = {
     Action.SUPER: Rule(frozenset()),
 }
 _SUPERUSER_ACTIONS = frozenset(action for action, rule in RULES.items() if rule.superuser)
+#: The actions that an archived project still allows: it is read-only, but can be managed, for example unarchived.
+_WHILE_ARCHIVED = frozenset(
+    {Action.READ, Action.VIEW_IMPORTS, Action.EXPORT, Action.REVEAL, Action.MANAGE, Action.SUPER}
+)
 
 #: The server itself, and the command line.
 SYSTEM = Principal(PrincipalKind.SYSTEM, "system")
 ANONYMOUS = Principal(PrincipalKind.USER, "anonymous")
 
 
-def principal_for_user(user: AbstractBaseUser | AnonymousUser, *, ip: str | None = None) -> Principal:
+def principal_for_user(
+    user: AbstractBaseUser | AnonymousUser, *, ip: str | None = None, door: Door = Door.SYSTEM
+) -> Principal:
     """Return the principal of a user; ANONYMOUS unless authenticated."""
     if not user.is_authenticated:
         return ANONYMOUS
@@ -152,6 +166,7 @@ def principal_for_user(user: AbstractBaseUser | AnonymousUser, *, ip: str | None
         user_id=user.pk,
         is_superuser=bool(getattr(user, "is_superuser", False)),
         ip=ip,
+        door=door,
     )
 
 
@@ -164,12 +179,16 @@ def principal_for_key(key: ApiKey, *, ip: str | None = None) -> Principal:
         project_id=key.project_id,
         scopes=frozenset(Scope(scope) for scope in key.scopes),
         ip=ip,
+        door=Door.API,
     )
 
 
 def actions_of(principal: Principal, project_id: UUID | None) -> frozenset[Action]:
     """Return the actions that `principal` may perform in the project, according to the database."""
-    return _actions(principal, project_id, is_superuser=_is_superuser(principal))
+    actions = _actions(principal, project_id, is_superuser=_is_superuser(principal))
+    if principal.kind is PrincipalKind.SYSTEM or project_id is None or actions <= _WHILE_ARCHIVED:
+        return actions
+    return actions & _WHILE_ARCHIVED if _archived({project_id}) else actions
 
 
 def may(principal: Principal, action: Action, project_id: UUID | None) -> bool:
@@ -178,8 +197,9 @@ def may(principal: Principal, action: Action, project_id: UUID | None) -> bool:
 
 
 def allowed_pairs(pairs: Collection[tuple[Principal, UUID]], action: Action) -> set[tuple[Principal, UUID]]:
-    """Return the pairs of principal and project for which `may` returns True. Three queries."""
+    """Return the pairs of principal and project for which `may` returns True. At most four queries."""
     rule = RULES[action]
+    archived = set() if action in _WHILE_ARCHIVED else _archived({project_id for _, project_id in pairs})
     key_ids = {principal.key_id for principal, _ in pairs if principal.key_id is not None}
     user_ids = {principal.user_id for principal, _ in pairs if principal.user_id is not None}
     keys = {key.pk: key for key in ApiKey.objects.active(timezone.now()).filter(pk__in=key_ids)}
@@ -189,6 +209,8 @@ def allowed_pairs(pairs: Collection[tuple[Principal, UUID]], action: Action) -> 
     members = set(roles.values_list("user_id", "project_id"))
 
     def is_allowed(principal: Principal, project_id: UUID) -> bool:
+        if project_id in archived and principal.kind is not PrincipalKind.SYSTEM:
+            return False
         if principal.kind is not PrincipalKind.USER:
             key = keys.get(principal.key_id) if principal.key_id else None
             scoped_key = key is not None and key.project_id == project_id and not rule.scopes.isdisjoint(key.scopes)
@@ -208,7 +230,7 @@ def enter(principal: Principal, slug_or_id: str | UUID, action: Action) -> Enter
     """Return the project and the permissions of `principal` in it, if they include `action`. Two queries.
 
     Raise AuthRequired without authentication, ProjectNotFound for unknown and for invisible projects (after the same
-    queries), and Forbidden (`role_required`, `scope_required`) without permission in a visible project.
+    queries), and Forbidden (`role_required`, `scope_required`, `project_archived`) without permission in a visible one.
     """
     if principal == ANONYMOUS:
         raise AuthRequired
@@ -221,8 +243,12 @@ def enter(principal: Principal, slug_or_id: str | UUID, action: Action) -> Enter
     actions = _actions(principal, project.pk, is_superuser=is_superuser)
     if action not in actions:
         raise _refusal(principal, action)
+    if project.archived_at is not None and principal.kind is not PrincipalKind.SYSTEM:
+        actions &= _WHILE_ARCHIVED
+        if action not in actions:
+            raise ProjectArchived
     project_scope.add(project.pk)
-    return EnteredProject(project, actions, visible)
+    return EnteredProject(project, actions, visible.filter(archived_at=None))
 
 
 def project_for(principal: Principal, slug_or_id: str | UUID, action: Action) -> Project:
@@ -233,11 +259,12 @@ def project_for(principal: Principal, slug_or_id: str | UUID, action: Action) ->
 def project_of_key(key: ApiKey, slug_or_id: str, action: Action) -> Project | None:
     """Return the project of a key that was authenticated for this request, without queries.
 
-    None if the project differs or the scope is missing: `project_for` then raises the error.
+    None if the project differs or is archived, or the scope is missing: `project_for` then raises the error.
     """
     project = key.project
     matches = slug_or_id in (project.slug, str(project.pk))
-    if not matches or RULES[action].scopes.isdisjoint(key.scopes):
+    is_closed = project.archived_at is not None and action not in _WHILE_ARCHIVED
+    if not matches or is_closed or RULES[action].scopes.isdisjoint(key.scopes):
         return None
     project_scope.add(project.pk)
     return project
@@ -269,6 +296,12 @@ def _actions(principal: Principal, project_id: UUID | None, *, is_superuser: boo
         return frozenset()
     role = next(iter(_memberships(principal).filter(project=project_id).values_list("role", flat=True)), None)
     return frozenset(action for action, rule in RULES.items() if role in rule.roles)
+
+
+def _archived(project_ids: Collection[UUID]) -> set[UUID]:
+    """Return the IDs of the archived ones among these projects. One query."""
+    rows = Project.objects.filter(pk__in=project_ids, archived_at__isnull=False)
+    return set(rows.values_list("pk", flat=True))
 
 
 def _visible_projects(principal: Principal, *, is_superuser: bool) -> QuerySet[Project]:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from django.db.models import Model
 
 from agentops.projects.access import Principal
-from agentops.projects.models import AuditEntry, Project
+from agentops.projects.models import AuditEntry, Door, Project
 
 #: A principal, or only its name, such as "system".
 Actor: TypeAlias = Principal | str
@@ -23,9 +23,14 @@ class AuditAction(enum.StrEnum):
     LOGIN_FAILED = "login_failed"
     PROJECT_CREATED = "project.created"
     PROJECT_CHANGED = "project.changed"
+    PROJECT_ARCHIVED = "project.archived"
+    PROJECT_UNARCHIVED = "project.unarchived"
     MEMBER_ADDED = "member.added"
     MEMBER_ROLE_CHANGED = "member.role_changed"
     MEMBER_REMOVED = "member.removed"
+    INVITATION_CREATED = "invitation.created"
+    INVITATION_ACCEPTED = "invitation.accepted"
+    INVITATION_WITHDRAWN = "invitation.withdrawn"
     KEY_CREATED = "key.created"
     KEY_ROTATED = "key.rotated"
     KEY_REVOKED = "key.revoked"
@@ -55,6 +60,7 @@ def record(
     return AuditEntry.objects.create(
         project=project,
         actor=name,
+        door=_door_of(actor),
         ip=_valid_ip(ip or actor_ip),
         action=action,
         object_type=obj._meta.label_lower if obj is not None else "",
@@ -62,6 +68,17 @@ def record(
         before=before,
         after=after,
     )
+
+
+def name_of(actor: Actor) -> str:
+    """Return the name of an actor, as the audit log has it."""
+    return actor if isinstance(actor, str) else actor.actor
+
+
+def _door_of(actor: Actor) -> Door:
+    if not isinstance(actor, str):
+        return actor.door
+    return Door.COMMAND if actor.startswith("cli:") else Door.SYSTEM
 
 
 def _valid_ip(text: str | None) -> str | None:

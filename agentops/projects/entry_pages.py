@@ -1,15 +1,14 @@
-"""The login page and the start page."""
+"""The login page."""
 
 from __future__ import annotations
 
 from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from agentops.http.methods import require_safe
-from agentops.projects.access import projects_for
 from agentops.projects.audit import AuditAction, record
 from agentops.projects.errors import RoleRequired
 from agentops.projects.login.form import LoginForm
@@ -36,15 +35,6 @@ class LoginPage(LoginView):
         """Show the form again, with status 422, or 400 for an overlong password."""
         too_long = form.has_error("password", "max_length")
         return self.render_to_response(self.get_context_data(form=form), status=400 if too_long else 422)
-
-
-@require_safe
-def home(request: HttpRequest) -> HttpResponse:
-    """Redirect to the runs of the newest visible project, or show a page if there is none."""
-    newest = projects_for(principal_of(request)).order_by("-created_at", "-pk").first()
-    if newest is None:
-        return render(request, "no_project.html")
-    return redirect("runs:list", newest.slug)
 
 
 @require_safe

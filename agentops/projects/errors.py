@@ -79,6 +79,13 @@ class KeyNotFound(NotFound):
     text = "API key not found"
 
 
+class InvitationNotFound(NotFound):
+    """The invitation does not exist, has expired, or was accepted or withdrawn; the error is the same."""
+
+    code = "invitation_not_found"
+    text = "this invitation is not valid: it has expired, or it was used or withdrawn"
+
+
 class RuleNotFound(NotFound):
     """The project has no such redaction rule."""
 
@@ -102,6 +109,13 @@ class RoleRequired(Forbidden):
     """The user lacks a role."""
 
     code = "role_required"
+
+
+class ProjectArchived(Forbidden):
+    """The project is archived, so it cannot be changed."""
+
+    code = "project_archived"
+    text = "the project is archived and read-only: an admin can unarchive it in its settings"
 
 
 # --- Conflicts ------------------------------------------------------------------------------------------
@@ -129,6 +143,18 @@ class LastAdmin(Conflict):
 
     code = "last_admin"
     text = "the last admin of a project cannot be removed or demoted: make another user an admin first"
+
+
+class NotArchivable(Conflict):
+    """Runs of the project are in progress."""
+
+    code = "runs_in_progress"
+
+
+class AlreadyInvited(Conflict):
+    """The e-mail address has an invitation or an account already."""
+
+    code = "already_invited"
 
 
 class KeyNotActive(Conflict):
@@ -169,6 +195,18 @@ class InvalidRetention(Invalid):
     """The retention period is invalid."""
 
     code = "invalid_retention"
+
+
+class InvalidEmail(Invalid):
+    """The e-mail address is invalid."""
+
+    code = "invalid_email"
+
+
+class InvalidDescription(Invalid):
+    """The description is invalid."""
+
+    code = "invalid_description"
 
 
 class InvalidRole(Invalid):

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from hmac import compare_digest
 from typing import NamedTuple, cast
+from uuid import UUID
 
 from django.conf import settings
 from django.db import DatabaseError, transaction
@@ -23,7 +24,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from agentops.http.lanes import sender_project
-from agentops.projects.audit import Actor, AuditAction, record
+from agentops.projects.audit import Actor, AuditAction, name_of, record
 from agentops.projects.errors import (
     AmbiguousKey,
     AuthInvalid,
@@ -73,7 +74,7 @@ def create_key(
     """
     cleaned_name, cleaned_scopes, expiry = clean_name(name), _clean_scopes(scopes), _clean_expiry(expires_at)
     with transaction.atomic():
-        new = _create(project, cleaned_name, cleaned_scopes, expiry)
+        new = _create(project, cleaned_name, cleaned_scopes, expiry, actor)
         record(actor, AuditAction.KEY_CREATED, project=project, obj=new.key, after=_audit_values(new.key))
     return new
 
@@ -124,13 +125,21 @@ def rotate(key: ApiKey, *, actor: Actor, overlap: timedelta = OVERLAP) -> NewKey
         if old.state(now) is not KeyState.ACTIVE:
             raise KeyNotActive
         life = old.expires_at - old.created_at if old.expires_at else None
-        new = _create(old.project, old.name, old.scopes, now + life if life else None)
+        new = _create(old.project, old.name, old.scopes, now + life if life else None, actor)
         before = _audit_values(old)
         old.expires_at = min(now + overlap, old.expires_at) if old.expires_at else now + overlap
         old.save(update_fields=["expires_at"])
         after = {**_audit_values(new.key), "old_expires_at": old.expires_at}
         record(actor, AuditAction.KEY_ROTATED, project=old.project, obj=new.key, before=before, after=after)
     return new
+
+
+def key_of(project: Project, key_id: UUID) -> ApiKey:
+    """Return a key of a project, with the project. Raise KeyNotFound."""
+    key = ApiKey.objects.select_related("project").filter(project=project, pk=key_id).first()
+    if key is None:
+        raise KeyNotFound
+    return key
 
 
 def find_key(prefix: str) -> ApiKey:
@@ -147,13 +156,19 @@ def find_key(prefix: str) -> ApiKey:
     return matching[0]
 
 
-def _create(project: Project, name: str, scopes: list[str], expires_at: datetime | None) -> NewKey:
+def _create(project: Project, name: str, scopes: list[str], expires_at: datetime | None, actor: Actor) -> NewKey:
     env = "test" if settings.AGENTOPS_TESTING else "live"
     prefix = f"aok_{env}_{''.join(secrets.choice(ALPHABET) for _ in range(ID_LENGTH))}"
     body = f"{prefix}_{_base62(secrets.token_bytes(SECRET_BYTES), SECRET_LENGTH)}"
     plain = body + checksum(body)
     key = ApiKey.objects.create(
-        project=project, name=name, prefix=prefix, sha256=_digest(plain), scopes=scopes, expires_at=expires_at
+        project=project,
+        name=name,
+        prefix=prefix,
+        sha256=_digest(plain),
+        scopes=scopes,
+        expires_at=expires_at,
+        created_by=name_of(actor)[:200],
     )
     return NewKey(key, plain)
 

@@ -5,10 +5,13 @@ The caller checks the permission (Action.SUPER, Action.MANAGE).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import IntegrityError, transaction
+from django.utils import timezone
 
 from agentops.projects.audit import Actor, AuditAction, record
 from agentops.projects.errors import (
@@ -20,28 +23,42 @@ from agentops.projects.errors import (
     SlugTaken,
 )
 from agentops.projects.models import Membership, Project, Role
-from agentops.projects.names import clean_name, clean_slug
+from agentops.projects.names import clean_description, clean_name, clean_slug
 
 #: 100 years.
 MAX_RETENTION_DAYS = 36_500
 
 
-def create_project(slug: str, name: str, *, actor: Actor) -> Project:
-    """Create a project without members; a superuser adds the first admin. Raise SlugTaken."""
-    slug, name = clean_slug(slug), clean_name(name)
+def create_project(slug: str, name: str, *, description: str = "", actor: Actor) -> Project:
+    """Create a project without members; a superuser adds the first admin. Raise SlugTaken or an error of a value."""
+    slug, name, description = clean_slug(slug), clean_name(name), clean_description(description)
     with transaction.atomic():
         try:
             with transaction.atomic():
-                project = Project.objects.create(slug=slug, name=name)
+                project = Project.objects.create(slug=slug, name=name, description=description)
         except IntegrityError:
             raise SlugTaken(f"a project {slug!r} already exists: choose another slug") from None
         record(actor, AuditAction.PROJECT_CREATED, project=project, obj=project, after={"slug": slug, "name": name})
     return project
 
 
-def change_project(project: Project, *, name: str, retention_days: int | None, actor: Actor) -> Project:
-    """Change the name and the number of days that ended runs are kept (None: forever). The slug cannot change."""
-    values: dict[str, Any] = {"name": clean_name(name), "retention_days": _clean_retention(retention_days)}
+def create_owned_project(
+    slug: str, name: str, *, description: str = "", owner: AbstractBaseUser, actor: Actor
+) -> Project:
+    """Create a project whose admin is `owner`. Raise as `create_project`."""
+    with transaction.atomic():
+        project = create_project(slug, name, description=description, actor=actor)
+        add_member(project, owner, Role.ADMIN, actor=actor)
+    return project
+
+
+def change_project(project: Project, *, actor: Actor, **changes: Any) -> Project:
+    """Change `name`, `description`, `exports_telemetry` or `retention_days`.
+
+    `retention_days` are the days that ended runs are kept (None: forever). The slug cannot change. Raise InvalidName,
+    InvalidDescription or InvalidRetention.
+    """
+    values = {field: _CLEANERS[field](value) for field, value in changes.items()}
     with transaction.atomic():
         _lock(project)
         project.refresh_from_db(fields=list(values))
@@ -51,15 +68,63 @@ def change_project(project: Project, *, name: str, retention_days: int | None, a
             return project
         for field in changed:
             setattr(project, field, values[field])
+        if "exports_telemetry" in changed and project.exports_telemetry:
+            project.telemetry_since = timezone.now()
+            project.save(update_fields=["telemetry_since"])
         project.save(update_fields=changed)
         old, new = ({field: each[field] for field in changed} for each in (before, values))
         record(actor, AuditAction.PROJECT_CHANGED, project=project, obj=project, before=old, after=new)
     return project
 
 
+def archive_project(project: Project, *, actor: Actor) -> Project:
+    """Make a project read-only and hide it from menus. The caller checks that no run is in progress."""
+    return _set_archived(project, True, actor)
+
+
+def unarchive_project(project: Project, *, actor: Actor) -> Project:
+    """Undo `archive_project`."""
+    return _set_archived(project, False, actor)
+
+
+def _set_archived(project: Project, is_archived: bool, actor: Actor) -> Project:
+    """Archive or unarchive a project. Again, it changes nothing."""
+    action = AuditAction.PROJECT_ARCHIVED if is_archived else AuditAction.PROJECT_UNARCHIVED
+    with transaction.atomic():
+        # Conditional, so that only one of two concurrent calls writes the audit entry.
+        rows = Project.objects.filter(pk=project.pk, archived_at__isnull=is_archived)
+        if rows.update(archived_at=timezone.now() if is_archived else None):
+            record(actor, action, project=project, obj=project)
+        project.refresh_from_db(fields=["archived_at"])
+    return project
+
+
+def find_user(who: str) -> User:
+    """Return the user with this name, or else the only active one with this e-mail address. Raise MemberNotFound."""
+    people = get_user_model().objects
+    user = people.filter(username=who).first()
+    if user is None and "@" in who:
+        # Two accounts with one address cannot be told apart.
+        same = list(people.filter(email__iexact=who, is_active=True)[:2])
+        user = same[0] if len(same) == 1 else None
+    if user is None:
+        raise MemberNotFound(f"no account has the name or address {who[:64]!r}")
+    return user
+
+
+def user_of(project: Project, username: str) -> User:
+    """Return the member with this user name. Raise MemberNotFound."""
+    members = Membership.objects.filter(project=project, user__username=username).select_related("user")
+    # PostgreSQL rejects NUL.
+    membership = members.first() if "\0" not in username else None
+    if membership is None:
+        raise MemberNotFound
+    return membership.user
+
+
 def add_member(project: Project, user: AbstractBaseUser, role: str, *, actor: Actor) -> Membership:
     """Add a member. Raise InvalidRole or AlreadyMember."""
-    role = _clean_role(role)
+    role = clean_role(role)
     with transaction.atomic():
         _lock(project)
         if Membership.objects.filter(project=project, user_id=user.pk).exists():
@@ -71,7 +136,7 @@ def add_member(project: Project, user: AbstractBaseUser, role: str, *, actor: Ac
 
 def change_role(project: Project, user: AbstractBaseUser, role: str, *, actor: Actor) -> Membership:
     """Change the role of a member. Raise InvalidRole, MemberNotFound or LastAdmin."""
-    role = _clean_role(role)
+    role = clean_role(role)
     with transaction.atomic():
         _lock(project)
         membership = _membership(project, user)
@@ -128,7 +193,8 @@ def _clean_retention(days: int | None) -> int | None:
     return days
 
 
-def _clean_role(role: str) -> str:
+def clean_role(role: str) -> str:
+    """Return the role. Raise InvalidRole if it does not exist."""
     if role not in Role.values:
         raise InvalidRole(f"{role[:64]!r} is not a role: choose from {', '.join(Role.values)}")
     return Role(role).value
@@ -136,3 +202,12 @@ def _clean_role(role: str) -> str:
 
 def _audit_values(user: AbstractBaseUser, role: str) -> dict[str, str]:
     return {"user": user.get_username(), "role": role}
+
+
+#: Field of a project → the function that checks and cleans a new value.
+_CLEANERS: dict[str, Callable[[Any], Any]] = {
+    "name": clean_name,
+    "description": clean_description,
+    "retention_days": _clean_retention,
+    "exports_telemetry": bool,
+}

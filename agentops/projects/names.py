@@ -7,7 +7,7 @@ import unicodedata
 from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 
-from agentops.projects.errors import InvalidName, InvalidSlug
+from agentops.projects.errors import InvalidDescription, InvalidName, InvalidSlug
 
 SLUG_PATTERN = r"\A[a-z0-9][a-z0-9-]{0,62}\Z"
 UUID_PATTERN = r"\A[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z"
@@ -15,6 +15,7 @@ SLUG = RegexValidator(SLUG_PATTERN, "Use at most 63 lower-case letters, digits a
 # URLs contain the ID or the slug of a project, so a slug must not look like an ID.
 NOT_A_UUID = RegexValidator(UUID_PATTERN, "A slug must not be a UUID.", inverse_match=True)
 MAX_NAME = 200
+MAX_DESCRIPTION = 2000
 # Control characters, lone surrogates, line and paragraph separators: they break terminals, log lines or PostgreSQL.
 REFUSED = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
@@ -39,6 +40,16 @@ def clean_name(text: str) -> str:
     if any(unicodedata.category(character) in REFUSED for character in name):
         raise InvalidName(f"{name[:64]!r} contains control characters")
     return name
+
+
+def clean_description(text: str) -> str:
+    """Return the text with plain line breaks. Raise InvalidDescription for control characters and too long texts."""
+    description = text.replace("\r\n", "\n").strip()
+    if len(description) > MAX_DESCRIPTION:
+        raise InvalidDescription(f"a description can have at most {MAX_DESCRIPTION} characters")
+    if any(unicodedata.category(character) in REFUSED for character in description.replace("\n", "")):
+        raise InvalidDescription("a description must not contain control characters")
+    return description
 
 
 def one_line(text: str, limit: int) -> str:

@@ -33,7 +33,7 @@ class Operation:
 
     @property
     def title(self) -> str:
-        return f"{self.method} {self.path.removeprefix(PREFIX)}"
+        return f"{self.method} {self.path.removeprefix(PREFIX) or self.path}"
 
 
 def api_page() -> str:

@@ -42,6 +42,8 @@ Runners may also send, and readers get with `?dialect=agent`, events with camel 
 - Prompts, and inputs and outputs of tools, are whole, without previews.
 - `agent:tool` is `tool.start` and `tool.end`; without `toolCallId`, the call gets an ID.
 - `agent:error` also reports a failed run, and one that pauses at its step limit.
+- Verbs may be sent in the present tense: `node:start` is `node:started`. `node:error` is `node:failed`, and
+  `loop:iterate` is `edge:iterated`. Readers get the second form.
 - Event types without a name in the dialect keep theirs. `seq` counts the same events.
 
 JSON Schemas: [events](events.schema.json) and [agent dialect](agent-events.schema.json), at `/api/schema/events` and

@@ -372,18 +372,19 @@ def test_tries_that_are_held_up_do_not_fill_the_trail(alice: User) -> None:
 # --- The start ----------------------------------------------------------------------------------------------------
 
 
-def test_the_start_leads_to_the_newest_project(project: Project, foreign: Project, member: Any) -> None:
+def test_the_start_leads_to_the_only_project_or_lists_several(project: Project, foreign: Project, member: Any) -> None:
     bob = member("bob", Role.VIEWER)
     boss = member("boss", superuser=True)
 
-    def start_of(user: User) -> str:
+    def start_of(user: User) -> Any:
         client = Client()
         client.force_login(user)
-        return str(client.get("/")["Location"])
+        return client.get("/")
 
     assert Client().get("/")["Location"] == "/login?next=%2F"
-    assert start_of(bob) == reverse("runs:list", args=["alpha"])
-    assert start_of(boss) == reverse("runs:list", args=["beta"])
+    assert start_of(bob)["Location"] == reverse("runs:overview", args=["alpha"])
+    listed = start_of(boss).content.decode()
+    assert [f'href="/p/{slug}"' in listed for slug in ("alpha", "beta")] == [True, True]
 
 
 def test_without_a_project_it_says_so(db: None) -> None:
@@ -396,7 +397,7 @@ def test_without_a_project_it_says_so(db: None) -> None:
     assert b"newcomer<script>" not in page.content
 
     client.force_login(User.objects.create_superuser("boss"))
-    assert b"agentops project create demo" in client.get("/").content
+    assert b'href="/projects">Create a project</a>' in client.get("/").content
 
 
 # --- The administration has no login of its own ----------------------------------------------------------------------

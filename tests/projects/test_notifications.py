@@ -52,10 +52,10 @@ def unread(html: str) -> int:
     return len(re.findall(r'class="notice unread"', html))
 
 
-def bell(html: str) -> str:
-    found = re.search(r'<a id="bell"[^>]* title="([^"]*)"', html)
-    assert found is not None
-    return found[1]
+def count_in_the_inbox(html: str) -> int:
+    """How many unread ones the inbox says that there are, beside its link to this page."""
+    found = re.search(r'/notifications">Notifications <span class="nav-count">(\d+)', html)
+    return int(found[1]) if found else 0
 
 
 # --- Telling ----------------------------------------------------------------------------------------------------
@@ -106,14 +106,13 @@ def test_the_page_shows_the_newest_first_and_links_to_runs(project: Project, ann
     assert f'href="/runs/{run_id}"' in html
     assert "Line one.\nLine two." in html
     assert unread(html) == 2
-    assert bell(html) == "Notifications: 2 unread"
+    assert count_in_the_inbox(signed_in(ann).get("/p/alpha/approvals").content.decode()) == 2
 
 
 def test_an_empty_inbox_says_so(project: Project, ann: User) -> None:
     html = signed_in(ann).get(INBOX).content.decode()
 
     assert "No notifications" in html
-    assert bell(html) == "Notifications"
     assert "Mark all" not in html
 
 
@@ -156,7 +155,6 @@ def test_all_are_read_that_were_on_the_page(project: Project, ann: User) -> None
 
     assert "Marked 3 as read." in html
     assert unread(html) == 1
-    assert bell(html) == "Notifications: 1 unread"
 
 
 def test_pages_go_on_by_place(project: Project, ann: User) -> None:
@@ -230,12 +228,12 @@ def test_the_page_and_the_bell_cost_the_same_with_many(
 ) -> None:
     client = signed_in(ann)
     told(project)
-    # Session, user, project and its visibility, the menu, the rows, who gets mail, the bell, the inbox.
-    with django_assert_num_queries(8):
+    # Session, user, project and its visibility, the menu, the rows, who gets mail, the bell.
+    with django_assert_num_queries(7):
         client.get(INBOX)
     for number in range(PAGE_SIZE * 2):
         told(project, str(number))
-    with django_assert_num_queries(8):
+    with django_assert_num_queries(7):
         client.get(INBOX)
     with django_assert_num_queries(1):
         notifications.unread_count(project.pk, ann.pk)
@@ -248,7 +246,6 @@ def test_the_count_ends_somewhere(project: Project, ann: User) -> None:
     )
 
     assert notifications.unread_count(project.pk, ann.pk) == MAX_COUNT + 1
-    assert f"{MAX_COUNT}+ unread" in bell(signed_in(ann).get("/p/alpha/runs").content.decode())
     newest = notifications.inbox(project.pk, ann.pk).first()
     assert newest is not None
     assert notifications.mark_all_read(project.pk, ann.pk, up_to=newest.pk) == LOOK + 1

@@ -19,7 +19,7 @@ from django.utils import timezone
 from agentops.projects.access import SYSTEM
 from agentops.projects.errors import AmbiguousKey, AuthInvalid, Forbidden, LastAdmin, ProjectNotFound, SlugTaken
 from agentops.projects.keys import authenticate, create_key
-from agentops.projects.management.base import AgentopsCommand, failure_of, printable
+from agentops.projects.management.base import AgentopsCommand, failure_of, operator, printable
 from agentops.projects.management.commands.key import Command
 from agentops.projects.memberships import create_project
 from agentops.projects.models import ApiKey, AuditEntry, Project
@@ -42,7 +42,7 @@ def test_project_create_and_ls(db: None) -> None:
     assert line == f"bare\t{bare.pk}\tbare\n"
     assert run("project", "ls") == f"{line}ours\t{made['id']}\tOur project\n"
     assert [row["slug"] for row in json.loads(run("project", "ls", "--json"))] == ["bare", "ours"]
-    assert set(AuditEntry.objects.values_list("actor", flat=True)) == {"system"}
+    assert set(AuditEntry.objects.values_list("actor", "door")) == {(operator(), "command")}
 
 
 def test_key_create_prints_the_key_alone(project: Project) -> None:

@@ -239,7 +239,7 @@ def test_rules_are_added_and_removed_on_the_page(alpha: Project, client: Client)
         assert shown in page
     assert SECRET not in page
     # The list of runs leads there; other members see no link.
-    assert f'href="{url()}"' in client.get("/p/alpha/runs").content.decode()
+    assert f'href="{url()}"' in client.get("/p/alpha/settings").content.decode()
     with project_scope.limited_to(alpha.pk):
         assert DEFAULT.clean_text(TOKEN)[0] == mark("acme", TOKEN)
 

@@ -42,7 +42,10 @@ class AuditEntryAdmin(RecordAdmin):
 
     names = ("audit entry", "audit entries")
     text_fields = ("action", "actor", "object_id")
-    loaded = ("created_at", "actor", "action", "object_type", "object_id", "ip", "project_id", "project__slug")
+    loaded = (
+        *("created_at", "actor", "action", "object_type", "object_id", "door", "ip"),
+        *("project_id", "project__slug"),
+    )
     list_display = (
         cells.moment("created_at", "time"),
         cells.words("actor"),
@@ -50,6 +53,7 @@ class AuditEntryAdmin(RecordAdmin):
         cells.words("object_type", "object type"),
         cells.words("object_id", "object ID"),
         cells.link("project_id", "projects_project", "project", text="project__slug"),
+        cells.plain("door", "requested by"),
         cells.words("ip", "IP address"),
     )
     list_filter = (ProjectFilter, AboutFilter)

@@ -74,7 +74,7 @@ class ApiKeyAdmin(ScopedAdmin):
     text_fields = ("prefix", "name")
     loaded = (
         *("name", "prefix", "scopes", "created_at", "expires_at", "revoked_at", "last_used_at"),
-        *("project_id", "project__slug"),
+        *("created_by", "project_id", "project__slug"),
     )
     list_display = (
         cells.words("prefix"),
@@ -88,7 +88,17 @@ class ApiKeyAdmin(ScopedAdmin):
     )
     list_filter = (ProjectFilter, yes_filter("revoked", "revoked_at"))
     search_help_text = "Search by ID or prefix of it, or by part of the key's prefix or name."
-    facts = ((None, (*list_display, cells.plain("id", "ID"), cells.moment("revoked_at", "revoked"))),)
+    facts = (
+        (
+            None,
+            (
+                *list_display,
+                cells.words("created_by", "created by"),
+                cells.plain("id", "ID"),
+                cells.moment("revoked_at", "revoked"),
+            ),
+        ),
+    )
     add_fields = ("project", "name", "scopes", "expires_at", "password")
     change_action = Action.MANAGE
     audited = True

@@ -13,12 +13,12 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from agentops.admin_base import cells
 from agentops.admin_base.filters import ProjectFilter, choice_filter
 from agentops.admin_base.forms import ActionForm
-from agentops.admin_base.pages import ScopedAdmin
+from agentops.admin_base.pages import RecordAdmin, ScopedAdmin
 from agentops.admin_base.scope import scope_of
 from agentops.projects import memberships
 from agentops.projects.access import Action, project_for
 from agentops.projects.errors import Conflict, MemberNotFound
-from agentops.projects.models import Membership, Project, Role
+from agentops.projects.models import Invitation, Membership, Project, Role
 
 
 class MemberForm(ActionForm):
@@ -55,6 +55,31 @@ class MemberForm(ActionForm):
         if user is None:
             raise MemberNotFound(f"there is no user {data['user_name']!r}")
         return memberships.add_member(project, user, data["role"], actor=self.principal)
+
+
+@admin.register(Invitation)
+class InvitationAdmin(RecordAdmin):
+    """Open invitations, read-only: they are made and withdrawn on the members page of a project."""
+
+    text_fields = ("email",)
+    loaded = ("email", "role", "created_by", "created_at", "expires_at", "project_id", "project__slug")
+    list_display = (
+        cells.words("email", "e-mail"),
+        cells.plain("role"),
+        cells.link("project_id", "projects_project", "project", text="project__slug"),
+        cells.words("created_by", "invited by"),
+        cells.moment("created_at", "created"),
+        cells.moment("expires_at", "expires"),
+    )
+    list_filter = (ProjectFilter, choice_filter("role", Role.values))
+    search_help_text = "Search by ID or prefix of it, or by part of the e-mail address."
+    facts = ((None, (*list_display, cells.plain("id", "ID"))),)
+
+    def for_list(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        return super().for_list(rows.select_related("project"))
+
+    def name_of(self, obj: Invitation) -> str:
+        return cells.line(obj.email)
 
 
 @admin.register(Membership)

@@ -28,12 +28,13 @@ class ProjectForm(ActionForm):
         "slug_taken": "slug",
         "invalid_slug": "slug",
         "invalid_name": "name",
+        "invalid_description": "description",
         "invalid_retention": "retention_days",
     }
 
     class Meta:
         model = Project
-        fields = ("slug", "name", "retention_days")
+        fields = ("slug", "name", "description", "retention_days")
         help_texts = {
             "slug": "Used in URLs, cannot be changed. Lower-case letters, digits and dashes (max. 63).",
             "retention_days": "Number of days after which ended runs are deleted. Leave empty to keep them forever.",
@@ -43,11 +44,10 @@ class ProjectForm(ActionForm):
         """Create or change the project. Raise RoleRequired unless a superuser creates it."""
         if not self.instance._state.adding:
             project = project_for(self.principal, self.instance.pk, Action.MANAGE)
-            days = data["retention_days"]
-            return memberships.change_project(project, name=data["name"], retention_days=days, actor=self.principal)
+            return memberships.change_project(project, **data, actor=self.principal)
         if not self.scope.sees_all:
             raise RoleRequired("only a superuser may create a project")
-        return memberships.create_project(data["slug"], data["name"], actor=self.principal)
+        return memberships.create_project(**data, actor=self.principal)
 
 
 @admin.register(Project)
@@ -55,13 +55,17 @@ class ProjectAdmin(ScopedAdmin):
     """Projects."""
 
     project_path = "pk"
-    loaded = ("slug", "name", "retention_days", "masks_model_input", "created_at")
+    loaded = (
+        *("slug", "name", "description", "retention_days", "masks_model_input", "exports_telemetry", "archived_at"),
+        "created_at",
+    )
     text_fields = ("slug", "name")
     form = ProjectForm
     list_display = (
         cells.words("slug"),
         cells.words("name"),
         cells.plain("retention_days", "retention (days)"),
+        cells.moment("archived_at", "archived"),
         cells.moment("created_at", "created"),
     )
     search_help_text = "Search by ID or prefix of it, or by part of the slug or the name."
@@ -74,12 +78,21 @@ class ProjectAdmin(ScopedAdmin):
                 cells.words("name"),
                 cells.plain("retention_days", "retention (days)"),
                 cells.plain("masks_model_input", "masks what models receive"),
+                cells.plain("exports_telemetry", "telemetry"),
             ),
         ),
-        ("More", (cells.payload("settings"), cells.moment("created_at", "created"))),
+        (
+            "More",
+            (
+                cells.payload("description"),
+                cells.payload("settings"),
+                cells.moment("archived_at", "archived"),
+                cells.moment("created_at", "created"),
+            ),
+        ),
     )
-    add_fields = ("slug", "name")
-    edit_fields = ("name", "retention_days")
+    add_fields = ("slug", "name", "description")
+    edit_fields = ("name", "description", "retention_days")
     change_action = Action.MANAGE
     audited = True
 

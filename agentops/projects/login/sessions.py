@@ -89,8 +89,8 @@ def note(session: SessionBase) -> None:
         fresh.save()
 
 
-def end_sessions(user: AbstractBaseUser, *, actor: Actor) -> int:
-    """End all sessions of a user and return their number. Open streams end at once (agentops.projects.revocation).
+def end_sessions(user: AbstractBaseUser, *, actor: Actor, keep: str | None = None) -> int:
+    """End all sessions of a user but `keep` and return their number. Open streams end at once (projects.revocation).
 
     Scans all sessions, because their rows do not contain the user.
     """
@@ -99,7 +99,7 @@ def end_sessions(user: AbstractBaseUser, *, actor: Actor) -> int:
         session_keys = [
             session.session_key
             for session in open_now.iterator(chunk_size=CHUNK)
-            if session.get_decoded().get(SESSION_KEY) == str(user.pk)
+            if session.session_key != keep and session.get_decoded().get(SESSION_KEY) == str(user.pk)
         ]
         for some in _chunks(session_keys):
             Session.objects.filter(session_key__in=some).delete()

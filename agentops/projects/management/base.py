@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import pwd
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -52,6 +53,15 @@ _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 #: What a subcommand does: a method that takes the options, or "module.function" of a function that takes the command
 #: and the options. The function's module is imported when the subcommand is chosen and not before.
 Handler = Callable[[dict[str, Any]], None] | str
+
+
+def operator() -> str:
+    """Return the name of the operator for the audit log, from the user ID, because the environment can be changed."""
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        name = str(os.getuid())
+    return f"cli:{name}"
 
 
 class AddSubcommand(Protocol):

@@ -1,4 +1,4 @@
-"""`agentops key`: create, list and revoke the API keys of a project."""
+"""`agentops key`: create, list, rotate and revoke the API keys of a project."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 from django.utils import timezone
 
 from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.keys import create_key, find_key, revoke
-from agentops.projects.management.base import AddSubcommand, AgentopsCommand
+from agentops.projects.keys import OVERLAP, NewKey, create_key, find_key, revoke, rotate
+from agentops.projects.management.base import AddSubcommand, AgentopsCommand, operator
 from agentops.projects.models import ApiKey, Scope
 
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 class Command(AgentopsCommand):
-    help = "Create, list and revoke API keys."
+    help = "Create, list, rotate and revoke API keys."
 
     def subcommands(self, add: AddSubcommand) -> None:
         create = add("create", self.create, help="Create an API key. It is shown only once.")
@@ -34,6 +34,16 @@ class Command(AgentopsCommand):
         ls = add("ls", self.ls, help="List the keys of a project, newest first.")
         ls.add_argument("--project", metavar="SLUG", required=True, help="slug or ID")
         ls.add_argument("--json", action="store_true", help="print JSON")
+        rotated = add("rotate", self.rotate, help="Replace a key. The new one is shown only once.")
+        rotated.add_argument("prefix", metavar="PREFIX", help="prefix of the key, or a shorter unique one")
+        rotated.add_argument(
+            "--overlap",
+            metavar="1d",
+            type=_span,
+            default=OVERLAP,
+            help="time that the old key stays valid (default: 1d)",
+        )
+        rotated.add_argument("--json", action="store_true", help="print JSON")
         revoked = add("revoke", self.revoke, help="Revoke a key.")
         revoked.add_argument(
             "prefix", metavar="PREFIX", help="prefix of the key, as ls prints it, or a shorter unique one"
@@ -48,12 +58,9 @@ class Command(AgentopsCommand):
             name=options["name"],
             scopes=options["scopes"],
             expires_at=timezone.now() + span if span is not None else None,
-            actor=SYSTEM,
+            actor=operator(),
         )
-        if options["json"]:
-            self.write_json({"key": new.plain, **_row(new.key, timezone.now())})
-        else:
-            self.stdout.write(new.plain)
+        self._show(new, options)
 
     def ls(self, options: dict[str, Any]) -> None:
         project = project_for(SYSTEM, options["project"], Action.MANAGE)
@@ -66,12 +73,21 @@ class Command(AgentopsCommand):
         cells = [{**row, "scopes": ",".join(row["scopes"])} for row in rows]
         self.write_table(headers, [[_short(cell[header]) for header in headers] for cell in cells])
 
+    def rotate(self, options: dict[str, Any]) -> None:
+        self._show(rotate(find_key(options["prefix"]), actor=operator(), overlap=options["overlap"]), options)
+
     def revoke(self, options: dict[str, Any]) -> None:
-        key = revoke(find_key(options["prefix"]), actor=SYSTEM)
+        key = revoke(find_key(options["prefix"]), actor=operator())
         if options["json"]:
             self.write_json(_row(key, timezone.now()))
         else:
             self.stdout.write(f"revoked {key.prefix}")
+
+    def _show(self, new: NewKey, options: dict[str, Any]) -> None:
+        if options["json"]:
+            self.write_json({"key": new.plain, **_row(new.key, timezone.now())})
+        else:
+            self.stdout.write(new.plain)
 
 
 def _row(key: ApiKey, now: datetime) -> dict[str, Any]:
@@ -81,6 +97,7 @@ def _row(key: ApiKey, now: datetime) -> dict[str, Any]:
         "name": key.name,
         "scopes": key.scopes,
         "state": key.state(now).value,
+        "created_by": key.created_by,
         "created_at": key.created_at,
         "expires_at": key.expires_at,
         "revoked_at": key.revoked_at,

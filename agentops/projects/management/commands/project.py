@@ -1,33 +1,64 @@
-"""`agentops project`: create and list projects."""
+"""`agentops project`: create, list, change and archive projects."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from agentops.projects.access import SYSTEM, projects_for
-from agentops.projects.management.base import AddSubcommand, AgentopsCommand
-from agentops.projects.memberships import create_project
+from agentops.projects.access import SYSTEM, Action, project_for, projects_for
+from agentops.projects.management.base import AddSubcommand, AgentopsCommand, operator
+from agentops.projects.memberships import change_project, create_project, unarchive_project
 from agentops.projects.models import Project
 
 
 class Command(AgentopsCommand):
-    help = "Create and list projects. Each has its own agents, runs, keys and members."
+    help = "Create, list, change and archive projects. Each has its own agents, runs, keys and members."
 
     def subcommands(self, add: AddSubcommand) -> None:
         create = add("create", self.create, help="Create a project.")
         create.add_argument("slug", metavar="SLUG", help="short name for URLs: a-z, 0-9 and dashes")
         create.add_argument("--name", metavar="N", help="display name (default: the slug)")
         create.add_argument("--json", action="store_true", help="print JSON")
+        changed = add("change", self.change, help="Change the name, the description or the telemetry of a project.")
+        changed.add_argument("slug", metavar="SLUG", help="slug or ID")
+        changed.add_argument("--name", metavar="N", help="display name")
+        changed.add_argument("--description", metavar="TEXT", help="shown on the list of projects")
+        changed.add_argument(
+            "--telemetry", choices=("on", "off"), help="whether its events go to sinks, those of the site included"
+        )
+        changed.add_argument("--json", action="store_true", help="print JSON")
+        archived = add(
+            "archive",
+            "runs.management.projects.archive_command.archive",
+            help="Make a project read-only and hide it from menus. Nothing is deleted.",
+        )
+        archived.add_argument("slug", metavar="SLUG", help="slug or ID")
+        unarchived = add("unarchive", self.unarchive, help="Undo archive.")
+        unarchived.add_argument("slug", metavar="SLUG", help="slug or ID")
         ls = add("ls", self.ls, help="List the projects.")
         ls.add_argument("--json", action="store_true", help="print JSON")
 
     def create(self, options: dict[str, Any]) -> None:
         slug, name = options["slug"], options["name"]
-        project = create_project(slug, slug if name is None else name, actor=SYSTEM)
+        project = create_project(slug, slug if name is None else name, actor=operator())
         if options["json"]:
             self.write_json(_row(project))
         else:
             self._write([project])
+
+    def change(self, options: dict[str, Any]) -> None:
+        project = project_for(SYSTEM, options["slug"], Action.MANAGE)
+        changes = {name: options[name] for name in ("name", "description") if options[name] is not None}
+        if options["telemetry"] is not None:
+            changes["exports_telemetry"] = options["telemetry"] == "on"
+        project = change_project(project, **changes, actor=operator())
+        if options["json"]:
+            self.write_json(_row(project))
+        else:
+            self._write([project])
+
+    def unarchive(self, options: dict[str, Any]) -> None:
+        project = unarchive_project(project_for(SYSTEM, options["slug"], Action.MANAGE), actor=operator())
+        self.stdout.write(f"unarchived {project.slug}")
 
     def ls(self, options: dict[str, Any]) -> None:
         projects = list(projects_for(SYSTEM).order_by("slug"))
@@ -45,7 +76,10 @@ def _row(project: Project) -> dict[str, object]:
         "id": project.id,
         "slug": project.slug,
         "name": project.name,
+        "description": project.description,
+        "archived_at": project.archived_at,
         "retention_days": project.retention_days,
+        "exports_telemetry": project.exports_telemetry,
         "masks_model_input": project.masks_model_input,
         "created_at": project.created_at,
     }

@@ -1,0 +1,65 @@
+"""`agentops member`: list, add and remove the members of a project, and change their roles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentops.projects import memberships
+from agentops.projects.access import SYSTEM, Action, project_for
+from agentops.projects.management.base import AddSubcommand, AgentopsCommand, operator
+from agentops.projects.models import Membership, Project, Role
+
+
+class Command(AgentopsCommand):
+    help = "List, add and remove the members of a project, and change their roles."
+
+    def subcommands(self, add: AddSubcommand) -> None:
+        ls = add("ls", self.ls, help="List the members of a project by name.")
+        added = add("add", self.add, help="Add a user to a project.")
+        changed = add("role", self.change_role, help="Change the role of a member.")
+        removed = add("remove", self.remove, help="Remove a member from a project.")
+        for parser in (added, changed, removed):
+            parser.add_argument("user", metavar="USER", help="username or e-mail address")
+        for parser in (ls, added, changed, removed):
+            parser.add_argument("--project", metavar="SLUG", required=True, help="slug or ID")
+        for parser in (added, changed):
+            parser.add_argument("--role", metavar="ROLE", required=True, help=f"of {', '.join(Role.values)}")
+        ls.add_argument("--json", action="store_true", help="print JSON")
+
+    def ls(self, options: dict[str, Any]) -> None:
+        members = Membership.objects.filter(project=_project(options)).select_related("user")
+        rows = [_row(member) for member in members.order_by("user__username")]
+        if options["json"]:
+            self.write_json(rows)
+        else:
+            self.write_table(["user", "role", "email"], [(row["user"], row["role"], row["email"]) for row in rows])
+
+    def add(self, options: dict[str, Any]) -> None:
+        project, user = _project(options), memberships.find_user(options["user"])
+        membership = memberships.add_member(project, user, options["role"], actor=operator())
+        self.stdout.write(f"{user.get_username()} is {membership.role} of {project.slug}")
+
+    def change_role(self, options: dict[str, Any]) -> None:
+        project, user = _project(options), memberships.find_user(options["user"])
+        membership = memberships.change_role(project, user, options["role"], actor=operator())
+        self.stdout.write(f"{user.get_username()} is {membership.role} of {project.slug}")
+
+    def remove(self, options: dict[str, Any]) -> None:
+        project, user = _project(options), memberships.find_user(options["user"])
+        memberships.remove_member(project, user, actor=operator())
+        self.stdout.write(f"{user.get_username()} is no member of {project.slug}")
+
+
+def _project(options: dict[str, Any]) -> Project:
+    return project_for(SYSTEM, options["project"], Action.MANAGE)
+
+
+def _row(membership: Membership) -> dict[str, Any]:
+    user = membership.user
+    return {
+        "user": user.get_username(),
+        "role": membership.role,
+        "email": user.email,
+        "is_active": user.is_active,
+        "created_at": membership.created_at,
+    }

@@ -1,0 +1,88 @@
+"""The page of an invitation's link: join a project with an account, or create one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.auth import get_user_model, login
+from django.contrib.auth.forms import BaseUserCreationForm
+from django.db import IntegrityError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.debug import sensitive_post_parameters
+
+from agentops.http.methods import require_http_methods
+from agentops.projects import invitations
+from agentops.projects.errors import AlreadyMember
+from agentops.projects.login.form import MAX_PASSWORD
+from agentops.projects.models import Invitation
+from agentops.projects.requests import address_of, principal_of
+from agentops.projects.settings_pages.page_parts import see_other
+
+TAKEN = "This name is taken. Choose another one, or log in if it is yours."
+
+
+class SignUpForm(BaseUserCreationForm):  # type: ignore[type-arg]
+    """A new account. The address is that of the invitation."""
+
+    class Meta(BaseUserCreationForm.Meta):
+        fields = ("username",)
+
+    def clean_username(self) -> str:
+        """Refuse a name that somebody has, in whatever case."""
+        name: str = self.cleaned_data["username"]
+        if get_user_model().objects.filter(username__iexact=name).exists():
+            raise forms.ValidationError(TAKEN)
+        return name
+
+    def clean_password1(self) -> str:
+        """Refuse passwords that a login would refuse."""
+        password: str = self.cleaned_data["password1"]
+        if len(password) > MAX_PASSWORD:
+            raise forms.ValidationError(f"A password can have at most {MAX_PASSWORD} characters.")
+        return password
+
+
+@sensitive_post_parameters()
+@require_http_methods(["GET", "HEAD", "POST"])
+def index(request: HttpRequest, token: str) -> HttpResponse:
+    """Show an invitation; accept it with the account of the session, or with a new one."""
+    invitation = invitations.of_link(token)
+    if request.method != "POST":
+        return _page(request, invitation, None if request.user.is_authenticated else _form())
+    if request.user.is_authenticated:
+        return _join(request, invitation)
+    form = _form(request.POST)
+    if not form.is_valid():
+        return _page(request, invitation, form, status=422)
+    name, password = form.cleaned_data["username"], form.cleaned_data["password1"]
+    try:
+        user = invitations.sign_up(invitation, name, password, ip=address_of(request))
+    except IntegrityError:
+        form.add_error("username", TAKEN)
+        return _page(request, invitation, form, status=422)
+    login(request, user)
+    messages.success(request, f"Welcome. You are {invitation.role} of {invitation.project.name}.")
+    return see_other("runs:list", invitation.project.slug)
+
+
+def _join(request: HttpRequest, invitation: Invitation) -> HttpResponse:
+    assert request.user.is_authenticated  # the caller has checked it
+    try:
+        invitations.accept(invitation, request.user, actor=principal_of(request))
+    except AlreadyMember:
+        messages.info(request, f"You are already a member of {invitation.project.name}.")
+    else:
+        messages.success(request, f"You are {invitation.role} of {invitation.project.name} now.")
+    return see_other("runs:list", invitation.project.slug)
+
+
+def _form(data: Any = None) -> SignUpForm:
+    return SignUpForm(data)
+
+
+def _page(request: HttpRequest, invitation: Invitation, form: SignUpForm | None, *, status: int = 200) -> HttpResponse:
+    context = {"invitation": invitation, "inviter": invitation.created_by.partition(":")[2], "form": form}
+    return render(request, "projects/invitation.html", context, status=status)
