@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import cast
+
+import orjson
 
 from timeline.preview import preview
 from timeline.redaction.redact import DEFAULT as REDACTOR
@@ -16,11 +19,17 @@ LOOKAHEAD = 32_768
 
 #: ANSI escape sequences: colours, cursor movement, titles, links, clipboard. An unterminated sequence is kept, with its
 #: escape character made visible, because text may follow it.
-_ANSI = re.compile(r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]|\x1b[\]PX^_][^\x07\x1b\n]{0,2048}(?:\x07|\x1b\\)")
+ANSI = re.compile(r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]|\x1b[\]PX^_][^\x07\x1b\n]{0,2048}(?:\x07|\x1b\\)")
+#: The beginning of a sequence, and more characters than any has.
+_ESCAPE, MAX_ESCAPE = re.compile("[\x1b\x9b]"), 2_100
 #: Invisible characters and bidirectional overrides. Joiners and marks of a single letter's direction are kept, because
 #: some scripts need them.
 _INVISIBLE = "\u00ad\u180e\u200b\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
 _UNPRINTABLE = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_INVISIBLE}]")
+
+
+#: Characters of a line on a narrow screen, and lines of the box of a text (static/css/payloads.css).
+_BOX_WIDTH, _BOX_LINES = 18, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +43,40 @@ class Clip:
         return bool(self.text)
 
 
+def may_scroll(text: str) -> bool:
+    """Return whether the box of a text scrolls on a narrow screen, and must therefore be reachable by keyboard."""
+    if len(text) > _BOX_WIDTH * _BOX_LINES:
+        return True
+    return sum(1 + len(line) // _BOX_WIDTH for line in text.splitlines()) > _BOX_LINES
+
+
 def make_legible(text: str) -> str:
     """Return `text` without ANSI sequences, with a visible code for each invisible character."""
     if not _UNPRINTABLE.search(text):
         return text
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _UNPRINTABLE.sub(_visible_code, _ANSI.sub("", text))
+    return _UNPRINTABLE.sub(_visible_code, ANSI.sub("", text))
+
+
+def make_pieces_legible(pieces: Iterable[str]) -> Iterator[str]:
+    """Yield what `make_legible` makes of the whole text, in pieces that differ in length from the given ones."""
+    held = ""
+    for piece in pieces:
+        text = held + piece
+        end = _settled_length(text)
+        held = text[end:]
+        yield make_legible(text[:end])
+    yield make_legible(held)
+
+
+def _settled_length(text: str) -> int:
+    """Return the length of the beginning that is shown the same, whatever follows the text."""
+    last = 0
+    for match in ANSI.finditer(text):
+        last = match.end()
+    escape = _ESCAPE.search(text, max(last, len(text) - MAX_ESCAPE))
+    end = escape.start() if escape else len(text)
+    return end - text.endswith("\r", 0, end)
 
 
 def clean(text: str) -> str:
@@ -83,10 +120,17 @@ def format_json(value: object, *, secrets: bool = False) -> str:
         except (ValueError, RecursionError):
             return str(value)
     try:
-        value = value if secrets else REDACTOR.clean(cast("JSON", value))[0]
-        return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+        return _indented(value if secrets else REDACTOR.clean(cast("JSON", value))[0])
     except (ValueError, RecursionError):
         return "(too deeply nested to display)"
+
+
+def _indented(value: object) -> str:
+    """Return a value as indented JSON. The library's own encoder indents in Python, about thirty times as slowly."""
+    try:
+        return orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode()
+    except orjson.JSONEncodeError:  # an unpaired surrogate, a number beyond 64 bits, or deep nesting
+        return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
 def format_duration(seconds: float) -> str:

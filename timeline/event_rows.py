@@ -101,6 +101,7 @@ class EventRow:
     seq: int
     ts: datetime
     type: str
+    step: int | None = None
     family: str
     icon: str
     #: What it says, in a sentence.
@@ -160,6 +161,7 @@ def row_of(event: Event, base: str) -> EventRow:
         seq=event.seq,
         ts=event.ts,
         type=clip(event.type, TEXT_BYTES).text,
+        step=event.step,
         family=family,
         icon=_icon_of(event.type, family, payload),
         text=clip(events.describe(event.type, _without_until(event)), TEXT_BYTES).text,

@@ -84,7 +84,7 @@ def append(
     The row of the log stays locked until the commit, so events are committed in the order of their numbers. A reader
     that has event k has all events before it. Known `event_id`s are not stored again. `epoch` is the fencing token of
     the writer. If it is lower than that of the log, `LeaseLost` is raised and the caller's transaction must roll back.
-    Raises `LogNotFound`.
+    The events of a job's log are those of a job, whatever `run_kind` is. Raises `LogNotFound`.
     """
     if not connection.in_atomic_block:
         raise transaction.TransactionManagementError("append() must run inside the caller's transaction")
@@ -295,7 +295,8 @@ def _append_portable(
     log_id: UUID, rows: list[dict[str, Any]], source: Source, epoch: int | None, run_kind: RunKind
 ) -> list[AppendResult]:
     """Append in Python, for SQLite. Its transactions are IMMEDIATE, so there are no concurrent writers."""
-    last, log_epoch, node_id = _counter(log_id)
+    last, log_epoch, node_id, kind = _counter(log_id)
+    run_kind = RunKind.JOB if RunKind.JOB in (kind, run_kind) else run_kind
     if epoch is not None and epoch < log_epoch:
         raise LeaseLost(f"epoch {epoch} of log {log_id} was superseded by {log_epoch}")
     stored_events = stored_event_ids(log_id, [row["event_id"] for row in rows if row["event_id"] is not None])
@@ -322,13 +323,14 @@ def _append_portable(
     return results
 
 
-def _counter(log_id: UUID) -> tuple[int, int, str]:
+def _counter(log_id: UUID) -> tuple[int, int, str, str]:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT last_seq, epoch, node_id FROM timeline_log WHERE id = %s", [_key(log_id)])
+        cursor.execute("SELECT last_seq, epoch, node_id, run_kind FROM timeline_log WHERE id = %s", [_key(log_id)])
         row = cursor.fetchone()
     if row is None:
         raise LogNotFound(f"no log {log_id}")
-    return row[0], row[1], row[2]
+    last_seq, epoch, node_id, run_kind = row
+    return last_seq, epoch, node_id, run_kind
 
 
 def _store(log_id: UUID, last: int, now: datetime, fresh: list[Event]) -> None:

@@ -43,6 +43,10 @@ class Log(models.Model):
     last_seq = models.BigIntegerField(default=0)
     #: The default node of its events: the ID of the run's agent.
     node_id = models.CharField(max_length=128, default="", db_default="", blank=True)
+    #: The kind of its events.
+    run_kind = models.CharField(
+        max_length=8, choices=RunKind.choices, default=RunKind.SESSION, db_default=RunKind.SESSION.value
+    )
     #: The fencing token: the lowest epoch that may append.
     epoch = models.IntegerField(default=0)
     #: The time at which the last event was stored, by the database's clock.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db.models import Prefetch, QuerySet
 
 from agentops.projects.models import Project
+from runs.alerts.flow_conditions import GROUP
 from runs.models import Alert, AlertFinding, AlertRule
 
 #: Findings that are listed with an alert: the newest.
@@ -13,8 +14,11 @@ LISTED = 10
 
 def alerts_of(project: Project, *, open_only: bool = False) -> QuerySet[Alert]:
     """Return the alerts of a project, newest first, with their rules and newest findings. Two queries for a page."""
-    columns = ("alert_id", "run_id", "detail", "found_at", "ended_at", "run__title", "run__status")
-    newest = AlertFinding.objects.select_related("run").only(*columns).order_by("-pk")[:LISTED]
+    columns = (
+        *("alert_id", "run_id", "flow_run_id", "detail", "found_at", "ended_at", "run__title", "run__status"),
+        *("flow_run__status", "flow_run__flow__slug", "flow_run__flow__title"),
+    )
+    newest = AlertFinding.objects.select_related("run", "flow_run__flow").only(*columns).order_by("-pk")[:LISTED]
     alerts = Alert.objects.filter(project=project).select_related("rule").order_by("-pk")
     if open_only:
         alerts = alerts.filter(closed_at=None)
@@ -29,6 +33,11 @@ def open_counts(project: Project) -> dict[object, int]:
     return counts
 
 
+def group_name(agent: str) -> str:
+    """Return how people call the runs that are announced together: those of an agent, or of a flow."""
+    return agent if agent.startswith(GROUP) else f"agent {agent}"
+
+
 def says(rule: AlertRule) -> str:
     """Return in one sentence what a rule looks for."""
     limit = "" if rule.limit_usd is None else f"${rule.limit_usd.normalize():f}"
@@ -41,6 +50,6 @@ def says(rule: AlertRule) -> str:
         AlertRule.Kind.ERROR_RATE: f"{rule.percent} % or more of an agent's last {rule.last_runs} runs failed, "
         f"of at least {rule.min_runs}",
     }
-    filters = [f"agent {rule.agent}"] if rule.agent else []
+    filters = [group_name(rule.agent)] if rule.agent else []
     filters += [f"label {rule.label}"] if rule.label else []
     return sentences[AlertRule.Kind(rule.kind)] + (f"; {', '.join(filters)} only" if filters else "")

@@ -9,7 +9,8 @@ from uuid import UUID
 
 from django.conf import settings
 
-from runs.alerts.conditions import HAPPENINGS, STATES, Condition
+from runs.alerts.condition import Condition
+from runs.alerts.conditions import HAPPENINGS, STATES
 from runs.models import Alert, AlertFinding, AlertMessage, AlertMute, AlertRule
 
 Event = AlertMessage.Event
@@ -53,13 +54,13 @@ def decide(state: RuleState, conditions: Collection[Condition], now: datetime) -
     """Return what changes, if `conditions` are all that the rule finds at `now`."""
     rule = state.rule
     current = {condition.key: condition for condition in conditions}
-    known = {(finding.run_id, finding.episode) for finding in state.findings}
+    known = {(finding.subject_id, finding.episode) for finding in state.findings}
     changes = Changes(new=[condition for key, condition in current.items() if key not in known])
     if rule.kind not in HAPPENINGS:
         changes.ended = [
             finding
             for finding in state.findings
-            if finding.ended_at is None and (finding.run_id, finding.episode) not in current
+            if finding.ended_at is None and (finding.subject_id, finding.episode) not in current
         ]
     opening = {condition.agent for condition in changes.new}
     for alert in state.alerts:

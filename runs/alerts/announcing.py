@@ -58,7 +58,7 @@ def _notify(message: AlertMessage, findings: Sequence[AlertFinding]) -> None:
         kind=Notification.Kind.ALERT,
         title=email.title,
         text=email.text,
-        run_id=untold[0].run_id if len(untold) == 1 else None,
+        run_id=untold[0].subject_id if len(untold) == 1 else None,
     )
 
 

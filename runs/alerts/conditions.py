@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 from django.db.models import F, Q, TextField, Value
 from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce
 
 from agentops.projects.names import one_line
+from runs.alerts.condition import Condition, checked_from, of_kind
+from runs.alerts.flow_conditions import failed_flows, stuck_flows
 from runs.alerts.project_costs import day_costs
 from runs.alerts.recent_outcomes import recent_outcomes
 from runs.alerts.rule_definition import MAX_AGENT
 from runs.models import AgentRun, AlertRule
 from runs.models.querysets import CLAIMED_FROM
-from runs.statuses import PauseReason, RunStatus, WaitReason
+from runs.queries.waiting_for_people import waits_for_people
+from runs.statuses import PauseReason, RunStatus
 from timeline.reasons import reason_label
 
 Kind = AlertRule.Kind
 Source = AgentRun.Source
-#: Runs that ended are looked at again for this long, because commits and clocks are not in order.
-OVERLAP = timedelta(minutes=5)
 #: An external run that is reported later after its end is not announced.
 LATE = timedelta(hours=1)
 #: What happens once and does not last.
 HAPPENINGS = frozenset({Kind.RUN_FAILED, Kind.RUN_COST})
 #: About an agent or the project as a whole. Their queries cost more.
 STATES = frozenset({Kind.DAY_COST, Kind.ERROR_RATE})
-_FOR_PEOPLE = (WaitReason.APPROVAL, WaitReason.INPUT, WaitReason.UNKNOWN_TOOL)
 _UNENDED = [status.value for status in RunStatus if not status.terminal]
 _COLUMNS = (
     *("pk", "project_id", "labels", "status", "status_reason", "error_type", "cost_usd", "lease_epoch"),
@@ -41,34 +39,17 @@ _COLUMNS = (
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Condition:
-    """What a rule finds. The same `key` is the same finding."""
-
-    rule_id: UUID
-    agent: str
-    run_id: UUID | None
-    episode: str
-    detail: str
-
-    @property
-    def key(self) -> tuple[UUID | None, str]:
-        return self.run_id, self.episode
-
-
 def conditions_of(rules: Sequence[AlertRule], now: datetime) -> list[Condition]:
-    """Return what the rules find at `now`. At most one query for each kind of rule, and one more for costs."""
+    """Return what the rules find at `now`. At most two queries for each kind of rule."""
     return [condition for find in _FINDERS for condition in find(rules, now)]
 
 
-def _of_kind(rules: Sequence[AlertRule], *kinds: str) -> list[AlertRule]:
-    return [rule for rule in rules if rule.kind in kinds]
-
-
-def _runs(rules: Sequence[AlertRule]) -> Any:
-    """Return the runs of the rules' projects. Imported ones are history."""
+def _runs(rules: Sequence[AlertRule], *, with_imported: bool = False) -> Any:
+    """Return the runs of the rules' projects. Imported ones are history, unless they go on."""
     name = Coalesce("agent__slug", KT("agent_config__agent_id"), Value(""), output_field=TextField())
-    runs = AgentRun.objects.filter(project__in={rule.project_id for rule in rules}).exclude(source=Source.IMPORT)
+    runs = AgentRun.objects.filter(project__in={rule.project_id for rule in rules})
+    if not with_imported:
+        runs = runs.exclude(source=Source.IMPORT)
     return runs.annotate(agent_name=name, last_event_at=F("log__last_event_at"))
 
 
@@ -87,17 +68,17 @@ def _condition(rule: AlertRule, row: Row, detail: str, episode: str = "") -> Con
 
 def _ended(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
     """Find runs that failed or ended above a cost, since the rules were checked. Uses the index `run_retention`."""
-    rules = _of_kind(rules, Kind.RUN_FAILED, Kind.RUN_COST)
+    rules = of_kind(rules, Kind.RUN_FAILED, Kind.RUN_COST)
     if not rules:
         return
-    since = min(_checked_from(rule) for rule in rules)
+    since = min(checked_from(rule) for rule in rules)
     wanted = Q(status=RunStatus.FAILED)
     if limits := [rule.limit_usd for rule in rules if rule.limit_usd is not None]:
         wanted |= Q(cost_usd__gte=min(limits))
     ended = _runs(rules).filter(wanted, completed_at__gte=since - LATE)
     for rule, row in _pairs(rules, list(ended.values(*_COLUMNS))):
         # Not in the query: for this condition the planner would read all logs.
-        if row["last_event_at"] < _checked_from(rule):
+        if row["last_event_at"] < checked_from(rule):
             continue
         if rule.kind == Kind.RUN_COST:
             yield from _above_cost(rule, row)
@@ -105,13 +86,9 @@ def _ended(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
             yield _condition(rule, row, reason_label(row["error_type"]))
 
 
-def _checked_from(rule: AlertRule) -> datetime:
-    return max(rule.checked_at - OVERLAP, rule.created_at)
-
-
 def _costly(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
     """Find runs that have not ended and cost too much. Uses the index `run_list_by_status`."""
-    rules = _of_kind(rules, Kind.RUN_COST)
+    rules = of_kind(rules, Kind.RUN_COST)
     if not rules:
         return
     lowest = min(rule.limit_usd for rule in rules if rule.limit_usd is not None)
@@ -128,7 +105,7 @@ def _above_cost(rule: AlertRule, row: Row) -> Iterator[Condition]:
 
 def _stalled(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
     """Find runs that should be working and have no new event. Uses the index `run_order`."""
-    rules = _of_kind(rules, Kind.RUN_STALLED)
+    rules = of_kind(rules, Kind.RUN_STALLED)
     if not rules:
         return
     shortest = min(rule.minutes or 0 for rule in rules)
@@ -150,16 +127,15 @@ def _stalled(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
 def _waiting(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
     """Find runs that go on only if a person acts. Uses the index `run_list_by_status`.
 
-    Not those that an operator paused. A session of another program that waits for its user's next message is idle, and
-    the user sits at it.
+    Not those that an operator paused. Of other programs, those that "Needs you" lists, which followed sessions are too.
     """
-    rules = _of_kind(rules, Kind.RUN_WAITING)
+    rules = of_kind(rules, Kind.RUN_WAITING)
     if not rules:
         return
-    waits = Q(status=RunStatus.WAITING, status_reason__in=_FOR_PEOPLE)
-    waits &= Q(source=Source.NATIVE) | Q(status_reason=WaitReason.APPROVAL)
-    pauses = Q(status=RunStatus.PAUSED) & ~Q(status_reason=PauseReason.OPERATOR)
-    runs = _runs(rules).filter(waits | pauses, status__in=(RunStatus.WAITING, RunStatus.PAUSED))
+    pauses = Q(status=RunStatus.PAUSED) & ~Q(status_reason=PauseReason.OPERATOR) & ~Q(source=Source.IMPORT)
+    runs = _runs(rules, with_imported=True).filter(
+        waits_for_people() | pauses, status__in=(RunStatus.WAITING, RunStatus.PAUSED)
+    )
     for rule, row in _pairs(rules, list(runs.values(*_COLUMNS))):
         if now - row["last_event_at"] >= timedelta(minutes=rule.minutes or 0):
             reason = reason_label(row["status_reason"])
@@ -169,7 +145,7 @@ def _waiting(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
 
 
 def _expensive_day(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
-    rules = _of_kind(rules, Kind.DAY_COST)
+    rules = of_kind(rules, Kind.DAY_COST)
     costs = day_costs({rule.project_id for rule in rules}, now) if rules else {}
     for rule in rules:
         cost = costs.get(rule.project_id, Decimal(0))
@@ -179,7 +155,7 @@ def _expensive_day(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condit
 
 
 def _failing_agents(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
-    rules = _of_kind(rules, Kind.ERROR_RATE)
+    rules = of_kind(rules, Kind.ERROR_RATE)
     outcomes = recent_outcomes({rule.project_id for rule in rules}) if rules else []
     for rule in rules:
         for agent in outcomes:
@@ -199,5 +175,5 @@ def usd(amount: Decimal) -> str:
 
 
 _FINDERS: tuple[Callable[[Sequence[AlertRule], datetime], Iterator[Condition]], ...] = (
-    *(_ended, _costly, _stalled, _waiting, _expensive_day, _failing_agents),
+    *(_ended, _costly, _stalled, _waiting, _expensive_day, _failing_agents, failed_flows, stuck_flows),
 )

@@ -19,7 +19,8 @@ from django.utils import timezone
 from runs import chaos
 from runs.alerts.alert_plan import Changes, RuleState, decide, is_muted
 from runs.alerts.announcing import announce
-from runs.alerts.conditions import HAPPENINGS, Condition, conditions_of
+from runs.alerts.condition import Condition
+from runs.alerts.conditions import HAPPENINGS, conditions_of
 from runs.models import Alert, AlertFinding, AlertMute, AlertRule
 from runs.models.alerts.alert import PENDING
 
@@ -78,11 +79,12 @@ def _load(rules: Sequence[AlertRule], conditions: Iterable[Condition]) -> list[R
     """Return the rules with what is stored about them. Three queries."""
     ids = [rule.pk for rule in rules]
     once = {rule.pk for rule in rules if rule.kind in HAPPENINGS}
-    run_ids = {each.run_id for each in conditions if each.rule_id in once}
+    found = {each.subject_id for each in conditions if each.rule_id in once}
     alerts, findings = defaultdict(list), defaultdict(list)
     for alert in Alert.objects.filter(rule__in=ids, closed_at=None):
         alerts[alert.rule_id].append(alert)
-    for finding in AlertFinding.objects.filter(PENDING | Q(run__in=run_ids, episode=""), rule__in=ids):
+    known = (Q(run__in=found) | Q(flow_run__in=found)) & Q(episode="")
+    for finding in AlertFinding.objects.filter(PENDING | known, rule__in=ids):
         findings[finding.rule_id].append(finding)
     projects = {rule.project_id for rule in rules}
     mutes = list(AlertMute.objects.filter(project__in=projects, until__gt=timezone.now()))
@@ -121,6 +123,7 @@ def _add(state: RuleState, agent: str, conditions: Sequence[Condition], now: dat
             rule=rule,
             alert=alert,
             run_id=each.run_id,
+            flow_run_id=each.flow_run_id,
             episode=each.episode,
             detail=each.detail[:200],
             found_at=now,
@@ -151,9 +154,11 @@ def _announced_before(
     rule: AlertRule, alert: Alert, conditions: Sequence[Condition], now: datetime
 ) -> dict[tuple[UUID | None, str], UUID]:
     """Return the messages that announced the same state within `repeat_hours`, by key: it is not announced again."""
-    episodes = [each.episode for each in conditions if each.run_id is None]
+    episodes = [each.episode for each in conditions if each.subject_id is None]
     if not episodes:
         return {}
     since = now - timedelta(hours=rule.repeat_hours) if rule.repeat_hours else rule.created_at
-    same = AlertFinding.objects.filter(rule=rule, run=None, episode__in=episodes, message__created_at__gte=since)
+    same = AlertFinding.objects.filter(
+        rule=rule, run=None, flow_run=None, episode__in=episodes, message__created_at__gte=since
+    )
     return {(None, episode): message_id for episode, message_id in same.values_list("episode", "message_id")}

@@ -6,12 +6,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from django.conf import settings
 from django.urls import reverse
 
 from agentops.projects.models import Project
-from runs.models import AgentRun, AlertFinding, AlertMessage, AlertRule
+from runs.models import AgentRun, AlertFinding, AlertMessage, AlertRule, FlowRun
 from timeline.display import LOOKAHEAD, clean
 from timeline.redaction import project_scope
 
@@ -41,7 +42,7 @@ class Email:
 
 @dataclass(frozen=True)
 class MessageRun:
-    """A run in a message."""
+    """A run, or a flow run, in a message."""
 
     run_id: str
     title: str
@@ -68,7 +69,7 @@ def email_of(message: AlertMessage, findings: Sequence[AlertFinding]) -> Email:
     if len(findings) == 1:
         lines = _lines_of_one(findings[0])
     for finding in findings[:MAX_LISTED] if len(findings) > 1 else ():
-        lines.append(f"{finding.detail}: {_run_url(finding)}" if finding.run_id else finding.detail)
+        lines.append(f"{finding.detail}: {url_of(finding)}" if finding.subject_id else finding.detail)
     if len(findings) > MAX_LISTED:
         lines.append(f"… and {len(findings) - MAX_LISTED} more")
     lines += ["", f"Alert rule: {message.rule.name}", f"Alerts: {alerts_url(message.project)}"]
@@ -77,7 +78,7 @@ def email_of(message: AlertMessage, findings: Sequence[AlertFinding]) -> Email:
 
 def _lines_of_one(finding: AlertFinding) -> list[str]:
     """Return what an e-mail says of its only finding."""
-    if finding.run_id is None:
+    if finding.subject_id is None:
         return [finding.detail]
     with project_scope.limited_to(finding.project_id):
         runs = _listed([finding])
@@ -98,7 +99,7 @@ def webhook_body(message: AlertMessage) -> str:
         "opened_at": alert.opened_at.isoformat() if alert else None,
         "count": message.count,
         "total": alert.count if alert else 0,
-        "details": [finding.detail for finding in findings if finding.run_id is None],
+        "details": [finding.detail for finding in findings if finding.subject_id is None],
         "runs": [vars(run) for run in _listed(findings)],
         "url": alerts_url(project),
     }
@@ -110,7 +111,7 @@ def slack_body(message: AlertMessage) -> str:
     """Return a message as Slack's incoming webhooks take it: `text` for notifications, and `blocks`."""
     rule, project, findings = message.rule, message.project, _findings_of(message)
     title = title_of(rule, message.alert.agent if message.alert else "", message.count, message.event)
-    lines = [_escaped(finding.detail) for finding in findings if finding.run_id is None]
+    lines = [_escaped(finding.detail) for finding in findings if finding.subject_id is None]
     for run in _listed(findings):
         said = " – ".join(_escaped(part) for part in (run.detail, run.error) if part)
         lines.append(f"• <{run.url}|{_escaped(run.title)}> {said}")
@@ -148,17 +149,34 @@ def _findings_of(message: AlertMessage) -> list[AlertFinding]:
 
 
 def _listed(findings: Sequence[AlertFinding]) -> list[MessageRun]:
-    """Return the runs of findings, masked. Runs that retention has removed are left out."""
-    columns = ("status", "title", "error_message")
-    runs = AgentRun.objects.only(*columns).in_bulk([finding.run_id for finding in findings if finding.run_id])
-    return [_listed_run(finding, runs[finding.run_id]) for finding in findings if finding.run_id in runs]
+    """Return the runs and flow runs of findings, masked. Those that retention has removed are left out."""
+    run_ids = [finding.run_id for finding in findings if finding.run_id]
+    flow_run_ids = [finding.flow_run_id for finding in findings if finding.flow_run_id]
+    columns = ("status", "error_message")
+    found: dict[UUID, AgentRun | FlowRun] = {}
+    if run_ids:
+        found |= AgentRun.objects.only("title", *columns).in_bulk(run_ids)
+    if flow_run_ids:
+        rows = FlowRun.objects.select_related("flow").only("flow__slug", "flow__title", *columns)
+        found |= rows.in_bulk(flow_run_ids)
+    return [
+        _listed_run(finding, found[subject_id])
+        for finding in findings
+        if (subject_id := finding.subject_id) is not None and subject_id in found
+    ]
 
 
-def _listed_run(finding: AlertFinding, run: AgentRun) -> MessageRun:
-    title = clean(run.title)[:MAX_TITLE] or str(run.pk)
+def _listed_run(finding: AlertFinding, run: AgentRun | FlowRun) -> MessageRun:
+    title = clean(run.name if isinstance(run, FlowRun) else run.title)[:MAX_TITLE] or str(run.pk)
     error = " ".join(clean(run.error_message[:LOOKAHEAD]).split())[:MAX_ERROR]
-    return MessageRun(str(run.pk), title, run.status, finding.detail, error, _run_url(finding))
+    return MessageRun(str(run.pk), title, run.status, finding.detail, error, url_of(finding))
 
 
-def _run_url(finding: AlertFinding) -> str:
-    return f"{settings.AGENTOPS_BASE_URL}{reverse('runs:detail', args=[finding.run_id])}"
+def url_of(finding: AlertFinding) -> str:
+    """Return the address of the run, or flow run, that was found."""
+    return f"{settings.AGENTOPS_BASE_URL}{page_of(finding)}"
+
+
+def page_of(finding: AlertFinding) -> str:
+    """Return the path of the page of the run, or flow run, that was found."""
+    return reverse("runs:detail" if finding.run_id else "runs:flow-run", args=[finding.subject_id])

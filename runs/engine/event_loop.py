@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -24,8 +25,14 @@ class LoopThread:
         """Start `work` on the loop. Cancelling the future cancels the work."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
+    def ask_to_stop(self) -> None:
+        """Stop the loop once it has finished what it is doing now. Does nothing if it is closed."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def close(self, until: float) -> None:
+        """Stop, and wait for the thread until a time of `time.monotonic()`."""
+        self.ask_to_stop()
+        self._thread.join(max(until - time.monotonic(), 0))
         if not self._thread.is_alive():
             self._loop.close()

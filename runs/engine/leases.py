@@ -69,9 +69,14 @@ class LeaseKeeper:
         with self._lock:
             return len(self._leases)
 
-    def close(self) -> None:
+    def ask_to_stop(self) -> None:
+        """Renew no more leases."""
         self._closing.set()
-        self._thread.join(5)
+
+    def close(self, until: float) -> None:
+        """Stop, and wait for the thread until a time of `time.monotonic()`."""
+        self.ask_to_stop()
+        self._thread.join(max(until - time.monotonic(), 0))
 
     def _run(self) -> None:
         while not self._closing.wait(settings.AGENTOPS_RENEW_S):

@@ -13,13 +13,14 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from uuid import UUID
 
-from django.db.models import Max, Q, Sum
+from django.db.models import Max
 from django.utils import timezone
 
 from runs.agents import budgets
 from runs.agents.budgets import Budget
 from runs.models import AgentRun, Attempt, TurnUsage
-from runs.statuses import LOST, RunStatus
+from runs.queries.overview.day_use import used_since
+from runs.statuses import LOST
 from timeline import log
 from timeline.events import EventType
 from timeline.events.notice import BudgetWarning
@@ -27,7 +28,6 @@ from timeline.log import Entry
 
 #: Seconds after which a project's use of today is read again; turns of this process are counted at once.
 DAY_REFRESH_S = 10.0
-ACTIVE_STATUSES = [status for status in RunStatus if not status.terminal]
 NONE = Decimal(0)
 
 
@@ -141,7 +141,7 @@ class _Days:
         totals = self._totals.get(project)
         if totals is None or totals[0] != day or time.monotonic() - totals[1] >= DAY_REFRESH_S:
             read_at = time.monotonic()
-            tokens, cost = _used_since(project, day)
+            tokens, cost = used_since(project, day)
             totals = (day, read_at, tokens, cost)
             with self._lock:
                 self._totals[project] = totals
@@ -156,15 +156,6 @@ class _Days:
 
 
 _days = _Days()
-
-
-def _used_since(project: UUID, moment: datetime) -> tuple[int, Decimal]:
-    """Sum the turns of runs that have not ended, or ended after `moment`; both have an index."""
-    native_runs = AgentRun.objects.filter(project=project, source=AgentRun.Source.NATIVE)
-    runs = native_runs.filter(Q(status__in=ACTIVE_STATUSES) | Q(completed_at__isnull=False, completed_at__gte=moment))
-    turns = TurnUsage.objects.filter(run__in=runs.values("pk"), created_at__gte=moment)
-    sums = turns.aggregate(sent=Sum("input_tokens"), received=Sum("output_tokens"), cost=Sum("cost_usd"))
-    return (sums["sent"] or 0) + (sums["received"] or 0), sums["cost"] or NONE
 
 
 def _warning(budget: Budget, used: Decimal, limit: Decimal) -> BudgetWarning:

@@ -30,12 +30,12 @@ class AnswerTooLong(Exception):
 
 
 class FixtureExhausted(Exception):
-    """A run made more model calls than its fixture contains. `call` is the index of the missing one, from 0."""
+    """A run made a model call that its fixture does not contain. `call` is the index of the missing one, from 0."""
 
     code = "fixture_exhausted"
 
-    def __init__(self, node: str, call: int) -> None:
-        super().__init__(f"No fixture for {node} call {call}")
+    def __init__(self, node: str, call: int, reason: str = "") -> None:
+        super().__init__(f"No fixture for {node} call {call}" + (f": {reason}" if reason else ""))
         self.node = node
         self.call = call
 

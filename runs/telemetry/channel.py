@@ -5,7 +5,7 @@
             ...
 
 A subscriber that is too slow loses events, which are counted; whoever appends never waits. For all events, whatever
-happens, use a sink.
+happens, use a sink. Events of projects whose telemetry is off are left out.
 """
 
 from __future__ import annotations
@@ -156,11 +156,11 @@ class _Feeder:
 
     def _read_log(self, log_id: UUID) -> None:
         after = self._read.get(log_id, self._first)
-        rows = Event.objects.select_related("log").filter(log=log_id)
+        rows = Event.objects.select_related("log__project").filter(log=log_id)
         while events := list(rows.filter(pk__gt=after).order_by("seq")[:BATCH]):
             after = events[-1].pk
             self._remember(log_id, after)
-            for event in outgoing(events):
+            for event in outgoing([event for event in events if event.log.project.exports_telemetry]):
                 for subscription in self.subscriptions:
                     subscription.offer(event)
 

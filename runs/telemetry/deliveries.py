@@ -163,7 +163,8 @@ def _events_of(delivery: Delivery, kind: SinkKind, target: SinkTarget) -> Sequen
         return kind.test_events(target, test_event(delivery.message_id))
     events = outgoing(events_of(delivery, kind))
     if not events:
-        raise SendFailed("the events were deleted by retention", is_final=True)
+        reason = "the events were deleted by retention, or the telemetry of their project is off"
+        raise SendFailed(reason, is_final=True)
     return events
 
 

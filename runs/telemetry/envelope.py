@@ -9,8 +9,8 @@ from uuid import UUID, uuid5
 
 from django.utils import timezone
 
-from runs.models import AgentRun
 from runs.models.telemetry.delivery import TEST
+from runs.telemetry.event_origins import EventOrigin, origins_of
 from runs.telemetry.sink_kind import Envelope, OutgoingEvent
 from timeline import log
 from timeline.models import Event
@@ -33,27 +33,22 @@ def outgoing(events: Sequence[Event]) -> list[OutgoingEvent]:
 
     The rows must have been loaded with their logs. Events of runs that retention has removed are left out.
     """
-    runs = AgentRun.with_removed.filter(pk__in={event.log_id for event in events})
-    sessions: dict[UUID, str] = {}
-    removed: set[UUID] = set()
-    for run_id, session_id, removed_at in runs.values_list("pk", "session_id", "removed_at"):
-        sessions[run_id] = session_id
-        if removed_at is not None:
-            removed.add(run_id)
-    shown = [event for event in events if event.log_id not in removed]
+    origins = origins_of({event.log_id for event in events})
+    unknown = EventOrigin()
+    shown = [event for event in events if not origins.get(event.log_id, unknown).is_removed]
     for project_id, rows in groupby(shown, key=lambda event: event.log.project_id):
         with project_scope.limited_to(project_id):
             mask_events(list(rows))
-    return [_outgoing(event, sessions.get(event.log_id) or str(event.log_id)) for event in shown]
+    return [_outgoing(event, origins.get(event.log_id, unknown)) for event in shown]
 
 
-def envelope_of(event: Event, session_id: str) -> Envelope:
+def envelope_of(event: Event, origin: EventOrigin) -> Envelope:
     """Return the envelope of an event, whose `payload` is the event as the API shows it, with its ID for receivers."""
     return {
         "event_type": event.type,
         "timestamp_ms": round(event.ts.timestamp() * 1000),
-        "session_id": session_id,
-        "agent_id": event.node_id,
+        "session_id": origin.session_id or str(event.log_id),
+        "agent_id": origin.agent_of(event),
         "payload": {"id": id_of(event), **log.wire(event)},
     }
 
@@ -75,5 +70,5 @@ def ids_of(events: Iterable[OutgoingEvent]) -> list[str]:
     return [event.id for event in events]
 
 
-def _outgoing(event: Event, session_id: str) -> OutgoingEvent:
-    return OutgoingEvent(event, id_of(event), envelope_of(event, session_id))
+def _outgoing(event: Event, origin: EventOrigin) -> OutgoingEvent:
+    return OutgoingEvent(event, id_of(event), envelope_of(event, origin), origin.flow_run_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from runs.models import Delivery, Sink
 from runs.telemetry.sink_kind import SinkKind
@@ -43,10 +43,18 @@ def events_of(delivery: Delivery, kind: SinkKind) -> list[Event]:
 def wanted(sink: Sink, kind: SinkKind) -> QuerySet[Event]:
     """Return the events that a sink wants, with their logs."""
     rows = Event.objects.select_related("log")
-    if sink.project_id is not None:
-        rows = rows.filter(log__project=sink.project_id)
+    rows = exported(rows) if sink.project_id is None else rows.filter(log__project=sink.project_id)
     types = kind.needed_types or sink.event_types or kind.default_types
     return rows.filter(selected(types)) if types else rows.exclude(type__in=CHUNKS)
+
+
+def exported(rows: QuerySet[Event]) -> QuerySet[Event]:
+    """Return the events of projects whose telemetry is on, without runs that began before it was switched on again.
+
+    Whole runs: the trace of one that ends later would hold what was said before.
+    """
+    since = Q(log__project__telemetry_since=None) | Q(log__created_at__gte=F("log__project__telemetry_since"))
+    return rows.filter(since, log__project__exports_telemetry=True)
 
 
 def selected(types: Collection[str]) -> Q:

@@ -49,7 +49,7 @@ class Exporter:
 
     def look(self) -> bool:
         """Begin what is due, in threads. Returns False if there are no sinks."""
-        if not Sink.objects.filter(is_enabled=True).exists() and not Delivery.objects.due().exists():
+        if not Sink.objects.sending().exists() and not Delivery.objects.due().exists():
             return False
         for key, job in self._due():
             self._begin(key, job)

@@ -94,6 +94,13 @@ class OutgoingEvent:
     row: Event
     id: str
     envelope: Envelope
+    #: The flow run that the event is of, or whose node its run executes.
+    flow_run_id: UUID | None = None
+
+    @property
+    def is_of_flow_run(self) -> bool:
+        """Whether the log is that of a flow run, and not that of an agent's run."""
+        return self.flow_run_id is not None and self.flow_run_id == self.row.log_id
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
-from timeline.dialects.agent_names import ERROR_TYPES, FIELDS, TOOL, TYPES, dialect_type
+from timeline.dialects.agent_names import ERROR_TYPES, FIELDS, NODE_ERROR, TOOL, TYPES, dialect_type
 from timeline.events import EventType
 
 #: Members of an event that are not its fields. `source` is a field of edges.
@@ -74,7 +74,7 @@ def pointer_into(document: Mapping[str, Any], pointer: str) -> str:
     if not pointer.startswith("/payload/"):
         return pointer
     name = dialect_type(document.get("type")) or ""
-    renamed = FIELDS.get(name, {})
+    renamed = _renamed(document, name)
     names = [*(sent for sent, field in renamed.items() if field == to_camel(head)), head, to_camel(head)]
     rest = f"/{rest}" if rest else ""
     inner = document.get("payload")
@@ -103,7 +103,7 @@ def _fields(document: Mapping[str, Any], name: str) -> dict[str, Any]:
     inner = document.get("payload")
     if _is_command_payload(document):
         flat, inner = {**flat, "payload": inner}, None
-    renamed = FIELDS.get(name, {})
+    renamed = _renamed(document, name)
     fields: dict[str, Any] = {}
     for prefix, group in (("", flat), ("/payload", inner or {})):
         for sent, value in group.items():
@@ -112,6 +112,14 @@ def _fields(document: Mapping[str, Any], name: str) -> dict[str, Any]:
                 raise AmbiguousEvent(field, f"{prefix}/{sent}")
             fields[field] = value
     return fields
+
+
+def _renamed(document: Mapping[str, Any], name: str) -> Mapping[str, str]:
+    """Return the fields of an event that the log calls differently. An error of a node may have a message only."""
+    renamed = FIELDS.get(name, {})
+    inner = document.get("payload")
+    has_error = "error" in document or (isinstance(inner, Mapping) and "error" in inner)
+    return {**renamed, "message": "error"} if document.get("type") == NODE_ERROR and not has_error else renamed
 
 
 def _tool_events(envelope: dict[str, Any], fields: dict[str, Any]) -> list[dict[str, Any]]:

@@ -33,17 +33,20 @@ TYPES: dict[str, str] = {
     "command:received": EventType.COMMAND_RECEIVED,
     "child_job.started": EventType.CHILD_RUN_STARTED,
 }
-#: Verbs in the present tense, which runners also send.
+#: Verbs in the present tense, which runners also send, and what others call a failure.
 _VERBS = {
     "start": "started",
     "resume": "resumed",
     "complete": "completed",
     "fail": "failed",
+    "error": "failed",
     "skip": "skipped",
     "fire": "fired",
     "iterate": "iterated",
 }
-TOOL = "agent:tool"
+#: Accepted for the iteration of a loop, which is read as that of its edge.
+_LOOP = "loop:iterated"
+TOOL, NODE_ERROR = "agent:tool", "node:error"
 #: What a type of the log is called in the dialect. Types that are not here keep their name.
 DIALECT_TYPES: Mapping[str, str] = {type_: name for name, type_ in TYPES.items()}
 
@@ -92,4 +95,6 @@ def dialect_type(sent: object) -> str | None:
     if not colon:
         return None
     name = f"{family}:{_VERBS.get(verb, verb)}"
+    if name == _LOOP:
+        return DIALECT_TYPES[EventType.LOOP_ITERATED]
     return name if name in TYPES else None

@@ -82,5 +82,7 @@ def number(count: int | None, noun: str) -> str | None:
 
 
 def seconds(ms: int | float | None) -> str | None:
-    """Return a duration: `seconds(1500)` is "in 1.5 s". None for None."""
-    return None if ms is None else f"in {ms / 1000:.1f} s"
+    """Return a duration: `seconds(1500)` is "in 1.5 s", `seconds(40)` "in 40 ms". None for None."""
+    if ms is None:
+        return None
+    return f"in {ms:.0f} ms" if ms < 1000 else f"in {ms / 1000:.1f} s"

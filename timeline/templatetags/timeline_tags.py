@@ -15,6 +15,8 @@ from django.utils.safestring import SafeString
 from timeline import display
 
 register = template.Library()
+_BOX = '<pre class="payload" hx-disable><bdi>{}</bdi></pre>'
+_SCROLLING_BOX = '<pre class="payload" tabindex="0" hx-disable><bdi>{}</bdi></pre>'
 
 
 @register.simple_tag
@@ -58,6 +60,15 @@ def countdown(until: datetime) -> SafeString:
     left_s = math.ceil((until - timezone.now()).total_seconds())
     text = f"in {display.format_duration(left_s)}" if left_s > 0 else "now"
     return format_html('<span class="tick" data-until="{}">{}</span>', until.isoformat(), text)
+
+
+@register.simple_tag
+def payload_box(text: Any) -> str | SafeString:
+    """Render what a program wrote in its box; nothing without a text. A box that may scroll is reached by keyboard."""
+    if not text:
+        return ""
+    box = _SCROLLING_BOX if display.may_scroll(str(text)) else _BOX
+    return format_html(box, text)
 
 
 @register.filter

@@ -14,7 +14,7 @@ from uuid_utils.compat import uuid7
 from runs import chaos
 from runs.engine.leases import Lease
 from runs.engine.safe_commit import commit_safely, do_nothing
-from runs.lifecycle import approval_rows, subagent_approvals
+from runs.lifecycle import subagent_approvals
 from runs.lifecycle.approval_decisions import PLACEHOLDER, denial_text, restored_arguments
 from runs.lifecycle.approval_rows import ApprovalRequest
 from runs.models import AgentRun, AgentRunToolCall, Approval
@@ -61,7 +61,7 @@ class SubagentWaits:
         call = subagent_approvals.call_of(self._run, request.call_id)
         if call is None:
             return CallVerdict(denied=NOT_STORED)
-        if approval_rows.approved_for_run(call.run, call.tool_name) is not None:
+        if subagent_approvals.approved_in_session(self._run, call.tool_name) is not None:
             return CallVerdict(is_allowed=True, arguments=dict(_object(asked.arguments)) if is_changed else None)
         self._waits[request.call_id] = _Wait(call, asked, is_changed, [request])
         self._next_look = 0.0

@@ -17,7 +17,7 @@ from runs.engine.results import ApprovalNeeded
 from runs.engine.turns import hook_events, open_call
 from runs.hooks.base import HookContext, HookEvent, VerdictKind
 from runs.hooks.deciding import CallDecision, decide_call
-from runs.lifecycle import approval_rows
+from runs.lifecycle import approval_rows, subagent_approvals
 from runs.lifecycle.approval_rows import ApprovalRequest
 from runs.models import AgentRunToolCall, Approval
 from runs.providers.messages import canonical
@@ -64,9 +64,11 @@ def review(drive: Drive, call: AgentRunToolCall, tool: Tool) -> CallPermit | Cal
         return denial(call, "the approval", "a hook changed the arguments after they were approved", events)
     if approval is not None:
         return CallPermit(_as_changed(changed), events, is_allowed=True)
-    standing = approval_rows.approved_for_run(drive.run, tool.name)
-    if standing is None and drive.session is not None:
-        standing = approval_rows.approved_before(call, decision.arguments)
+    if drive.session is None:
+        standing = approval_rows.approved_for_run(drive.run, tool.name)
+    else:
+        standing = subagent_approvals.approved_in_session(drive.run, tool.name)
+        standing = standing or approval_rows.approved_before(call, decision.arguments)
     if standing is not None:
         return CallPermit(_as_changed(changed), [*events, _standing_event(call, standing)], is_allowed=True)
     return ApprovalNeeded(call, approval_request(decision, rule), _as_changed(changed) is not None, events)

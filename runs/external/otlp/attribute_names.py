@@ -104,6 +104,8 @@ USAGE: Mapping[str, Sequence[str]] = {
 }
 LANGFUSE_USAGE, LANGFUSE_COST = "langfuse.observation.usage_details", "langfuse.observation.cost_details"
 LANGFUSE_LEVEL, LANGFUSE_STATUS = "langfuse.observation.level", "langfuse.observation.status_message"
+#: Of this site: see runs/telemetry/traces/otlp_encoding.py.
+RUN_STATUS = "agentops.run.status"
 
 
 def first(attributes: Mapping[str, Any], names: Sequence[str]) -> Any:

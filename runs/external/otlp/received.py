@@ -28,10 +28,16 @@ MAX_AHEAD = timedelta(days=1)
 _REMOTE_KNOWN, _REMOTE = 0x100, 0x200
 _ERROR = 2
 _TRACE_BYTES, _SPAN_BYTES = 16, 8
+#: Codes of reasons.
+TOO_MANY, _TOO_LARGE = "too_many_entries", "entry_too_large"
 
 
 class RejectedEntry(ValueError):
-    """A span or a log record that is not stored."""
+    """A span or a log record that is not stored. `code`: the reason, for counts; its text: for the exporter."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,16 +78,20 @@ class ReceivedLog:
 
 
 @dataclass(slots=True)
-class Rejections:
-    """How many entries of a request were rejected, and for which reasons."""
+class ExportReport:
+    """What became of the entries of a request: how many were stored or known, and why others were rejected."""
 
+    accepted: int = 0
+    known: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
+    codes: Counter[str] = field(default_factory=Counter)
 
-    def add(self, reason: str, count: int = 1) -> None:
+    def reject(self, code: str, reason: str, count: int = 1) -> None:
         self.reasons[reason] += count
+        self.codes[code] += count
 
     @property
-    def count(self) -> int:
+    def rejected(self) -> int:
         return self.reasons.total()
 
     def message(self) -> str:
@@ -89,20 +99,20 @@ class Rejections:
         return "; ".join(f"{count} rejected: {reason}" for reason, count in self.reasons.items())
 
 
-def spans_of(request: ExportRequest, rejections: Rejections) -> list[ReceivedSpan]:
+def spans_of(request: ExportRequest, report: ExportReport) -> list[ReceivedSpan]:
     """Return the spans of a request that are within the limits."""
-    return _received(_span, _entries(request.resource_spans, "scope_spans", "spans", rejections), rejections)
+    return _received(_span, _entries(request.resource_spans, "scope_spans", "spans", report), report)
 
 
-def logs_of(request: ExportRequest, rejections: Rejections) -> list[ReceivedLog]:
+def logs_of(request: ExportRequest, report: ExportReport) -> list[ReceivedLog]:
     """Return the log records of a request that are within the limits."""
-    return _received(_log, _entries(request.resource_logs, "scope_logs", "log_records", rejections), rejections)
+    return _received(_log, _entries(request.resource_logs, "scope_logs", "log_records", report), report)
 
 
 def _received(
     read: Callable[[Any, Mapping[str, Any], str], T],
     entries: Iterable[tuple[dict[str, Any], str, Any]],
-    rejections: Rejections,
+    report: ExportReport,
 ) -> list[T]:
     """Return the entries that can be read."""
     received = []
@@ -110,38 +120,39 @@ def _received(
         try:
             received.append(read(entry, resource, scope))
         except RejectedEntry as error:
-            rejections.add(str(error))
+            report.reject(error.code, str(error))
     return received
 
 
 def _entries(
-    resources: Any, scopes_name: str, entries_name: str, rejections: Rejections
+    resources: Any, scopes_name: str, entries_name: str, report: ExportReport
 ) -> Iterator[tuple[dict[str, Any], str, Any]]:
     count = 0
     for of in resources:
         try:
             resource = _attributes(of.resource.attributes, _Budget())
         except RejectedEntry as error:
-            rejections.add(str(error), sum(len(getattr(scope, entries_name)) for scope in getattr(of, scopes_name)))
+            count = sum(len(getattr(scope, entries_name)) for scope in getattr(of, scopes_name))
+            report.reject(error.code, str(error), count)
             continue
         for scope in getattr(of, scopes_name):
             for entry in getattr(scope, entries_name):
                 count += 1
                 if count > MAX_ENTRIES:
-                    rejections.add(f"a request may have {MAX_ENTRIES} entries")
+                    report.reject(TOO_MANY, f"a request may have {MAX_ENTRIES} entries")
                 else:
                     yield resource, scope.scope.name[:256], entry
 
 
 def _span(span: Any, resource: Mapping[str, Any], scope: str) -> ReceivedSpan:
     if len(span.trace_id) != _TRACE_BYTES or not any(span.trace_id):
-        raise RejectedEntry("a trace ID must have 16 bytes, not all zero")
+        raise RejectedEntry("invalid_span_id", "a trace ID must have 16 bytes, not all zero")
     if len(span.span_id) != _SPAN_BYTES or not any(span.span_id):
-        raise RejectedEntry("a span ID must have 8 bytes, not all zero")
+        raise RejectedEntry("invalid_span_id", "a span ID must have 8 bytes, not all zero")
     if len(span.parent_span_id) not in (0, _SPAN_BYTES):
-        raise RejectedEntry("the ID of a parent span must have 8 bytes")
+        raise RejectedEntry("invalid_span_id", "the ID of a parent span must have 8 bytes")
     if len(span.events) > MAX_SPAN_EVENTS:
-        raise RejectedEntry(f"a span may have {MAX_SPAN_EVENTS} events")
+        raise RejectedEntry(_TOO_LARGE, f"a span may have {MAX_SPAN_EVENTS} events")
     budget = _Budget()
     began = _time(span.start_time_unix_nano)
     return ReceivedSpan(
@@ -184,13 +195,13 @@ class _Budget:
     def text(self, text: str) -> str:
         self.left -= len(text)
         if self.left < 0:
-            raise RejectedEntry(f"the texts of an entry may have {MAX_CHARACTERS} characters")
+            raise RejectedEntry(_TOO_LARGE, f"the texts of an entry may have {MAX_CHARACTERS} characters")
         return text
 
 
 def _attributes(pairs: Any, budget: _Budget) -> dict[str, Any]:
     if len(pairs) > MAX_ATTRIBUTES:
-        raise RejectedEntry(f"an entry may have {MAX_ATTRIBUTES} attributes")
+        raise RejectedEntry(_TOO_LARGE, f"an entry may have {MAX_ATTRIBUTES} attributes")
     return {budget.text(pair.key): _value(pair.value, budget, MAX_DEPTH) for pair in pairs}
 
 
@@ -198,7 +209,7 @@ def _value(value: Any, budget: _Budget, depth: int) -> Any:
     """Return an attribute's value. Bytes become hexadecimal digits; numbers that are not finite become null."""
     kind = value.WhichOneof("value")
     if depth == 0:
-        raise RejectedEntry(f"a value may have {MAX_DEPTH} levels")
+        raise RejectedEntry(_TOO_LARGE, f"a value may have {MAX_DEPTH} levels")
     if kind == "string_value":
         return budget.text(value.string_value)
     if kind == "array_value":

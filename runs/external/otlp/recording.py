@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from runs.external.ingest import Sender
 from runs.external.otlp.log_events import key_of, kind_of_log, log_facts, time_of
-from runs.external.otlp.received import ReceivedLog, ReceivedSpan, Rejections
+from runs.external.otlp.received import TOO_MANY, ExportReport, ReceivedLog, ReceivedSpan
 from runs.external.otlp.settling import QUIET
 from runs.external.otlp.span_facts import facts_of, kind_of
 from runs.models import OtlpGroup, OtlpItem
@@ -22,51 +22,67 @@ from timeline.redaction.redact import DEFAULT as REDACTOR
 
 #: Entries of one trace, or of one session.
 MAX_ITEMS = 50_000
-_SAME_ID = "the trace has another span with this ID"
+_SAME_ID = ("span_id_conflict", "the trace has another span with this ID")
+_FULL = (TOO_MANY, f"a trace or a session may have {MAX_ITEMS} entries")
 
 
-def record_spans(sender: Sender, spans: Sequence[ReceivedSpan], rejections: Rejections) -> None:
+def record_spans(sender: Sender, spans: Sequence[ReceivedSpan], report: ExportReport) -> None:
     """Store spans, by trace. A repeated span changes nothing."""
     by_trace: dict[str, dict[str, OtlpItem]] = {}
     for span in spans:
-        _add(by_trace.setdefault(span.trace_id, {}), _span_item(span), rejections)
+        _add(by_trace.setdefault(span.trace_id, {}), _span_item(span), report)
     for trace_id, items in by_trace.items():
-        _record(sender, trace_id, items, rejections)
+        _record(sender, trace_id, items, report)
 
 
-def record_logs(sender: Sender, logs: Sequence[ReceivedLog], rejections: Rejections) -> None:
+def record_logs(sender: Sender, logs: Sequence[ReceivedLog], report: ExportReport) -> None:
     """Store the log events of coding agents, by session. Other log records are rejected."""
     by_session: dict[str, dict[str, OtlpItem]] = {}
     for record in logs:
         key = key_of(record)
         if key is None:
-            rejections.add("not an event of a known coding agent with a session ID")
+            report.reject("unknown_log_event", "not an event of a known coding agent with a session ID")
         else:
-            _add(by_session.setdefault(key, {}), _log_item(record), rejections)
+            _add(by_session.setdefault(key, {}), _log_item(record), report)
     for key, items in by_session.items():
-        _record(sender, key, items, rejections)
+        _record(sender, key, items, report)
 
 
-def _add(items: dict[str, OtlpItem], item: OtlpItem, rejections: Rejections) -> None:
+def _add(items: dict[str, OtlpItem], item: OtlpItem, report: ExportReport) -> None:
     """Add an entry to those of a request, of which each is stored once."""
     first = items.setdefault(item.item_id, item)
     if first.sha256 != item.sha256:
-        rejections.add(_SAME_ID)
+        report.reject(*_SAME_ID)
+    elif first is not item:
+        report.known += 1
 
 
-def _record(sender: Sender, key: str, items: dict[str, OtlpItem], rejections: Rejections) -> None:
-    store = partial(_store, sender, key, items)
+def _record(sender: Sender, key: str, items: dict[str, OtlpItem], report: ExportReport) -> None:
+    store = partial(store_items, sender, key, items)
     try:
-        reasons = store()
+        stored = store()
     except IntegrityError:
         # Two requests opened the group at once: it exists now.
-        reasons = store()
-    for reason, count in reasons.items():
-        rejections.add(reason, count)
+        stored = store()
+    report.accepted += stored.new
+    report.known += stored.known
+    for reason, count in ((_SAME_ID, stored.conflicts), (_FULL, stored.beyond)):
+        if count:
+            report.reject(*reason, count)
+
+
+class StoredItems(NamedTuple):
+    """The numbers of entries that are new, known, of another content than the known one, and beyond the limit."""
+
+    new: int
+    known: int
+    conflicts: int
+    beyond: int
 
 
 @transaction.atomic
-def _store(sender: Sender, key: str, items: dict[str, OtlpItem]) -> dict[str, int]:
+def store_items(sender: Sender, key: str, items: dict[str, OtlpItem]) -> StoredItems:
+    """Store the items of one trace or session, those that are not known yet, in a transaction."""
     now = timezone.now()
     OtlpGroup.objects.get_or_create(project=sender.project, key=key, defaults={"received_at": now})
     group = OtlpGroup.objects.select_for_update().get(project=sender.project, key=key)
@@ -82,8 +98,7 @@ def _store(sender: Sender, key: str, items: dict[str, OtlpItem]) -> dict[str, in
         group.received_at, group.sender = now, sender.actor[:200]
         group.due_at = min(group.due_at or now + QUIET, now + QUIET)
         group.save(update_fields=["received_at", "due_at", "sender"])
-    reasons = {_SAME_ID: conflicts, f"a trace or a session may have {MAX_ITEMS} entries": len(new[room:])}
-    return {reason: count for reason, count in reasons.items() if count}
+    return StoredItems(len(new[:room]), len(items) - len(new) - conflicts, conflicts, len(new[room:]))
 
 
 def _span_item(span: ReceivedSpan) -> OtlpItem:

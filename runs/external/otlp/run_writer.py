@@ -22,7 +22,7 @@ from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
 from runs.statuses import RunStatus, WaitReason
 from timeline.events import Payload
 from timeline.events.notice import Error
-from timeline.events.run import RunCompleted, RunFailed, RunPhase, RunStarted, RunWaiting
+from timeline.events.run import RunCompleted, RunFailed, RunPhase, RunStarted, RunStopped, RunWaiting
 from timeline.models import Source
 
 _REQUESTS = (AgentRunMessage.Role.SYSTEM, AgentRunMessage.Role.USER)
@@ -88,13 +88,20 @@ class RunWriter:
         state.sender, state.silent_since = self.by[:200] or state.sender, None
         self.projection.save_state()
 
-    def end(self, at: datetime, *, error: tuple[str, str] | None = None, result: str | None = None) -> None:
-        """Report that the run has ended, unless it has. The outcome of calls without a result is unknown."""
+    def end(
+        self, at: datetime, *, error: tuple[str, str] | None = None, result: str | None = None, is_stopped: bool = False
+    ) -> None:
+        """Report that the run has ended, unless it has. The outcome of calls without a result is unknown.
+
+        `error`: the type and the text of what it failed of, or, with `is_stopped`, of why it was stopped.
+        """
         if self.run.state.terminal:
             return
         self.conversation.number_from("end:")
         self.take(self.conversation.close())
-        if error is not None:
+        if is_stopped:
+            self.report(RunStopped(reason=error[0] if error else None), at)
+        elif error is not None:
             kind, text = error
             self.report(Error(error_type=kind, error=text), at)
             self.report(RunFailed(error_type=kind, error=text), at)

@@ -14,6 +14,7 @@ from runs.external.otlp.attribute_names import AGENT, EMBEDDING, MODEL_CALL, OTH
 from runs.external.otlp.received import ReceivedSpan
 from runs.external.otlp.span_messages import decoded, input_of, output_of, with_details
 from runs.external.reported_usage import MAX_COUNT
+from runs.statuses import RunStatus
 
 _MAX_NAME = 256
 #: The service name of a program that was not given one begins with it.
@@ -32,6 +33,8 @@ class SpanFacts(TypedDict, total=False):
 
     name: str
     error: ErrorFacts
+    #: Whether a person stopped the run; its error says why.
+    is_stopped: bool
     session: str
     agent: str
     title: str
@@ -64,6 +67,9 @@ def facts_of(span: ReceivedSpan, kind: str) -> SpanFacts:
     error = _error(span, attributes)
     if error is not None:
         facts["error"] = error
+        # The conventions know errors only; this is what the OTLP sink of this site says beside them.
+        if attributes.get(names.RUN_STATUS) == RunStatus.STOPPED:
+            facts["is_stopped"] = True
     session = label({**span.resource, **attributes}, names.SESSION, 128)
     if session:
         facts["session"] = session

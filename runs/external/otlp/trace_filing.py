@@ -89,6 +89,7 @@ class TraceFiling:
             at,
             error=(error["type"], error["text"]) if error else None,
             result=result[:_LONGEST_RESULT] if result else None,
+            is_stopped=facts.get("is_stopped", False),
         )
         writer.flush()
 
@@ -243,7 +244,7 @@ class TraceFiling:
 
 def _kept(item: OtlpItem) -> dict[str, Any] | None:
     """Return the facts that later spans and the end of a run need: those of a span that encloses others."""
-    names = ("name", "error", "output") if item.kind == AGENT or not item.parent_id else ()
+    names = ("name", "error", "is_stopped", "output") if item.kind == AGENT or not item.parent_id else ()
     names = (*names, "call_id") if item.kind == TOOL_CALL else names
     return {name: (item.facts or {})[name] for name in names if (item.facts or {}).get(name)} or None
 

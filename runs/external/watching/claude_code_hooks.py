@@ -12,6 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from agentops.http import strict_json
+
 #: The hooks, and whether they are asked for by the name of a tool.
 HOOKS = {
     "UserPromptSubmit": False,
@@ -107,8 +109,9 @@ def _parse(path: Path, text: str | None) -> dict[str, Any]:
     if text is None or not text.strip():
         return {}
     try:
-        settings = json.loads(text)
-    except ValueError as error:
+        # Strictly: of duplicate keys, one would be lost when the file is written again.
+        settings = strict_json.parse(text, strict_json.FILE)
+    except strict_json.NotJson as error:
         raise BadSettings(f"{path} is not JSON: {error}") from None
     if not isinstance(settings, dict) or not isinstance(settings.get("hooks", {}), dict):
         raise BadSettings(f"{path} is not a settings file of Claude Code: it, and its hooks, must be objects")

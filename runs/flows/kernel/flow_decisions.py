@@ -26,6 +26,8 @@ class NodeFailure:
 
     error_type: str
     message: str
+    #: The failed run that is the reason, if there is one.
+    run_id: str | None = None
 
 
 @dataclass(frozen=True)

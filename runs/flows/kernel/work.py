@@ -259,10 +259,14 @@ class Work:
         if entries is None:
             self.snapshot["outputs"][node.id] = error
         self.decisions.records.append(Recorded(visit, node.kind, output=error, has_ended=True))
-        event = _node_event(NodeFailed, node, visit, error_type=failure.error_type, error=message, continued=continued)
+        event = _node_event(
+            NodeFailed, node, visit, run_id=failure.run_id, error_type=failure.error_type, error=message,
+            continued=continued,
+        )  # fmt: skip
         self.tell(event, visit)
         if not continued:
-            self.end(FlowStatus.FAILED, NodeFailure(failure.error_type, f"node {visit.key}: {message}"))
+            text = f"node {visit.key}: {message}"
+            self.end(FlowStatus.FAILED, NodeFailure(failure.error_type, text, failure.run_id))
 
     # --- Ending the flow ---
 

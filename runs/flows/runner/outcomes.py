@@ -16,7 +16,9 @@ def report_of(row: FlowVisit, run: AgentRun) -> VisitReport:
     visit = visit_of(row.key)
     if run.state is not RunStatus.COMPLETED:
         text = run.error_message or f"run {run.pk} was {run.status}"
-        return VisitReport(visit, failure=NodeFailure(run.error_type or run.status_reason or run.status, text))
+        failed_run = str(run.pk) if run.state is RunStatus.FAILED else None
+        reason = run.error_type or run.status_reason or run.status
+        return VisitReport(visit, failure=NodeFailure(reason, text, failed_run))
     if row.kind == "agent":
         return VisitReport(visit, run.result if run.structured_output is None else run.structured_output)
     call = AgentRunToolCall.objects.filter(run__root_run=run.root_run_id).order_by("step_number", "id").last()

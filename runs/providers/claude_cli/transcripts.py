@@ -30,8 +30,8 @@ def unanswered(path: Path) -> list[str]:
     for line in _last_lines(path):
         try:
             entry = json.loads(line)
-        except ValueError:
-            continue  # torn by the end of its program
+        except (ValueError, RecursionError):
+            continue  # torn by the end of its program, or nested more deeply than any it writes
         match entry:
             case {"type": "assistant"}:
                 found.clear()

@@ -89,8 +89,10 @@ def _message(event: OutgoingEvent) -> dict[str, Any]:
         "run_id": payload.get("runId"),
         "agent_id": event.envelope["agent_id"],
         "session_id": event.envelope["session_id"],
+        "flow_run_id": None if event.flow_run_id is None else str(event.flow_run_id),
         "event": payload,
     }
     if settings.AGENTOPS_BASE_URL and event.row.type != TEST:
-        data["url"] = f"{settings.AGENTOPS_BASE_URL}{reverse('runs:detail', args=[event.row.log_id])}"
+        page = "runs:flow-run" if event.is_of_flow_run else "runs:detail"
+        data["url"] = f"{settings.AGENTOPS_BASE_URL}{reverse(page, args=[event.row.log_id])}"
     return {"type": event.row.type, "timestamp": payload["ts"], "data": data}

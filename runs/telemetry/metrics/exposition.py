@@ -8,13 +8,13 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from django.db.models import Count
+from django.db.models import Count, QuerySet
 from django.utils import timezone
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from runs.models import AgentRun, MetricCount, Sink
+from runs.models import AgentRun, FlowRun, MetricCount, Sink
 from runs.queries import queue_state
 from runs.statuses import RunStatus
 from runs.telemetry import sink_health
@@ -26,6 +26,8 @@ FRESH_S = 5.0
 _COUNTERS = {
     "runs_created": "Runs that were created, by project.",
     "runs_ended": "Runs that ended, by project and status.",
+    "flow_runs_created": "Flow runs that were created, by project.",
+    "flow_runs_ended": "Flow runs that ended, by project and status.",
     "lease_losses": "Runs that another worker took over, by cause.",
     "retries": "Retries of model and tool calls, by error.",
     "approvals_requested": "Approvals that were requested, by project.",
@@ -124,16 +126,20 @@ def _cumulative(counts: Mapping[float, float]) -> Iterator[tuple[str, float]]:
 
 
 def _run_gauges() -> Iterator[Metric]:
-    unended = AgentRun.objects.filter(completed_at=None)
-    counts = dict(unended.values_list("status").annotate(number=Count("pk")).order_by())
-    family = GaugeMetricFamily(f"{PREFIX}runs", "Runs that have not ended, by status.", labels=["status"])
-    for status in _UNENDED:
-        family.add_metric([status.value], counts.get(status.value, 0))
-    yield family
+    yield _unended(AgentRun.objects.all(), "runs", "Runs that have not ended, by status.")
+    yield _unended(FlowRun.objects.all(), "flow_runs", "Flow runs that have not ended, by status.")
     waited = queue_state.oldest_queued()
     yield _age("queue_age_seconds", "How long the oldest queued run has waited for a worker.", waited)
     lapsed = queue_state.lapsed_count()
     yield GaugeMetricFamily(f"{PREFIX}lapsed_leases", "Running runs whose worker no longer renews its lease.", lapsed)
+
+
+def _unended(rows: QuerySet[Any], name: str, help_text: str) -> GaugeMetricFamily:
+    counts = dict(rows.filter(completed_at=None).values_list("status").annotate(number=Count("pk")).order_by())
+    family = GaugeMetricFamily(f"{PREFIX}{name}", help_text, labels=["status"])
+    for status in _UNENDED:
+        family.add_metric([status.value], counts.get(status.value, 0))
+    return family
 
 
 def _sink_gauges() -> Iterator[Metric]:
@@ -141,15 +147,16 @@ def _sink_gauges() -> Iterator[Metric]:
     lag = GaugeMetricFamily(f"{PREFIX}sink_lag_seconds", "How long the oldest unsent event has waited.", labels=names)
     failures = GaugeMetricFamily(f"{PREFIX}sink_failures", "Failed attempts since the last success.", labels=names)
     dead = GaugeMetricFamily(f"{PREFIX}sink_dead_deliveries", "Deliveries that were given up.", labels=names)
-    enabled = GaugeMetricFamily(f"{PREFIX}sink_enabled", "Whether the sink is enabled.", labels=names)
+    text = "Whether the sink is enabled, and the telemetry of its project on."
+    enabled = GaugeMetricFamily(f"{PREFIX}sink_enabled", text, labels=names)
     sent = CounterMetricFamily(f"{PREFIX}sink_events", "Events that sinks have accepted.", labels=names)
     for sink in sink_health.with_health(Sink.objects.order_by("pk")):
         row: Any = sink
         own = [sink.project.slug if sink.project is not None else "", sink.name, sink.kind]
-        lag.add_metric(own, sink_health.lag_s(sink) if sink.is_enabled else 0)
+        lag.add_metric(own, sink_health.lag_s(sink) if sink.is_sending else 0)
         failures.add_metric(own, row.cursor.failures)
         dead.add_metric(own, row.dead_deliveries)
-        enabled.add_metric(own, int(sink.is_enabled))
+        enabled.add_metric(own, int(sink.is_sending))
         sent.add_metric(own, row.cursor.sent_events)
     yield from (lag, failures, dead, enabled, sent)
 

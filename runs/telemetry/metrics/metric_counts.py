@@ -7,14 +7,14 @@ a batch and the new position are one transaction, so each event is counted once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
 
-from runs.models import AgentRun, MetricCount, MetricPosition, TurnUsage
+from runs.models import AgentRun, FlowRun, MetricCount, MetricPosition, TurnUsage
 from timeline.bulk.settled import newest_event, settled_event
 from timeline.events import EventType
 from timeline.events.vocabulary import TERMINAL_TYPES
@@ -63,18 +63,19 @@ def catch_up() -> int:
 
 
 def counts_of(events: Iterable[Event]) -> Counter[Series]:
-    """Return what these events add, by name and labels. Two queries."""
+    """Return what these events add, by name and labels. At most three queries."""
     events = list(events)
     counts: Counter[Series] = Counter()
-    projects = dict(
-        AgentRun.objects.filter(pk__in={event.log_id for event in events}).values_list("pk", "project__slug")
-    )
+    log_ids = {event.log_id for event in events}
+    projects = dict(AgentRun.objects.filter(pk__in=log_ids).values_list("pk", "project__slug"))
+    flow_projects = _projects_of_flow_runs(log_ids - set(projects))
     usage = _usage_of(events)
     for event in events:
-        payload, project = event.payload, projects.get(event.log_id, "")
+        payload, project = event.payload, projects.get(event.log_id) or flow_projects.get(event.log_id, "")
+        what = "flow_runs" if event.log_id in flow_projects else "runs"
         match event.type:
             case EventType.RUN_CREATED:
-                counts["runs_created", labels(project=project)] += 1
+                counts[f"{what}_created", labels(project=project)] += 1
             case EventType.RUN_RECOVERED:
                 counts["lease_losses", labels(cause=payload.get("cause"))] += 1
             case EventType.RETRY_SCHEDULED:
@@ -89,8 +90,15 @@ def counts_of(events: Iterable[Event]) -> Counter[Series]:
             case EventType.LLM_TURN_END:
                 counts.update(_turn(payload, project, usage.get((event.log_id, event.step))))
             case _:
-                counts["runs_ended", labels(project=project, status=event.type.removeprefix("run."))] += 1
+                counts[f"{what}_ended", labels(project=project, status=event.type.removeprefix("run."))] += 1
     return counts
+
+
+def _projects_of_flow_runs(log_ids: Collection[UUID]) -> dict[UUID, str]:
+    """Return the projects of the logs that are those of flow runs."""
+    if not log_ids:
+        return {}
+    return dict(FlowRun.objects.filter(pk__in=log_ids).values_list("pk", "project__slug"))
 
 
 def labels(**values: Any) -> str:

@@ -30,7 +30,7 @@ class TraceFacts:
     """What all observations of a run have in common."""
 
     run_id: UUID
-    #: The first run of the lineage, which holds the traces of a conversation together.
+    #: The first run of the lineage, or the flow run, which holds the traces of a conversation, or of a flow, together.
     session_id: str
     agent_id: str
     provider: str

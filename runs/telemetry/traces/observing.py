@@ -12,7 +12,9 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
-from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
+from django.db.models.fields.json import KT
+
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, FlowRun
 from runs.statuses import RunStatus, ToolStatus
 from runs.telemetry.sink_kind import OutgoingEvent
 from runs.telemetry.traces.gen_ai_messages import cut, finish_reason_of, message_of
@@ -83,10 +85,12 @@ def trace_of(run: AgentRun) -> TraceFacts:
         "source": run.source,
         "resumed_from": str(run.resumed_from_id) if run.resumed_from_id else None,
         "parent_run_id": str(run.parent_run_id) if run.parent_run_id else None,
+        **_flow_metadata(top),
     }
     return TraceFacts(
         run_id=run.pk,
-        session_id=str(top.root_run_id),
+        # The runs of a flow's nodes are one session.
+        session_id=str(top.flow_run_id or top.root_run_id),
         agent_id=str(config.get("agent_id") or ""),
         provider=str(config.get("provider") or run.source),
         model=str(config.get("model") or ""),
@@ -94,6 +98,18 @@ def trace_of(run: AgentRun) -> TraceFacts:
         labels=masked(list(run.labels)),
         metadata={name: value for name, value in metadata.items() if value is not None},
     )
+
+
+def _flow_metadata(run: AgentRun) -> dict[str, str]:
+    """Return which flow run, flow and node a run belongs to; empty for a run outside of flows."""
+    if run.flow_run_id is None:
+        return {}
+    slugs = FlowRun.with_removed.filter(pk=run.flow_run_id).annotate(of_flow=KT("definition__flow_id"))
+    return {
+        "flow_run_id": str(run.flow_run_id),
+        "flow_id": slugs.values_list("of_flow", flat=True).first() or "",
+        "node_id": str(run.agent_config.get("node_id") or ""),
+    }
 
 
 def test_observation(event: OutgoingEvent) -> Observation:

@@ -13,7 +13,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from runs.telemetry.traces.gen_ai_messages import cut, text_parts
-from runs.telemetry.traces.observation import RUN_NAME, Observation, ObservationKind, run_span
+from runs.telemetry.traces.observation import RUN_NAME, Observation, ObservationKind, TraceFacts, run_span
 
 #: Bytes of a request. Langfuse accepts 4.5 MB, and OpenTelemetry's collector 20 MiB.
 MAX_BYTES = 3_500_000
@@ -27,6 +27,8 @@ _USAGE = {
     "cache_write_tokens": "gen_ai.usage.cache_creation.input_tokens",
     "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
 }
+#: Facts of a run in a flow → attributes.
+_FLOW = {"flow_run_id": "agentops.flow_run.id", "flow_id": "agentops.flow.id", "node_id": "agentops.flow.node.id"}
 _LANGFUSE_TYPES = {Kind.RUN: "agent", Kind.TURN: "span", Kind.GENERATION: "generation", Kind.TOOL: "tool"}
 
 
@@ -100,7 +102,7 @@ def _name(observation: Observation) -> str:
 
 def _gen_ai(observation: Observation) -> Attributes:
     trace = observation.trace
-    common = {"gen_ai.conversation.id": trace.session_id, "agentops.run.id": str(trace.run_id)}
+    common = {"gen_ai.conversation.id": trace.session_id, "agentops.run.id": str(trace.run_id), **_flow(trace)}
     failure = {"error.type": observation.failure.type} if observation.failure is not None else {}
     match observation.kind:
         case Kind.RUN:
@@ -110,6 +112,10 @@ def _gen_ai(observation: Observation) -> Attributes:
         case Kind.TOOL:
             return common | failure | _tool(observation)
     return common
+
+
+def _flow(trace: TraceFacts) -> Attributes:
+    return {attribute: trace.metadata.get(name) for name, attribute in _FLOW.items()}
 
 
 def _agent(observation: Observation) -> Attributes:
