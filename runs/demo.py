@@ -13,10 +13,11 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Q
 
-from agentops.projects.access import SYSTEM
+from agentops.projects.access import SYSTEM, Principal
+from agentops.projects.audit import Actor
 from agentops.projects.memberships import add_member, create_project
 from agentops.projects.models import Project, Role
-from runs.actions import agent_definitions
+from runs.actions import agent_definitions, run_actions
 from runs.actions.flows import flow_definitions
 from runs.fixtures.library import load
 from runs.lifecycle import creation
@@ -125,6 +126,13 @@ def seed() -> bool:
     return True
 
 
+def start_one(actor: Principal, project: Project) -> AgentRun:
+    """Create the agent of the live demo in a project, unless it is there, and a run of it. It needs no provider."""
+    with transaction.atomic():
+        agent, prompt = _agent(project, PLAYERS[0], by=actor)
+        return run_actions.create(actor, project, agent, prompt, title=PLAYERS[0].title, labels=[LABEL])
+
+
 def _start_flow(project: Project) -> None:
     prompts = {player.agent_id: _agent(project, player)[1] for player in FLOW_PLAYERS}
     nodes = [node | ({"prompt": prompts[node["agent"]]} if "agent" in node else {}) for node in FLOW["nodes"]]
@@ -132,7 +140,7 @@ def _start_flow(project: Project) -> None:
     flow_creation.create(flow, {}, by=BY)
 
 
-def _agent(project: Project, player: Player) -> tuple[Agent, Prompt]:
+def _agent(project: Project, player: Player, by: Actor = SYSTEM) -> tuple[Agent, Prompt]:
     """Create the agent that plays a recording. Return it with the first prompt of the recording."""
     definition: dict[str, Any] = {
         "agent_id": player.agent_id,
@@ -142,7 +150,7 @@ def _agent(project: Project, player: Player) -> tuple[Agent, Prompt]:
         "max_steps": MAX_STEPS,
         "settings": {"pace": player.pace} if player.pace else {},
     }
-    agent, _ = agent_definitions.apply(project, definition, by=SYSTEM)
+    agent, _ = agent_definitions.apply(project, definition, by=by)
     prompt = load(player.recording).answers[0].input.prompt
     if prompt is None:
         raise LookupError(f"the recording {player.recording!r} has no prompt")

@@ -6,6 +6,7 @@ Signals of Celery start and stop the worker of the process.
 from __future__ import annotations
 
 import gc
+import os
 import threading
 from typing import Any
 from uuid import UUID
@@ -20,6 +21,8 @@ from runs.worker import worker
 
 #: Redis gives a task to the consumer that has waited longest, so an idle worker gets it after one or two.
 MOST_PASSES = 3
+#: The process that forks the children of this pool, where the pool forks.
+_forking_parent: int | None = None
 
 
 @shared_task(name="runs.advance")
@@ -64,13 +67,20 @@ def start(sender: Any, **_: Any) -> None:
     # What is loaded by now lives as long as the process, so the garbage collector can skip it.
     gc.freeze()
     # The parent of a forking pool executes no runs: each child has a worker of its own.
-    if "prefork" not in str(sender.pool_cls):
+    if "prefork" in str(sender.pool_cls):
+        global _forking_parent
+        _forking_parent = os.getpid()
+    else:
         expect_worker()
         worker.current().start_sweeping()
 
 
 @signals.worker_process_init.connect
 def start_child(**_: Any) -> None:
+    # Celery has Linux kill a child whose parent dies, but only from a moment after the fork on. A parent that died in
+    # that moment leaves a child that nobody ends.
+    if _forking_parent is not None and os.getppid() != _forking_parent:
+        os._exit(1)
     worker.current().start_sweeping()
 
 

@@ -39,6 +39,7 @@ class RunAuditAction(enum.StrEnum):
     RUN_STOPPED = "run.stopped"
     CALL_RESOLVED = "run.call_resolved"
     APPROVAL_DECIDED = "run.approval_decided"
+    RUN_DISMISSED = "run.dismissed"
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from runs.admin import (
     agent_admin,
     alert_admin,
+    annotation_admin,
     approval_admin,
     conversation_admin,
     external_admin,
@@ -16,6 +17,7 @@ from runs.admin import (
 __all__ = [
     "agent_admin",
     "alert_admin",
+    "annotation_admin",
     "approval_admin",
     "conversation_admin",
     "external_admin",

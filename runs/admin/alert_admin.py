@@ -102,13 +102,17 @@ class AlertAdmin(RecordAdmin):
 class AlertFindingAdmin(RecordAdmin):
     """What alerts are about."""
 
-    id_fields = ("id", "run_id", "alert_id")
+    id_fields = ("id", "run_id", "flow_run_id", "alert_id")
     text_fields = ("detail",)
-    loaded = ("detail", "found_at", "ended_at", "is_silent", "run_id", "alert_id", "message_id", "project_id")
+    loaded = (
+        *("detail", "found_at", "ended_at", "is_silent", "run_id", "flow_run_id", "alert_id", "message_id"),
+        "project_id",
+    )
     list_display = (
         cells.moment("found_at", "found"),
         cells.link("alert_id", "runs_alert", "alert"),
         cells.link("run_id", "runs_agentrun", "run"),
+        cells.link("flow_run_id", "runs_flowrun", "flow run"),
         cells.words("detail"),
         cells.moment("ended_at", "ended"),
         cells.plain("is_silent", "silent"),

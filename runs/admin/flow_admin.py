@@ -67,7 +67,15 @@ class FlowRunAdmin(RecordAdmin):
     list_filter = (ProjectFilter, choice_filter("status", STATUSES))
     facts: ClassVar[Any] = (
         (None, (*list_display, cells.plain("flow_version", "version"), cells.words("created_by", "created by"))),
-        ("End", (cells.words("error_type", "error"), cells.words("error_message", "message"))),
+        (
+            "End",
+            (
+                cells.words("error_type", "error"),
+                cells.words("error_message", "message"),
+                cells.link("failed_run_id", "runs_agentrun", "run that failed", short=True),
+                cells.moment("dismissed_at", "dismissed"),
+            ),
+        ),
         ("State", (cells.payload("inputs"), cells.payload("snapshot"), cells.payload("definition"))),
     )
     audited = True

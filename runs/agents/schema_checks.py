@@ -1,11 +1,13 @@
 """JSON Schemas that people write: checked before they are stored, and applied without a request and in bounded time.
 
 A schema belongs to one project, and the processes that apply it serve all of them. So nothing is loaded for it,
-its patterns are matched in linear time, and its references, which can multiply, are counted.
+its patterns are matched and its lists searched for repeated values in linear time, and its references, which can
+multiply, are counted.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
@@ -23,6 +25,8 @@ Path = tuple[str | int, ...]
 _NO_DOCUMENTS: Registry[Any] = Registry()
 #: What holds values, not schemas.
 _VALUES = frozenset({"const", "default", "enum", "examples"})
+#: What may hold a list of texts that are all different. Of anything else the library compares each with each.
+_NAMES = frozenset({"type", "required"})
 _left: ContextVar[list[int]] = ContextVar("references that are left")
 
 
@@ -40,6 +44,9 @@ class SchemaUnusable(ValueError):
 
 def check_schema(schema: Any) -> None:
     """Check a schema. Raises `InvalidSchema`."""
+    for path, keyword, value in _keywords(schema):
+        if keyword in _NAMES and isinstance(value, list) and not all(isinstance(name, str) for name in value):
+            raise InvalidSchema(f"{keyword} must hold texts only", path)
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
     except jsonschema.SchemaError as error:
@@ -98,6 +105,24 @@ def _pattern_properties(validator: Any, schemas: Any, value: Any, schema: Any) -
             yield from validator.descend(value[name], subschema, path=name, schema_path=text)
 
 
+def _unique_items(validator: Any, is_required: Any, value: Any, schema: Any) -> Iterator[ValidationError]:
+    if is_required and validator.is_type(value, "array"):
+        texts = {json.dumps(_comparable(item), sort_keys=True) for item in value}
+        if len(texts) < len(value):
+            yield ValidationError("the list has equal values")
+
+
+def _comparable(value: Any) -> Any:
+    """Return a value whose JSON is the same as that of each equal value: 1.0 equals 1, but true does not."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_comparable(item) for item in value]
+    if isinstance(value, Mapping):
+        return {name: _comparable(item) for name, item in value.items()}
+    return value
+
+
 def _counted(keyword: str) -> Any:
     follow = jsonschema.Draft202012Validator.VALIDATORS[keyword]
 
@@ -116,6 +141,7 @@ _Validator = extend(  # type: ignore[no-untyped-call]
     {
         "pattern": _pattern,
         "patternProperties": _pattern_properties,
+        "uniqueItems": _unique_items,
         "$ref": _counted("$ref"),
         "$dynamicRef": _counted("$dynamicRef"),
     },

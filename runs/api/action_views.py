@@ -49,6 +49,7 @@ from runs.queries.json_lists import Where, id_param
 from runs.queries.record_columns import TOOL_CALL
 from runs.queries.run_columns import RUN, runs_of, with_id
 from runs.statuses import LIVE, RunStatus
+from timeline.models import RunKind
 
 #: Filters of bulk actions, and their columns.
 FILTERS = {name: name for name in ("status_reason", "parent_run_id", "root_run_id")} | {"agent_id": "agent__slug"}
@@ -116,7 +117,12 @@ class ActionView(ApiView):
 
 
 class Runs(ActionView, RunList):
-    """List the runs of a project, newest first."""
+    """List the runs of a project, newest first.
+
+    The filters are those of the run list on the site, and have to be met all. With `root`, `reason`, or one by cost or
+    duration, a page looks through the next 10,000 runs at most, so it may be short or empty and still have a `next`.
+    There is one order, because a position in another one is not exact: the list on the site sorts.
+    """
 
     serializer_class = NewRun
 
@@ -139,6 +145,7 @@ class Runs(ActionView, RunList):
             title=data["title"],
             labels=list(dict.fromkeys(data["labels"])),
             max_steps=data["max_steps"],
+            run_kind=RunKind(data["run_kind"]),
         )
         return self.run_answer(run, 201)
 
@@ -290,10 +297,9 @@ class Commands(ActionView):
 
 def _require_native(data: dict[str, Any]) -> None:
     """Raise `Problem` for what only an external run has."""
-    for name, is_given in [("external_id", data["external_id"] is not None), ("run_kind", data["run_kind"] == "job")]:
-        if is_given:
-            fault = Fault(f"/{name}", "invalid_value", "only an external run has this")
-            raise Problem(fault.detail, code=fault.code, status=422, errors=[fault])
+    if data["external_id"] is not None:
+        fault = Fault("/external_id", "invalid_value", "only an external run has this")
+        raise Problem(fault.detail, code=fault.code, status=422, errors=[fault])
 
 
 def _external(data: dict[str, Any]) -> dict[str, Any]:

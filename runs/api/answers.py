@@ -46,7 +46,8 @@ def _notes(**notes: str) -> dict[str, dict[str, str]]:
 class ProjectRow(serializers.ModelSerializer):  # type: ignore[misc]
     class Meta:
         model = Project
-        fields = ("id", "slug", "name")
+        fields: tuple[str, ...] = ("id", "slug", "name", "description", "archived_at")
+        extra_kwargs: ClassVar = _notes(archived_at="Since when the project is read-only. Null: it is not archived.")
 
 
 class AgentRow(serializers.ModelSerializer):  # type: ignore[misc]

@@ -10,6 +10,7 @@ from uuid import UUID
 from django.http import HttpResponse
 from django.utils.http import parse_etags
 from rest_framework.generics import GenericAPIView, ListAPIView
+from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
 from agentops.projects.access import Action, Principal, project_for, project_of_key
@@ -22,6 +23,9 @@ from runs.api.requests.queries import PageQuery, QuerySerializer, query_of
 from runs.models import AgentRun
 from runs.queries.json_lists import Listing, Rows, RowSpan, Where
 from runs.queries.record_columns import RunKey, find_run_key, of_run_in
+
+#: The security schemes of views that no API key may use.
+SESSION_ONLY = ("session",)
 
 
 class ApiView(GenericAPIView):  # type: ignore[misc]
@@ -110,6 +114,14 @@ class ApiView(GenericAPIView):  # type: ignore[misc]
         if "*" in client_tags or tag in {one.removeprefix("W/") for one in client_tags}:
             return HttpResponse(status=304, headers={"ETag": tag})
         return HttpResponse(text, content_type=JSON, headers={"ETag": tag})
+
+
+class SecretOnce(ApiView):
+    """A view whose writes answer with a new secret, once and unmasked."""
+
+    def get_renderers(self) -> list[Any]:
+        is_read = self.request is None or self.request.method in ("GET", "HEAD")
+        return list(super().get_renderers()) if is_read else [JSONRenderer()]
 
 
 class ListView(ListAPIView, ApiView):  # type: ignore[misc]

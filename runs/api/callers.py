@@ -12,7 +12,7 @@ from rest_framework.throttling import BaseThrottle
 from agentops.projects import keys
 from agentops.projects.access import Principal, principal_for_key, principal_for_user
 from agentops.projects.errors import AuthInvalid
-from agentops.projects.models import ApiKey
+from agentops.projects.models import ApiKey, Door
 from agentops.projects.rate_limits import limits
 from agentops.projects.requests import address_of
 from runs.api.problems import CsrfFailed
@@ -41,9 +41,9 @@ class LoginAuthentication(SessionAuthentication):  # type: ignore[misc]
 
     def authenticate(self, request: Request) -> tuple[Principal, None] | None:
         credentials = super().authenticate(request)
-        return (
-            None if credentials is None else (principal_for_user(credentials[0], ip=address_of(request) or None), None)
-        )
+        if credentials is None:
+            return None
+        return principal_for_user(credentials[0], ip=address_of(request) or None, door=Door.API), None
 
     def enforce_csrf(self, request: Request) -> None:
         try:

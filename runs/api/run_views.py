@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from runs.api.base_views import ApiView, HotListView
 from runs.api.requests.bodies import Choice, IdField
 from runs.api.requests.pagination import Fetch, page_of
-from runs.api.requests.queries import Choices, Cursor, Limit, QuerySerializer, Text, Time
+from runs.api.requests.queries import Choices, Cursor, FilterText, Limit, QuerySerializer, Text, Time
 from runs.errors import RunNotFound
 from runs.models import AgentRun
 from runs.queries.json_lists import Where
@@ -30,17 +30,48 @@ from runs.queries.run_columns import (
     with_label,
     with_status,
 )
+from runs.queries.run_lists import filter_values
+from runs.queries.run_lists.row_windows import Read, read_window, unindexed_conditions
+from runs.queries.run_lists.run_filters import Filters
 from runs.queries.searching.search import search_runs
 from runs.statuses import RunStatus
 
 
-class RunsQuery(QuerySerializer):
-    status = Choices(
-        choices=[status.value for status in RunStatus],
+class Statuses(Choices):
+    """Any of these statuses of runs."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            choices=[status.value for status in RunStatus],
+            required=False,
+            help_text="Filter by status. Repeat the parameter or separate values with commas.",
+            style={"example": ["paused", "failed"]},
+        )
+
+
+class UnindexedFilters(QuerySerializer):
+    """The filters of the run list on the site that have no index."""
+
+    root = Choice(
+        choices=["1"],
         required=False,
-        help_text="Filter by status. Repeat the parameter or separate values with commas.",
-        style={"example": ["paused", "failed"]},
+        help_text="`1`: without child runs and runs that continue another run.",
     )
+    reason = FilterText(
+        filter_values.line,
+        help_text="Filter by status reason or error type; case of A to Z is ignored.",
+        style={"example": "rate_limited"},
+    )
+    cost_min = FilterText(filter_values.cost, help_text="Least cost in US dollars.", style={"example": "0.25"})
+    cost_max = FilterText(filter_values.cost, help_text="Highest cost in US dollars.")
+    duration_min = FilterText(
+        filter_values.seconds, help_text="Least duration in whole seconds.", style={"example": "60"}
+    )
+    duration_max = FilterText(filter_values.seconds, help_text="Highest duration in whole seconds.")
+
+
+class RunsQuery(UnindexedFilters):
+    status = Statuses()
     agent_id = Text(help_text="Filter by agent name.", style={"example": "reviewer"})
     parent_run_id = IdField(required=False, help_text="Filter by parent run.")
     root_run_id = IdField(
@@ -63,6 +94,7 @@ class RunsQuery(QuerySerializer):
     limit, cursor = Limit(), Cursor()
 
 
+_UNINDEXED = [name for name in UnindexedFilters().fields if name != "root"]
 #: Filters, and the SQL condition of each.
 FILTERS: dict[str, Callable[[Where, Any], Where]] = {
     "status": with_status,
@@ -85,7 +117,13 @@ class RunList(HotListView):
     def get_rows(self) -> Fetch:
         where = self._filters(self.get_project().pk)
         text = self.query.get("q")
-        return partial(search_runs, text, where) if text else partial(RUNS.page, where)
+        read: Read = partial(search_runs, text) if text else RUNS.page
+        conditions = unindexed_conditions(self._unindexed())
+        return partial(read_window, read, where, conditions) if conditions.conditions else partial(read, where)
+
+    def _unindexed(self) -> Filters:
+        given = {name: self.query[name] for name in _UNINDEXED if name in self.query}
+        return Filters(root_only="root" in self.query, **given)
 
     def _filters(self, project_id: UUID) -> Where:
         where = runs_of(project_id)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from django.http import HttpResponse
+from django.http import HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
@@ -13,12 +14,17 @@ from runs.api.base_views import ApiView, RecordListView
 from runs.api.problems import JSON
 from runs.api.requests.pagination import page_of
 from runs.api.requests.queries import Choices, Cursor, Limit, ListStart, QuerySerializer, SecretsQuery, Text
+from runs.conversation.long_outputs import text_of
 from runs.errors import ToolCallNotFound
 from runs.models import AgentRunToolCall
 from runs.queries.json_lists import Where
+from runs.queries.long_texts.output_pieces import long_output, masked
 from runs.queries.record_columns import TOOL_CALL, TOOL_CALLS, of_run
 from runs.queries.run_columns import with_id
 from runs.statuses import ToolStatus
+from timeline.redaction.redact import DEFAULT as REDACTOR
+
+TEXT = "text/plain; charset=utf-8"
 
 
 class ToolCallsQuery(QuerySerializer):
@@ -63,3 +69,29 @@ class ToolCallDetail(ApiView):
             reveal(self.principal, run.project_id, AgentRunToolCall(pk=self.kwargs["call_id"]))
             return HttpResponse(text, content_type=JSON, headers={"Cache-Control": "no-store"})
         return self.etag_response(text)
+
+
+class ToolCallOutput(ApiView):
+    """Download the output of a tool call as text, with its secrets masked.
+
+    A long one is sent in pieces; if the connection ends before the last one, it is not whole. An output that is no text
+    is sent as JSON. Empty until the call ends.
+    """
+
+    accepts_any_type = True
+
+    @extend_schema(responses={(200, TEXT): str})
+    def get(self, request: Request, **_: Any) -> HttpResponseBase:
+        run, call_id = self.get_run_key(), self.kwargs["call_id"]
+        pieces = long_output(run.pk, call_id)
+        if pieces is not None:
+            response: HttpResponseBase = StreamingHttpResponse(map(str.encode, masked(pieces)))
+        else:
+            calls = AgentRunToolCall.objects.filter(run=run.pk, pk=call_id)
+            call = calls.only("output").first()
+            if call is None:
+                raise ToolCallNotFound("no such tool call in this run")
+            response = HttpResponse("" if call.output is None else text_of(REDACTOR.clean(call.output)[0]))
+        response.headers["Content-Type"] = TEXT
+        response.headers["Content-Disposition"] = 'attachment; filename="output.txt"'
+        return response

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
+import orjson
 from django.db import connection, models, transaction
 from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
@@ -96,7 +97,7 @@ def _write_postgres(commit: Commit) -> bool:
         commit.run_id,
         commit.epoch,
         commit.source.value,
-        json.dumps({name: value for name, value in rows.items() if value}, default=_json, separators=(",", ":")),
+        _dumps({name: value for name, value in rows.items() if value}),
         log.document(commit.run_id, commit.events),
         log.document(commit.run_id, [commit.next_turn_start]) if commit.next_turn_start else None,
     ]
@@ -220,6 +221,13 @@ def _document(row: models.Model) -> dict[str, Any]:
 @cache
 def _columns(model: type[models.Model]) -> list[tuple[str, str]]:
     return [(str(field.column), field.attname) for field in model._meta.concrete_fields]
+
+
+def _dumps(rows: dict[str, Any]) -> str:
+    try:
+        return orjson.dumps(rows, default=_json).decode()
+    except orjson.JSONEncodeError:  # a number beyond 64 bits
+        return json.dumps(rows, default=_json)
 
 
 def _json(value: object) -> str:

@@ -46,7 +46,7 @@ class Decision:
 
     approves: bool
     arguments: Mapping[str, Any] | None = None
-    #: The approval holds for all later calls of the tool in this run.
+    #: The approval holds for all later calls of the tool in this run; in a session, also for those of its sub-agents.
     always: bool = False
     #: What the model is told about a denial.
     message: str = ""

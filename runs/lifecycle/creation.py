@@ -68,6 +68,12 @@ class Origin:
     flow_run_id: UUID | None = None
 
     @property
+    def run_kind(self) -> RunKind:
+        """The kind of the run that the new one continues or belongs to: work of a job is part of it."""
+        before = self.resumed_from or (self.forked_at.run if self.forked_at is not None else self.parent_run)
+        return RunKind(before.run_kind) if before is not None else RunKind.SESSION
+
+    @property
     def steps(self) -> int:
         """Steps of the conversation before the new run."""
         if self.forked_at is not None:
@@ -85,6 +91,8 @@ class Opening:
     max_steps: int | None = None
     title: str = ""
     labels: list[str] = field(default_factory=list)
+    #: By default, that of the run that it comes from.
+    run_kind: RunKind | None = None
     by: str = ""
     #: The message of a resume or a fork, one of the user messages: recorded as a command of the new run too.
     message: str | None = None
@@ -130,7 +138,8 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
     before = origin.resumed_from
     with transaction.atomic():
         node_id = opening.config.get("node_id") or opening.config.get("agent_id") or ""
-        ledger = Log.objects.create(project=project, node_id=str(node_id)[:128])
+        kind = opening.run_kind or origin.run_kind
+        ledger = Log.objects.create(project=project, node_id=str(node_id)[:128], run_kind=kind)
         now = timezone.now()
         run = AgentRun(
             log=ledger,
@@ -149,7 +158,7 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
             max_steps=checked_max_steps(opening.max_steps, default=opening.config["max_steps"]),
             prompt=opening.turns[0] if opening.turns else None,
             title=REDACTOR.clean_text(opening.title)[0] or _title(opening.turns),
-            run_kind=RunKind.SESSION,
+            run_kind=kind,
             labels=list(dict.fromkeys(REDACTOR.clean_text(label)[0] for label in opening.labels)),
             created_at=now,
             queued_at=now,

@@ -62,7 +62,7 @@ def open_run(project: Project, reported: ReportedRun) -> AgentRun:
     """Write an external run that has not started, with its first event, in the caller's transaction."""
     now = reported.created_at or timezone.now()
     agent, _ = REDACTOR.clean_text(reported.agent)
-    ledger = Log.objects.create(project=project, node_id=agent[:MAX_AGENT])
+    ledger = Log.objects.create(project=project, node_id=agent[:MAX_AGENT], run_kind=reported.run_kind)
     prompt, _ = REDACTOR.clean_text(reported.prompt)
     run = AgentRun(
         log=ledger,

@@ -35,6 +35,11 @@ def is_subagent(run: AgentRun) -> bool:
     return run.source == AgentRun.Source.IMPORT and (run.external_id or "").startswith(PREFIX)
 
 
+def is_of_session(run: AgentRun) -> bool:
+    """Whether the run is a session of a program, or that of one of its sub-agents."""
+    return run.agent_config.get("provider") == _PROVIDER or is_subagent(run)
+
+
 def end_all(run: AgentRun, *, source: Source, epoch: int | None) -> None:
     """Stop the sub-agents of a run that ends or pauses, in the transaction of its move.
 

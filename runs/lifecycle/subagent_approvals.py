@@ -11,6 +11,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from runs.lifecycle import approval_rows, reported_runs, session_subagents
@@ -34,6 +35,15 @@ def call_of(run: AgentRun, call_id: str) -> AgentRunToolCall | None:
     """Return the newest stored call of a sub-agent of a run by the program's ID; None if it is not stored."""
     calls = AgentRunToolCall.objects.filter(run__in=session_subagents.subagents_of(run), call_id=call_id)
     return calls.select_related("run").order_by("-pk").first()
+
+
+def approved_in_session(run: AgentRun, tool_name: str) -> Approval | None:
+    """Return the approval that holds for all calls of the tool in a session, if there is one.
+
+    Whoever gave it, for a call of the main agent or of a sub-agent, has decided for all of them, as in the program.
+    """
+    of_session = Q(run=run) | Q(run__in=session_subagents.subagents_of(run))
+    return Approval.objects.filter(of_session, tool_name=tool_name, state=State.APPROVED, always=True).first()
 
 
 def request(

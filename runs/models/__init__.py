@@ -5,6 +5,9 @@ from runs.models.agent import Agent, AgentVersion
 from runs.models.alerts.alert import Alert, AlertFinding
 from runs.models.alerts.alert_message import AlertDelivery, AlertMessage
 from runs.models.alerts.alert_rule import AlertMute, AlertRule
+from runs.models.annotations.run_note import RunNote
+from runs.models.annotations.saved_view import SavedView
+from runs.models.annotations.share_link import ShareLink
 from runs.models.approval import Approval
 from runs.models.checkpoint import Attempt, Checkpoint, RunError, TurnUsage
 from runs.models.chore import Chore
@@ -61,8 +64,11 @@ __all__ = [
     "OtlpItem",
     "RunCommand",
     "RunError",
+    "RunNote",
+    "SavedView",
     "SearchEntry",
     "SearchPosition",
+    "ShareLink",
     "Sink",
     "SinkCursor",
     "TurnUsage",

@@ -38,7 +38,7 @@ class Approval(models.Model):
     reason = models.TextField(blank=True)
     requested_by = models.CharField(max_length=200)
     state = models.CharField(max_length=9, choices=State.choices, default=State.PENDING)
-    #: The approval holds for all later calls of the tool in this run.
+    #: The approval holds for all later calls of the tool in this run; in a session, also for those of its sub-agents.
     always = models.BooleanField(default=False)
     #: Whether the run pauses when the approval expires. Otherwise the call is denied.
     pauses_on_expiry = models.BooleanField(default=False)

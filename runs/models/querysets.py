@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CLAIMED_FROM = (RunStatus.QUEUED, RunStatus.RUNNING)
 #: The columns of a run in lists. Definitions and prompts are omitted, because they may be large.
 LISTED = (
-    *("project_id", "status", "status_reason", "run_kind", "source", "title"),
+    *("project_id", "status", "status_reason", "run_kind", "source", "title", "labels"),
     *("resumed_from_id", "parent_run_id"),
     *("step_base", "step_count", "max_steps", "input_tokens", "output_tokens", "cost_usd", "cost_source"),
     *("created_at", "started_at", "completed_at", "log__last_event_at"),

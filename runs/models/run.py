@@ -107,6 +107,8 @@ class AgentRun(models.Model):
     held_at = models.DateTimeField(null=True)
     #: If set, the run is hidden and its rows are being deleted. Its tombstone has the reason.
     removed_at = models.DateTimeField(null=True)
+    #: If set, a person has seen that the run failed, or that its runner is silent, and does not need to be told again.
+    dismissed_at = models.DateTimeField(null=True)
 
     objects = RunManager()
     #: Includes runs that are being removed. For runs.upkeep.retention only.
@@ -128,6 +130,14 @@ class AgentRun(models.Model):
                 F("log").desc(),
                 name="run_list_by_source",
                 condition=~Q(source="native"),
+            ),
+            # runs.queries.overview.needs: failures that nobody has dismissed, without those of children.
+            models.Index(
+                fields=["project", "completed_at"],
+                name="run_failures",
+                condition=Q(
+                    status="failed", parent_run__isnull=True, dismissed_at__isnull=True, removed_at__isnull=True
+                ),
             ),
             # The runs of a flow run's nodes. Most runs have no flow.
             models.Index("flow_run", name="run_of_flow_run", condition=Q(flow_run__isnull=False)),

@@ -22,6 +22,36 @@ def first_run(project: Project) -> list[str]:
     ]
 
 
+def first_steps(project: Project, base_url: str) -> list[tuple[str, str]]:
+    """Return ways to a first run as pairs of a title and a command, for a site at `base_url`.
+
+    Commands of agentops itself only where the reader has a shell of the site.
+    """
+    event = {
+        "runId": "first",
+        "type": "run.started",
+        "event_id": "1",
+        "payload": {"agent": "my-agent", "prompt": "Hello"},
+    }
+    steps = [
+        (
+            "Send events of your own agent",
+            f'curl {base_url}/api/internal/agent-events -H "Authorization: Bearer $KEY"'
+            f" -H 'Content-Type: application/json' -d '{json.dumps(event)}'",
+        ),
+        (
+            "Send the traces of a program with OpenTelemetry",
+            f"export OTEL_EXPORTER_OTLP_ENDPOINT={base_url} OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
+            ' OTEL_EXPORTER_OTLP_HEADERS="Authorization=Bearer%20$KEY"',
+        ),
+    ]
+    if connection.vendor == "sqlite":
+        # The site's own machine, where the reader has a shell.
+        key = f"KEY=$(agentops key create --project {project.slug} --name first --scopes ingest)"
+        return [("Create an API key, which the others use", key), *steps]
+    return steps
+
+
 def watch(project: Project) -> str:
     """Return the command that shows the sessions of a machine's agent programs; empty if this site has no known URL."""
     if connection.vendor == "sqlite":

@@ -6,11 +6,14 @@ from django.urls import include, path
 
 from runs.pages.agents import agent_page, agents_page, edit_page
 from runs.pages.alerts import alerts_page, rules_page
-from runs.pages.approvals import decision_pages, inbox_page
+from runs.pages.annotations import annotation_pages, shared_report
+from runs.pages.approvals import decision_pages, dismissal_pages, inbox_page
 from runs.pages.compare import compare_page
+from runs.pages.components import components_page
 from runs.pages.flows import (
     edit_flow_page,
     flow_page,
+    flow_replay_page,
     flow_run_action_pages,
     flow_run_fixtures,
     flow_run_page,
@@ -19,20 +22,30 @@ from runs.pages.flows import (
 )
 from runs.pages.forms import fork_form, start
 from runs.pages.imports import imports_page, ingest_page
-from runs.pages.run import action_pages, fixture_download, payloads, replay_page, run_page
-from runs.pages.runs import bulk_resume, runs_page
+from runs.pages.overview import charts_page, overview_page
+from runs.pages.run import action_pages, fixture_download, media_page, payloads, replay_page, run_page
+from runs.pages.runs import bulk_labels, bulk_resume, downloads, runs_page, saved_views_page
 from runs.pages.search import search_page
-from runs.pages.settings import approval_rules_page, prices_page
+from runs.pages.settings import approval_rules_page, general_page, limits_page, prices_page
 from runs.pages.system import system_page
 from runs.pages.tree import tree_page
 
 app_name = "runs"
 urlpatterns = [
+    # /p/{project}
+    path("p/<slug:project>", overview_page.index, name="overview"),
+    path("p/<slug:project>/live", overview_page.live, name="overview-live"),
+    path("p/<slug:project>/demo", overview_page.start_demo, name="start-demo"),
+    path("p/<slug:project>/charts", charts_page.index, name="charts"),
     # /p/{project}/runs
     path("p/<slug:project>/runs", runs_page.index, name="list"),
     path("p/<slug:project>/runs/rows", runs_page.rows, name="list-rows"),
     path("p/<slug:project>/runs/stream", runs_page.stream, name="list-stream"),
     path("p/<slug:project>/runs/resume", bulk_resume.resume, name="resume-many"),
+    path("p/<slug:project>/runs/label", bulk_labels.change, name="label-many"),
+    path("p/<slug:project>/runs/export/<slug:file_format>", downloads.index, name="export-list"),
+    path("p/<slug:project>/runs/views", saved_views_page.save, name="save-view"),
+    path("p/<slug:project>/runs/views/<uuid:view_id>", saved_views_page.change, name="change-view"),
     path("p/<slug:project>/runs/new", start.start, name="start"),
     # /p/{project}/imports, /p/{project}/ingest
     path("p/<slug:project>/imports", imports_page.index, name="imports"),
@@ -48,7 +61,13 @@ urlpatterns = [
     # /p/{project}/flows, /p/{project}/new-flow, /flow-runs/{flow_run}
     path("p/<slug:project>/flows", flows_page.index, name="flows"),
     path("p/<slug:project>/flows/<slug:flow>", flow_page.detail, name="flow"),
+    path("p/<slug:project>/flows/<slug:flow>/definition", flow_page.definition_file, name="flow-definition"),
     path("p/<slug:project>/flows/<slug:flow>/versions/<int:number>", flow_page.version, name="flow-version"),
+    path(
+        "p/<slug:project>/flows/<slug:flow>/versions/<int:number>/definition",
+        flow_page.definition_file,
+        name="flow-version-definition",
+    ),
     path("p/<slug:project>/flows/<slug:flow>/edit", edit_flow_page.edit, name="edit-flow"),
     path("p/<slug:project>/flows/<slug:flow>/start", start_flow_page.start, name="start-flow"),
     path("p/<slug:project>/new-flow", edit_flow_page.new, name="new-flow"),
@@ -57,12 +76,23 @@ urlpatterns = [
     path("flow-runs/<uuid:flow_run_id>/changes", flow_run_page.changes, name="flow-run-changes"),
     path("flow-runs/<uuid:flow_run_id>/rows", flow_run_page.rows, name="flow-run-rows"),
     path("flow-runs/<uuid:flow_run_id>/state", flow_run_page.state, name="flow-run-state"),
+    path("flow-runs/<uuid:flow_run_id>/replay", flow_replay_page.replay, name="flow-run-replay"),
+    path("flow-runs/<uuid:flow_run_id>/replay/frame", flow_replay_page.replay_frame, name="flow-run-replay-frame"),
     path("flow-runs/<uuid:flow_run_id>/stream", flow_run_page.stream, name="flow-run-stream"),
     path("flow-runs/<uuid:flow_run_id>/fixtures", flow_run_fixtures.fixtures, name="flow-run-fixtures"),
     path("flow-runs/<uuid:flow_run_id>/resume", flow_run_action_pages.resume, name="resume-flow-run"),
     path("flow-runs/<uuid:flow_run_id>/pause", flow_run_action_pages.pause, name="pause-flow-run"),
     path("flow-runs/<uuid:flow_run_id>/stop", flow_run_action_pages.stop, name="stop-flow-run"),
+    path("flow-runs/<uuid:flow_run_id>/dismiss", dismissal_pages.dismiss_flow_run, name="dismiss-flow-run"),
     path("flow-runs/<uuid:flow_run_id>/send", flow_run_action_pages.send, name="send-to-flow-run"),
+    # /p/{project}/settings
+    path("p/<slug:project>/settings", general_page.index, name="settings"),
+    path("p/<slug:project>/settings/archive", general_page.archive, name="archive-project"),
+    path("p/<slug:project>/settings/unarchive", general_page.unarchive, name="unarchive-project"),
+    path("p/<slug:project>/settings/budgets", limits_page.budgets, name="budgets"),
+    path("p/<slug:project>/settings/budgets/set", limits_page.set_budgets, name="set-budgets"),
+    path("p/<slug:project>/settings/retention", limits_page.retention, name="retention"),
+    path("p/<slug:project>/settings/retention/set", limits_page.set_retention, name="set-retention"),
     # /p/{project}/settings/approvals, /p/{project}/prices
     path("p/<slug:project>/settings/approvals", approval_rules_page.rules, name="approval-rules"),
     path("p/<slug:project>/prices", prices_page.index, name="prices"),
@@ -80,6 +110,7 @@ urlpatterns = [
     path("p/<slug:project>/settings/", include("runs.pages.sinks.urls")),
     # /p/{project}/approvals, /approvals
     path("p/<slug:project>/approvals", inbox_page.index, name="approvals"),
+    path("p/<slug:project>/approvals/dismiss", dismissal_pages.dismiss_failed, name="dismiss-failed"),
     path("approvals", inbox_page.everything, name="all-approvals"),
     path("approvals/<str:token>", decision_pages.by_link, name="approval-link"),
     # /p/{project}/search
@@ -89,24 +120,37 @@ urlpatterns = [
     path("runs/<uuid:run_id>/rows", run_page.rows, name="rows"),
     path("runs/<uuid:run_id>/head", run_page.head, name="head"),
     path("runs/<uuid:run_id>/stream", run_page.stream, name="stream"),
+    path("runs/<uuid:run_id>/", include("runs.pages.tabs.urls")),
     path("runs/<uuid:run_id>/replay", replay_page.replay, name="replay"),
     path("runs/<uuid:run_id>/replay/frame", replay_page.replay_frame, name="replay-frame"),
     path("runs/<uuid:run_id>/fixture", fixture_download.fixture, name="fixture"),
+    path("runs/<uuid:run_id>/export/<slug:file_format>", downloads.run, name="export"),
+    path("runs/<uuid:run_id>/labels", annotation_pages.labels, name="labels"),
+    path("runs/<uuid:run_id>/notes", annotation_pages.add_note, name="add-note"),
+    path("runs/<uuid:run_id>/notes/<uuid:note_id>", annotation_pages.change_note, name="change-note"),
+    path("runs/<uuid:run_id>/share", annotation_pages.share, name="share"),
+    path("runs/<uuid:run_id>/share/<uuid:link_id>", annotation_pages.revoke, name="revoke-share"),
+    path("shared/<str:token>", shared_report.by_link, name="share-link"),
     path("runs/<uuid:run_id>/tree", tree_page.tree, name="tree"),
     path("runs/<uuid:run_id>/tree/rows", tree_page.rows, name="tree-rows"),
     path("runs/<uuid:run_id>/resume", action_pages.resume, name="resume"),
     path("runs/<uuid:run_id>/pause", action_pages.pause, name="pause"),
     path("runs/<uuid:run_id>/stop", action_pages.stop, name="stop"),
+    path("runs/<uuid:run_id>/dismiss", dismissal_pages.dismiss, name="dismiss"),
     path("runs/<uuid:run_id>/send", action_pages.send, name="send"),
     path("runs/<uuid:run_id>/answer", action_pages.answer, name="answer"),
     path("runs/<uuid:run_id>/fork", fork_form.fork, name="fork"),
     path("runs/<uuid:run_id>/messages/<uuid:message_id>", payloads.message, name="message"),
+    path("runs/<uuid:run_id>/messages/<uuid:message_id>/media/<int:index>", media_page.media, name="media"),
     path("runs/<uuid:run_id>/calls/<uuid:call_id>", payloads.call, name="call"),
     path("runs/<uuid:run_id>/calls/<uuid:call_id>/resolve", action_pages.resolve, name="resolve"),
     path("runs/<uuid:run_id>/calls/<uuid:call_id>/decide", decision_pages.decide, name="decide"),
     path("runs/<uuid:run_id>/events/<int:seq>", payloads.event, name="event"),
     # /system
     path("system", system_page.index, name="system"),
+    # /components
+    path("components", components_page.index, name="all-components"),
+    path("components/<slug:group>", components_page.index, name="components"),
     # /compare
     path("compare", compare_page.compare, name="compare"),
 ]

@@ -56,6 +56,11 @@ def id_param(value: UUID) -> Any:
     return value if connection.features.has_native_uuid_field else value.hex
 
 
+def uuid_of(value: Any) -> UUID:
+    """Return an ID as the database gives it: SQLite stores hexadecimal digits."""
+    return value if isinstance(value, UUID) else UUID(hex=value)
+
+
 def by_time(sql: str) -> Key:
     """Return the key for a column of times."""
     return Key(sql, f"CAST({sql} AS text)", _time_to_cursor, lambda value: time_param(EPOCH + value * MICROSECOND))
@@ -140,12 +145,20 @@ class Listing:
         text = next(iter(self._fetch(where, "LIMIT 1").items), None)
         return text if text is None or secrets else mask(text)
 
-    def keys(self, where: Where, span: RowSpan, *also: str) -> list[tuple[Any, ...]]:
-        """Return only the ordering columns of the rows, and the expressions `also`. One statement."""
+    def keys(self, where: Where, span: RowSpan, *also: str, offset: int = 0) -> list[tuple[Any, ...]]:
+        """Return only the ordering columns of the rows, and the expressions `also`. One statement.
+
+        `offset`: the number of rows to leave out.
+        """
         where = self.beyond(where, span)
         columns = ", ".join([*(key.selected_sql for key in self.order), *also])
         sql = f"SELECT {columns} FROM {self.source} {_where_sql(where)} {self._in_order(span)}"  # noqa: S608 - constants only
-        return _fetch_all(sql, where)
+        return _fetch_all(f"{sql} OFFSET {int(offset)}" if offset else sql, where)
+
+    def position_at(self, where: Where, span: RowSpan, number: int) -> Position | None:
+        """Return the position of the row with this number in a range, from 1; None if it has fewer. One statement."""
+        row = self.keys(where, replace(span, limit=1), offset=number - 1)
+        return Rows([], row, self.order).position_of(0) if row else None
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON Schema of a row."""

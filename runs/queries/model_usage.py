@@ -30,12 +30,18 @@ class UsedModel:
 def usage_by_model(run_id: UUID) -> list[dict[str, Any]]:
     """Return the number of calls, the tokens and the cost of each model, by name. One query.
 
-    Calls without a lasting answer are included. `cost_usd` is None if the cost of no call is known.
+    Calls without a lasting answer are included; `unpriced` is the number of calls without a known cost. `cost_usd` is
+    None if the cost of no call is known.
     """
     sums: dict[str, Any] = {name: Sum(name) for name in (*TOKENS, "cost_usd")}
     rows: Any = TurnUsage.objects.filter(run=run_id).values("model").order_by("model")
     # What a program reports beyond its answers is no call that is known.
-    return list(rows.annotate(calls=Count("pk", filter=~Q(outcome=TurnUsage.Outcome.PROGRAM)), **sums))
+    calls = ~Q(outcome=TurnUsage.Outcome.PROGRAM)
+    counts = {
+        "calls": Count("pk", filter=calls),
+        "unpriced": Count("pk", filter=calls & Q(cost_source=CostSource.UNKNOWN)),
+    }
+    return list(rows.annotate(**counts, **sums))
 
 
 def used_models(project_id: UUID) -> list[UsedModel]:

@@ -38,6 +38,15 @@ _WORKED_SQLITE = (
     f"(SELECT SUM({_us(f'COALESCE(h.ended_at, MAX({_LAST}, h.claimed_at))')} - {_us('h.claimed_at')}) {_HOLDS})"
 )
 _SPAN, _SPAN_SQLITE = f"EXTRACT(epoch FROM {_LAST} - r.started_at)", f"({_us(_LAST)} - {_us('r.started_at')})"
+DURATION = Column(
+    "duration",
+    ELAPSED,
+    # An attempt is closed slightly later than its run, so the duration is limited to the time of the run.
+    f"LEAST(COALESCE({_WORKED}, {_SPAN}), {_SPAN})",
+    f"MIN(COALESCE({_WORKED_SQLITE}, {_SPAN_SQLITE}), {_SPAN_SQLITE})",
+    "Seconds for which workers held the run, up to its last event. For external runs, from start to end.",
+    nullable=True,
+)
 _LISTED = (
     Column("id", ID, "r.id"),
     Column(
@@ -66,15 +75,7 @@ _LISTED = (
     Column("resumed_from", ID, "r.resumed_from_id", note="The run that this run resumes.", nullable=True),
     Column("step_count", INTEGER, "r.step_count", note="Steps so far, counted over the lineage."),
     Column("max_steps", INTEGER, "r.max_steps", note="Step limit of this run."),
-    Column(
-        "duration",
-        ELAPSED,
-        # An attempt is closed slightly later than its run, so the duration is limited to the time of the run.
-        f"LEAST(COALESCE({_WORKED}, {_SPAN}), {_SPAN})",
-        f"MIN(COALESCE({_WORKED_SQLITE}, {_SPAN_SQLITE}), {_SPAN_SQLITE})",
-        "Seconds for which workers held the run, up to its last event. For external runs, from start to end.",
-        nullable=True,
-    ),
+    DURATION,
     Column("input_tokens", INTEGER, "r.input_tokens"),
     Column("output_tokens", INTEGER, "r.output_tokens"),
     Column("cost_usd", MONEY, "r.cost_usd", note="Null if unknown.", nullable=True),

@@ -11,7 +11,7 @@ from uuid import UUID
 from django.db import connection
 
 from runs.models import AgentRun
-from runs.queries.json_lists import id_param
+from runs.queries.json_lists import id_param, uuid_of
 
 #: Ancestors that a page names. Native runs have at most two; those of other programs may have more.
 MAX_ANCESTORS = 20
@@ -50,7 +50,7 @@ def tree_totals(run_ids: Collection[UUID]) -> dict[UUID, TreeTotals]:
     sql = _TREE.format(tops=", ".join(["%s"] * len(run_ids)))
     with connection.cursor() as cursor:
         cursor.execute(sql, [id_param(run_id) for run_id in run_ids])
-        return {_uuid(top): _totals(*counts) for top, *counts in cursor.fetchall()}
+        return {uuid_of(top): _totals(*counts) for top, *counts in cursor.fetchall()}
 
 
 def ancestors_of(run: AgentRun) -> list[AgentRun]:
@@ -70,8 +70,3 @@ def _totals(below: int, tokens_in: int, tokens_out: int, cost: Any, priced: int)
     # SQLite adds up floats.
     known = None if cost is None else Decimal(cost).quantize(_MICRODOLLARS)
     return TreeTotals(below, int(tokens_in), int(tokens_out), known, below + 1 - priced)
-
-
-def _uuid(value: Any) -> UUID:
-    """Return an ID as the database gives it: SQLite stores hexadecimal digits."""
-    return value if isinstance(value, UUID) else UUID(hex=value)

@@ -1,36 +1,112 @@
-"""How many runs of a project wait for a person."""
+"""Which runs wait for a person: how many of a project, the sessions of other programs, and those below a run.
+
+The list of runs, the inbox with its bell, and alert rules agree on them.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from uuid import UUID
 
-from django.db.models import Exists, OuterRef, Q
+from django.db import connection
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models.functions import Coalesce
 
 from agentops.projects.models import Project
 from runs.models import AgentRun, Approval
+from runs.queries.json_lists import id_param, uuid_of
 from runs.statuses import RunStatus, WaitReason
+from timeline.database_clock import Now
 
 #: The largest number that is counted.
 MAX_COUNT = 100
 #: A session of another program that began before is taken for one that its user has left.
 LIVE = timedelta(days=1)
+#: A session that waits for a permission longer than this is taken for one that was ended.
+ASKED_FOR = timedelta(days=7)
 _REASONS = (WaitReason.APPROVAL, WaitReason.INPUT, WaitReason.UNKNOWN_TOOL)
+#: Levels, and runs, below a run that are searched: those of native runs are limited, those of other programs are not.
+MAX_LEVELS, MAX_BELOW = 50, 5_000
+_WAITING_BELOW = f"""
+WITH RECURSIVE below (id, level) AS (
+    SELECT r.id, 1 FROM agent_runs r WHERE r.parent_run_id = %s AND r.removed_at IS NULL
+    UNION ALL
+    SELECT r.id, below.level + 1 FROM below JOIN agent_runs r ON r.parent_run_id = below.id
+    WHERE r.removed_at IS NULL AND below.level < %s
+)
+SELECT r.id, r.title, CASE WHEN r.status = 'waiting' THEN r.status_reason ELSE '' END, COALESCE(a.tool_name, '')
+FROM (SELECT id FROM below LIMIT %s) searched JOIN agent_runs r ON r.id = searched.id
+LEFT JOIN agent_run_approvals a ON a.run_id = r.id AND a.state = 'pending'
+WHERE (r.source = 'native' OR a.id IS NOT NULL) AND (
+    r.status = 'paused' OR r.status = 'waiting' AND r.status_reason IN ({", ".join(["%s"] * len(_REASONS))}))
+ORDER BY r.id LIMIT %s
+"""  # noqa: S608 - constants only
 
 
-def inbox_count(project_id: UUID) -> int:
-    """Return the number of runs with something in the inbox (runs.queries.waiting_items), at most `MAX_COUNT`."""
-    waiting = AgentRun.objects.filter(project=project_id, status=RunStatus.WAITING, status_reason__in=_REASONS)
-    # Sub-agents of sessions are no native runs, and are decided about here.
-    pending = Approval.objects.filter(run=OuterRef("pk"), state=Approval.State.PENDING)
-    return waiting.filter(Q(source=AgentRun.Source.NATIVE) | Exists(pending))[:MAX_COUNT].count()
+def waits_for_people() -> Q:
+    """Return the condition of runs that go on only if a person acts, here or where their program runs."""
+    return Q(status=RunStatus.WAITING, status_reason__in=_REASONS) & (_is_decided_here() | _is_session())
 
 
-def waiting_for_people(project: Project, now: datetime) -> int:
-    """Return the number of runs that wait for an approval, an answer or a decision, at most `MAX_COUNT`.
+def waiting_for_people(project: Project) -> int:
+    """Return the number of runs that wait for an approval, an answer or a decision, at most `MAX_COUNT`."""
+    return AgentRun.objects.filter(waits_for_people(), project=project)[:MAX_COUNT].count()
 
-    Sessions that were imported after their end wait too, but nobody answers them: they do not count.
+
+def waiting_sessions(projects: Sequence[UUID] | QuerySet[Project]) -> list[QuerySet[AgentRun]]:
+    """Return the sessions of other programs that wait for a person where they run, with the time `waits_since`.
+
+    Those that wait for a permission, and the others, which the index `run_list_by_status` bounds by their age: imported
+    sessions without number wait for a user who has left them.
     """
-    waiting = AgentRun.objects.filter(project=project, status=RunStatus.WAITING, status_reason__in=_REASONS)
-    is_live = Q(source=AgentRun.Source.NATIVE) | Q(status_reason=WaitReason.APPROVAL) | Q(created_at__gte=now - LIVE)
-    return waiting.filter(is_live)[:MAX_COUNT].count()
+    runs = AgentRun.objects.filter(_is_session(), project__in=projects, status=RunStatus.WAITING)
+    runs = runs.annotate(waits_since=Coalesce("log__last_event_at", "created_at"))
+    others = [reason for reason in _REASONS if reason is not WaitReason.APPROVAL]
+    return [
+        runs.filter(status_reason=WaitReason.APPROVAL),
+        runs.filter(status_reason__in=others, created_at__gte=Now() - LIVE),
+    ]
+
+
+def _is_decided_here() -> Q:
+    return Q(source=AgentRun.Source.NATIVE) | _asks_here()
+
+
+def _asks_here() -> Q:
+    """Whether a call waits for approval on this site. Those of sub-agents of Claude Code do, beside native ones."""
+    return Q(Exists(Approval.objects.filter(run=OuterRef("pk"), state=Approval.State.PENDING)))
+
+
+def _is_session() -> Q:
+    """Return the condition of sessions that a person goes on with elsewhere, without those that somebody dismissed.
+
+    A sub-agent has no user, and a session that was imported after its end is answered by nobody.
+    """
+    is_live = Q(status_reason=WaitReason.APPROVAL) | Q(created_at__gte=Now() - LIVE)
+    is_recent = Q(log__last_event_at=None) | Q(log__last_event_at__gte=Now() - ASKED_FOR)
+    is_unseen = Q(dismissed_at=None) | Q(dismissed_at__lt=F("log__last_event_at"))
+    return ~Q(source=AgentRun.Source.NATIVE) & Q(parent_run=None) & is_live & is_recent & is_unseen & ~_asks_here()
+
+
+@dataclass(frozen=True)
+class WaitingRun:
+    """A run that does not go on without a person. `reason` is empty for a paused run."""
+
+    id: UUID
+    title: str
+    reason: str
+    #: The tool of the call that waits for approval; empty for other reasons.
+    tool: str
+
+
+def waiting_below(run_id: UUID, limit: int) -> list[WaitingRun]:
+    """Return the runs below a run that wait for a decision here or are paused, the oldest first. One query.
+
+    Those that other programs execute are left out, unless their call is decided about here.
+    """
+    params = [id_param(run_id), MAX_LEVELS, MAX_BELOW, *(reason.value for reason in _REASONS), limit]
+    with connection.cursor() as cursor:
+        cursor.execute(_WAITING_BELOW, params)
+        return [WaitingRun(uuid_of(each), *fields) for each, *fields in cursor.fetchall()]

@@ -75,7 +75,7 @@ def waiting_items(
             rows = rows.filter(**{"pk" if rows.model is AgentRun else "run": run_id})
         found += [(item_id, kind, of_run) for item_id, of_run in _places(rows, name, span)]
     chosen = sorted(found, reverse=not span.backward)[: span.limit]
-    return list(_load(chosen))
+    return list(load_items(chosen))
 
 
 def _approvals(projects: Projects, states: Sequence[str]) -> tuple[QuerySet[Any], str]:
@@ -84,14 +84,23 @@ def _approvals(projects: Projects, states: Sequence[str]) -> tuple[QuerySet[Any]
 
 
 def _questions(projects: Projects, _: Sequence[str]) -> tuple[QuerySet[Any], str]:
-    rows = _waiting_runs(projects, WaitReason.INPUT).annotate(
-        item_id=Subquery(asking_calls(OuterRef("pk")).values("pk")[:1])
-    )
-    return rows.exclude(item_id=None), "item_id"
+    return question_runs(projects), "item_id"
 
 
 def _unknown_outcomes(projects: Projects, _: Sequence[str]) -> tuple[QuerySet[Any], str]:
-    return unresolved_calls().filter(run__in=_waiting_runs(projects, WaitReason.UNKNOWN_TOOL)), "pk"
+    return unknown_outcome_calls(projects), "pk"
+
+
+def question_runs(projects: Projects) -> QuerySet[AgentRun]:
+    """Return the native runs whose agent has asked a question, annotated with the asking call's ID: `item_id`."""
+    calls = asking_calls(OuterRef("pk"))
+    runs = _waiting_runs(projects, WaitReason.INPUT).annotate(item_id=Subquery(calls.values("pk")[:1]))
+    return runs.exclude(item_id=None)
+
+
+def unknown_outcome_calls(projects: Projects) -> QuerySet[AgentRunToolCall]:
+    """Return the calls of native runs whose outcome a person has to choose."""
+    return unresolved_calls().filter(run__in=_waiting_runs(projects, WaitReason.UNKNOWN_TOOL))
 
 
 _ROWS = {
@@ -120,8 +129,8 @@ def _places(rows: QuerySet[Any], name: str, span: RowSpan) -> Iterator[_Place]:
 # --- Loading ----------------------------------------------------------------------------------------------------------
 
 
-def _load(chosen: Sequence[tuple[UUID, ItemKind, UUID]]) -> Iterator[WaitingItem]:
-    """Yield the items in this order. An item that is gone meanwhile is left out."""
+def load_items(chosen: Sequence[tuple[UUID, ItemKind, UUID]]) -> Iterator[WaitingItem]:
+    """Yield the items with these IDs, kinds and runs, in this order. An item that is gone meanwhile is left out."""
     approvals = _approvals_by_id([each for each, kind, _ in chosen if kind is ItemKind.APPROVAL])
     others = [(each, run_id) for each, kind, run_id in chosen if kind is not ItemKind.APPROVAL]
     calls = AgentRunToolCall.objects.in_bulk([each for each, _ in others]) if others else {}

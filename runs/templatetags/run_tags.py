@@ -1,4 +1,4 @@
-"""Template tags for the top bar: the link to the approvals."""
+"""Template tags for the top bar: the bell."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from typing import Any
 
 from django import template
 
-from runs.queries.waiting_for_people import MAX_COUNT, inbox_count
+from runs.queries.overview.needs import count_of
 
 register = template.Library()
 
 
-@register.inclusion_tag("runs/_inbox_link.html", takes_context=True)
-def inbox_link(context: template.Context, *, swap: bool = False) -> dict[str, Any]:
-    """Render the link to the project's approvals with the number of runs that wait in it. One query.
+@register.inclusion_tag("runs/_bell.html", takes_context=True)
+def bell(context: template.Context, *, swap: bool = False) -> dict[str, Any]:
+    """Render the link to the inbox with the number of its entries. One query.
 
-    `swap` replaces the link of an open page.
+    `swap` replaces the bell of an open page.
     """
-    count = inbox_count(context["project"].pk)
+    counts = count_of(context["project"].pk)
     return {
         "project": context["project"],
-        "waiting": count,
-        "count": f"{MAX_COUNT - 1}+" if count >= MAX_COUNT else str(count),
+        "count": counts.total,
+        "label": counts.label,
         "swap": swap,
         "path": context["request"].path,
     }

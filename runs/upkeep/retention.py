@@ -49,7 +49,9 @@ from runs.models import (
     OtlpItem,
     RunCommand,
     RunError,
+    RunNote,
     SearchEntry,
+    ShareLink,
     TurnUsage,
 )
 from runs.upkeep import old_records
@@ -68,8 +70,11 @@ PARTS = (
     OwnedTable(CliSession, "run"),
     OwnedTable(TurnUsage, "run"),
     OwnedTable(RunError, "run"),
+    OwnedTable(RunNote, "run"),
+    OwnedTable(ShareLink, "run"),
     OwnedTable(Approval, "run"),
     OwnedTable(AlertFinding, "run"),
+    OwnedTable(AlertFinding, "flow_run"),
     OwnedTable(AlertMute, "run"),
     OwnedTable(RunCommand, "run"),
     OwnedTable(AgUiRun, "run"),

@@ -50,6 +50,8 @@ MIN_SWEEP_PAUSE_S = 0.05
 #: How long a suspected run without a finished step keeps the next one waiting, as a share of a lease. A run that kills
 #: workers does so early, because the tool that a dead worker had started is started again first.
 TRIAL = 0.5
+#: Seconds for the threads to end when the runs have taken all the time that there was.
+THREADS_END_S = 1.0
 
 
 class Worker:
@@ -246,15 +248,23 @@ class Worker:
         self._flows.look()
 
     def close(self, timeout_s: float) -> None:
-        """Wait until every run is handed back, at most `timeout_s`."""
+        """Wait until every run is handed back and every thread has ended, at most `timeout_s` and `THREADS_END_S`.
+
+        A thread that has not ended by then, for example because the database does not answer, ends with the process.
+        """
         self.ask_to_stop()
         until = time.monotonic() + timeout_s
         while self.free() < self._concurrency and time.monotonic() < until:
             time.sleep(0.05)
+        # Only now: runs need their leases and their model calls until they are handed back.
+        self._keeper.ask_to_stop()
+        self.loop.ask_to_stop()
+        # All threads end at the same time, so they share one deadline.
+        until = max(until, time.monotonic() + THREADS_END_S)
         for thread in self._threads:
-            thread.join(max(until - time.monotonic(), 0.1))
-        self._keeper.close()
-        self.loop.close()
+            thread.join(max(until - time.monotonic(), 0))
+        self._keeper.close(until)
+        self.loop.close(until)
 
 
 def leave_handler(act: Callable[[], None]) -> None:

@@ -37,6 +37,7 @@ class FlowRunAuditAction(enum.StrEnum):
     FLOW_RUN_CREATED = "flow_run.created"
     FLOW_RUN_RESUMED = "flow_run.resumed"
     FLOW_RUN_STOPPED = "flow_run.stopped"
+    FLOW_RUN_DISMISSED = "flow_run.dismissed"
 
 
 def create(actor: Actor, flow: Flow, inputs: Mapping[str, Any]) -> FlowRun:

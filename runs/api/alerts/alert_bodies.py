@@ -30,7 +30,10 @@ class AlertRuleChange(StrictSerializer):
     last_runs = _limit(1, MAX_RUNS, "Of `error_rate` (default 20): newest runs of the agent that are counted.")
     min_runs = _limit(1, MAX_RUNS, "Of `error_rate` (default 5): with fewer runs nothing is announced.")
     agent_id = LineField(
-        required=False, source="agent", max_length=MAX_AGENT, help_text="Only runs of this agent. Empty: all."
+        required=False,
+        source="agent",
+        max_length=MAX_AGENT,
+        help_text="Only runs of this agent; `flow NAME`: only of this flow. Empty: all.",
     )
     label = LineField(required=False, max_length=200, help_text="Only runs with this label. Empty: all.")
     sends_email = Flag(required=False, help_text="Notify operators and admins: bell and e-mail. Default: true.")
@@ -96,13 +99,14 @@ class AlertTestAnswer(serializers.Serializer):  # type: ignore[misc]
 
 
 class FindingRow(serializers.ModelSerializer):  # type: ignore[misc]
-    """A run that a rule has found, or the state of an agent or the project."""
+    """A run or flow run that a rule has found, or the state of an agent or the project."""
 
     run_id = serializers.UUIDField(allow_null=True, help_text="Null if the rule is not about single runs.")
+    flow_run_id = serializers.UUIDField(allow_null=True, help_text="Of a finding about a flow run, instead of run_id.")
 
     class Meta:
         model = AlertFinding
-        fields = ("run_id", "detail", "found_at", "ended_at")
+        fields = ("run_id", "flow_run_id", "detail", "found_at", "ended_at")
         extra_kwargs: ClassVar = {"ended_at": {"help_text": "Null while it lasts."}}
 
 
@@ -112,7 +116,9 @@ class AlertRow(serializers.ModelSerializer):  # type: ignore[misc]
     rule_id = serializers.UUIDField()
     rule_name = serializers.CharField(source="rule.name")
     kind = serializers.ChoiceField(choices=AlertRule.Kind.values, source="rule.kind")
-    agent_id = serializers.CharField(source="agent", help_text="Empty for the project as a whole.")
+    agent_id = serializers.CharField(
+        source="agent", help_text="`flow NAME` for runs of a flow. Empty for the project as a whole."
+    )
     findings = FindingRow(many=True, source="newest_findings", help_text="The newest, at most 10.")
 
     class Meta:

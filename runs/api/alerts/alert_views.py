@@ -8,7 +8,6 @@ from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiResponse, extend_schema
-from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -28,21 +27,13 @@ from runs.api.alerts.alert_bodies import (
     NewAlertRule,
     SavedAlertRule,
 )
-from runs.api.base_views import ApiView, ListView
+from runs.api.base_views import ListView, SecretOnce
 from runs.api.requests.bodies import Choice, IdField, document_of
 from runs.api.requests.inputs import EmptyBody
 from runs.api.requests.queries import PageQuery
 from runs.models import Alert, AlertMute, AlertRule
 
 OPEN, CLOSED = "open", "closed"
-
-
-class SecretOnce(ApiView):
-    """A view whose writes answer with a new signing secret, once and unmasked."""
-
-    def get_renderers(self) -> list[Any]:
-        is_read = self.request is None or self.request.method in ("GET", "HEAD")
-        return list(super().get_renderers()) if is_read else [JSONRenderer()]
 
 
 class AlertRules(SecretOnce, ListView):

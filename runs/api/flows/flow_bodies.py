@@ -118,7 +118,13 @@ class FlowRunAnswer(FlowRunRow):
         return outputs
 
 
-def _map(value: dict[str, Any]) -> dict[str, Any]:
+def object_of(properties: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of an object that has all of these properties."""
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def map_of(value: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of an object whose values have this one."""
     return {"type": "object", "additionalProperties": value}
 
 
@@ -130,11 +136,11 @@ SNAPSHOT: dict[str, Any] = {
         "status": _TEXT,
         "outputs": {"type": "object", "description": "Outputs by node; of a forEach: `iterations`."},
         "state": {"type": "object"},
-        "nodeStatus": _map({"type": "string", "enum": ["pending", "running", "done", "failed", "skipped"]}),
-        "edgeStatus": _map({"type": "string", "enum": ["pending", "fired", "skipped"]}),
-        "loopCounters": _map({"type": "integer"}),
+        "nodeStatus": map_of({"type": "string", "enum": ["pending", "running", "done", "failed", "skipped"]}),
+        "edgeStatus": map_of({"type": "string", "enum": ["pending", "fired", "skipped"]}),
+        "loopCounters": map_of({"type": "integer"}),
         "inbox": {"type": "object", "description": "Messages that wait for a resume, by the run that they are for."},
-        "agentSessions": _map({"type": "string", "format": "uuid"}),
+        "agentSessions": map_of({"type": "string", "format": "uuid"}),
     },
     "required": [
         *("runId", "status", "outputs", "state", "nodeStatus", "edgeStatus", "loopCounters", "inbox"),

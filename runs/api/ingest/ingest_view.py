@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -37,6 +38,17 @@ def count_events(request: Request, project: Project, events: Mapping[str, int]) 
         limits.count_run_events(request._request, hashlib.sha256(name).hexdigest(), number)
 
 
+def count_refusal(refusal: Exception, sender: str, project_id: UUID | None) -> None:
+    """Count a request that was refused as a whole, if its sender is known. `project_id`: None if it is not."""
+    code, status = getattr(refusal, "code", None), getattr(refusal, "status", 500)
+    if not isinstance(code, str) or status >= 500:
+        return
+    if isinstance(refusal, AuthRevoked) and refusal.project_id is not None:
+        ingest_counts.count(refusal.project_id, f"key:{refusal.prefix}", {code: 1})
+    elif project_id is not None:
+        ingest_counts.count(project_id, sender, {code: 1})
+
+
 class IngestView(ApiView):
     """A view for API keys of the scope `ingest` and for the runner secrets."""
 
@@ -62,18 +74,17 @@ class IngestView(ApiView):
             raise
 
     def _count_refusal(self, refusal: Exception) -> None:
-        """Count a request that was refused as a whole, if its sender is known. Events are counted by `record`."""
-        code, status = getattr(refusal, "code", None), getattr(refusal, "status", 500)
-        if self.has_recorded or not isinstance(code, str) or status >= 500:
+        """Count a request that was refused as a whole. Events are counted by `record`."""
+        if self.has_recorded:
             return
-        if isinstance(refusal, AuthRevoked) and refusal.project_id is not None:
-            ingest_counts.count(refusal.project_id, f"key:{refusal.prefix}", {code: 1})
-        elif isinstance(refusal, AccessError) and refusal.status == 401:
-            return  # nobody knows who it was
-        elif isinstance(self.request.auth, Project):
-            ingest_counts.count(self.request.auth.pk, self.principal.actor, {code: 1})
-        elif self.principal.project_id is not None:
-            ingest_counts.count(self.principal.project_id, self.principal.actor, {code: 1})
+        # To ask for a caller whose credential was refused would authenticate it again.
+        is_known = not (isinstance(refusal, AccessError) and refusal.status == 401)
+        caller = self.request.auth if is_known else None
+        if isinstance(caller, (Project, ApiKey)):
+            project_id = caller.pk if isinstance(caller, Project) else caller.project_id
+            count_refusal(refusal, self.principal.actor, project_id)
+        else:
+            count_refusal(refusal, "", None)
 
     def get_ingest_project(self) -> Project:
         """Return the project of the key or the secret, if it may send to it."""

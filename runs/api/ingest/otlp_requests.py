@@ -14,7 +14,7 @@ from django.http import HttpRequest
 from agentops.projects import keys
 from agentops.projects.access import Action, Principal, principal_for_key, project_for, project_of_key
 from agentops.projects.errors import AuthInvalid, AuthRequired
-from agentops.projects.models import Project
+from agentops.projects.models import ApiKey, Project
 from agentops.projects.requests import address_of
 from runs.api.problems import Problem, echo
 from runs.api.requests.bodies import MAX_BYTES, decompress, read_stream
@@ -24,12 +24,16 @@ _BEARER, _BASIC = "bearer ", "basic "
 _ACCEPTED = ", ".join(Encoding)
 
 
-def caller_of(request: HttpRequest) -> tuple[Principal, Project]:
-    """Return the key that sends a request, and its project. Raises `AccessError`: the key needs the scope `ingest`."""
+def key_of(request: HttpRequest) -> ApiKey:
+    """Return the API key that sends a request. Raises `AccessError`."""
     header = request.headers.get("Authorization")
     if header is None:
         raise AuthRequired("send an API key with the scope ingest, as a Bearer token or as the password of Basic")
-    key = keys.authenticate(_token(header))
+    return keys.authenticate(_token(header))
+
+
+def caller_of(request: HttpRequest, key: ApiKey) -> tuple[Principal, Project]:
+    """Return the principal of a key, and its project. Raises `AccessError`: the key needs the scope `ingest`."""
     principal = principal_for_key(key, ip=address_of(request) or None)
     project = project_of_key(key, str(key.project_id), Action.INGEST)
     return principal, project or project_for(principal, key.project_id, Action.INGEST)

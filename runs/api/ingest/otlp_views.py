@@ -18,11 +18,15 @@ from django.views.decorators.csrf import csrf_exempt
 
 from agentops.http.storage_faults import fault_of
 from agentops.projects.access import Principal
+from agentops.projects.models import ApiKey
 from agentops.projects.rate_limits import limits
-from runs.api.ingest.otlp_requests import body_of, caller_of, encoding_of
+from runs.api.ingest.ingest_view import count_refusal
+from runs.api.ingest.otlp_requests import body_of, caller_of, encoding_of, key_of
+from runs.external import ingest_counts
 from runs.external.ingest import Sender
-from runs.external.otlp.log_events import key_of
-from runs.external.otlp.received import Rejections, logs_of, spans_of
+from runs.external.ingest_counts import ACCEPTED, DUPLICATE
+from runs.external.otlp.log_events import key_of as session_key_of
+from runs.external.otlp.received import ExportReport, logs_of, spans_of
 from runs.external.otlp.recording import record_logs, record_spans
 from runs.external.otlp.wire import (
     Encoding,
@@ -35,6 +39,7 @@ from runs.external.otlp.wire import (
 )
 
 RETRY_AFTER_S = 5
+_METRICS = "metrics_dropped"
 _NO_METRICS = "metrics are not stored: tokens and cost are counted from traces and log events"
 
 
@@ -48,22 +53,24 @@ class OtlpView(View):
 
     def post(self, request: HttpRequest) -> HttpResponse:
         encoding = Encoding.JSON if request.content_type == Encoding.JSON else Encoding.PROTOBUF
+        key: ApiKey | None = None
+        report = ExportReport()
         try:
             limits.count_address(request)
-            principal, project = caller_of(request)
+            key = key_of(request)
+            principal, project = caller_of(request, key)
             limits.count_ingest(request, principal)
             encoding = encoding_of(request)
             decoded = decode(self.signal, encoding, body_of(request))
-            rejections = Rejections()
-            message = self.record(decoded, Sender(project, principal.actor), principal, rejections)
+            message = self.record(decoded, Sender(project, principal.actor), principal, report)
         except Exception as error:
+            _count(key, report, error)
             return _refused(error, encoding)
-        content = encode_success(
-            self.signal, encoding, rejected=rejections.count, message=message or rejections.message()
-        )
+        _count(key, report)
+        content = encode_success(self.signal, encoding, rejected=report.rejected, message=message or report.message())
         return HttpResponse(content, content_type=encoding)
 
-    def record(self, decoded: ExportRequest, sender: Sender, principal: Principal, rejections: Rejections) -> str:
+    def record(self, decoded: ExportRequest, sender: Sender, principal: Principal, report: ExportReport) -> str:
         """Store the entries of a request, and return what to say besides the reasons of those that were rejected."""
         raise NotImplementedError
 
@@ -79,10 +86,10 @@ class OtlpTraces(OtlpView):
 
     signal = Signal.TRACES
 
-    def record(self, decoded: ExportRequest, sender: Sender, principal: Principal, rejections: Rejections) -> str:
-        spans = spans_of(decoded, rejections)
+    def record(self, decoded: ExportRequest, sender: Sender, principal: Principal, report: ExportReport) -> str:
+        spans = spans_of(decoded, report)
         self.count_entries(principal, Counter(span.trace_id for span in spans))
-        record_spans(sender, spans, rejections)
+        record_spans(sender, spans, report)
         return ""
 
 
@@ -91,10 +98,10 @@ class OtlpLogs(OtlpView):
 
     signal = Signal.LOGS
 
-    def record(self, decoded: ExportRequest, sender: Sender, principal: Principal, rejections: Rejections) -> str:
-        logs = logs_of(decoded, rejections)
-        self.count_entries(principal, Counter(key for record in logs if (key := key_of(record))))
-        record_logs(sender, logs, rejections)
+    def record(self, decoded: ExportRequest, sender: Sender, principal: Principal, report: ExportReport) -> str:
+        logs = logs_of(decoded, report)
+        self.count_entries(principal, Counter(key for record in logs if (key := session_key_of(record))))
+        record_logs(sender, logs, report)
         return ""
 
 
@@ -103,9 +110,9 @@ class OtlpMetrics(OtlpView):
 
     signal = Signal.METRICS
 
-    def record(self, decoded: ExportRequest, sender: Sender, principal: Principal, rejections: Rejections) -> str:
-        points = count_points(decoded)
-        rejections.add(_NO_METRICS, points)
+    def record(self, decoded: ExportRequest, sender: Sender, principal: Principal, report: ExportReport) -> str:
+        if points := count_points(decoded):
+            report.reject(_METRICS, _NO_METRICS, points)
         return _NO_METRICS if points else ""
 
 
@@ -117,7 +124,7 @@ class LangfuseProjects(View):
 
     def get(self, request: HttpRequest) -> HttpResponse:
         limits.count_address(request)
-        principal, project = caller_of(request)
+        principal, project = caller_of(request, key_of(request))
         limits.count_principal(request, principal)
         organization = {"id": "agentops", "name": "agentops"}
         row: dict[str, Any] = {
@@ -127,6 +134,21 @@ class LangfuseProjects(View):
             "metadata": {},
         }
         return JsonResponse({"data": [row]})
+
+
+def _count(key: ApiKey | None, report: ExportReport, refusal: Exception | None = None) -> None:
+    """Count entries by what became of them, and a refused request once, for the page about ingest.
+
+    Metrics are not counted: that they are dropped is no fault of their sender.
+    """
+    if refusal is not None:
+        count_refusal(refusal, f"key:{key.prefix}" if key else "", key.project_id if key else None)
+    if key is None:
+        return
+    rejected = report.codes if refusal is None else {}
+    outcomes = {ACCEPTED: report.accepted, DUPLICATE: report.known, **rejected}
+    outcomes = {code: count for code, count in outcomes.items() if count and code != _METRICS}
+    ingest_counts.count(key.project_id, f"key:{key.prefix}", outcomes)
 
 
 def _refused(error: Exception, encoding: Encoding) -> HttpResponse:

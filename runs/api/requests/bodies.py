@@ -177,6 +177,15 @@ def document_of(request: Request, *, optional: bool = False) -> dict[str, Any]:
     return {} if request.stream is None else request.data
 
 
+def body_of(
+    kind: type[StrictSerializer], request: Request, *, optional: bool = False, partial: bool = False
+) -> dict[str, Any]:
+    """Return the validated fields of the body. `partial`: none is required. Raises as `document_of`, and a 422."""
+    body = kind(data=document_of(request, optional=optional), partial=partial)
+    body.is_valid(raise_exception=True)
+    return dict(body.validated_data)
+
+
 def read_stream(stream: Any, length: int) -> bytes:
     """Return the body as sent, of at least `length` bytes. Raises `Problem` if it is too large or incomplete."""
     try:

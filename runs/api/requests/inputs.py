@@ -128,7 +128,12 @@ class NewRun(StrictSerializer):
         max_length=MAX_RUN_NAME,
         help_text="The runner's own ID of an external run, unique in the project.",
     )
-    run_kind = Choice(RunKind.values, required=False, default="session", help_text="`job` is for external runs.")
+    run_kind = Choice(
+        RunKind.values,
+        required=False,
+        default="session",
+        help_text="`job`: work that nobody talks to. The run and its events say so, and so do runs that continue it.",
+    )
 
 
 class ResumeRun(RunBody):

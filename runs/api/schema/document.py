@@ -67,7 +67,7 @@ REFUSALS = {
     404: "Not found, or not visible to the caller.",
     406: "The Accept header excludes JSON.",
     408: "The body did not arrive within 30 seconds.",
-    409: "The state of the run does not allow it, or the first request with this key is still in progress.",
+    409: "The present state does not allow it, or the first request with this key is still in progress.",
     410: "The run was deleted by retention; the answer says when.",
     413: "The body, or a part of it, is too large.",
     415: "The body is not JSON in UTF-8, or has an encoding other than gzip.",
@@ -106,7 +106,10 @@ class OperationSchema(AutoSchema):
         "flow": "The flow's name.",
         "session": "A run's ID, or its runner's own ID of it.",
         "job": "A run's ID, or its runner's own ID of it.",
+        "username": "The member's username.",
     }
+    #: Of those that may be longer than 63 characters.
+    PATH_LENGTHS: ClassVar[Mapping[str, int]] = {"session": 200, "job": 200, "username": 150}
 
     def get_operation_id(self) -> str:
         name = type(self.view).__name__
@@ -149,7 +152,7 @@ class OperationSchema(AutoSchema):
     def _path_parameter(self, name: str) -> OpenApiParameter:
         text = self.PATH_DESCRIPTIONS.get(name)
         schema: Any = (
-            {"type": "string", "maxLength": 200 if name in ("session", "job") else 63}
+            {"type": "string", "maxLength": self.PATH_LENGTHS.get(name, 63)}
             if text
             else {"type": "string", "format": "uuid"}
         )
@@ -187,11 +190,13 @@ class OperationSchema(AutoSchema):
     def _refusals(self) -> Sequence[int]:
         statuses = [400, 401, 403, 404, 406]
         if self.path.endswith("/projects"):
-            statuses = [400, 401, 406]
+            statuses = [400, 401, 406] if self.method == "GET" else [400, 401, 403, 406]
         if any(name in self.path for name in ("{run_id}", "{flow_run_id}", "{session}", "{job}")):
             statuses.append(410)
         if self.method in ("POST", "PATCH", "PUT"):
             statuses += [408, 409, 413, 415, 422]
+        if self.method == "DELETE":
+            statuses.append(409)
         if self._is_stream():
             statuses = [status for status in statuses if status != 406]
         return sorted([*statuses, 429, 503])

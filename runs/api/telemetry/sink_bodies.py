@@ -120,7 +120,7 @@ def health_of(sink: Any) -> dict[str, Any]:
     cursor = sink.cursor
     fields = ("failures", "last_success_at", "last_error", "last_error_at", "sent_events", "dead_events")
     return {
-        "lag_s": sink_health.lag_s(sink) if sink.is_enabled else 0,
+        "lag_s": sink_health.lag_s(sink) if sink.is_sending else 0,
         "next_attempt_at": cursor.due_at,
         "waiting_deliveries": sink.waiting_deliveries,
         "dead_deliveries": sink.dead_deliveries,
@@ -140,13 +140,14 @@ class SinkRow(serializers.ModelSerializer):  # type: ignore[misc]
     config = serializers.DictField()
     secret_hints = serializers.DictField(help_text=_NOTES["secret_hints"]["help_text"])
     event_types = serializers.ListField(child=serializers.CharField())
+    is_paused = serializers.BooleanField(help_text="Whether it keeps its position: the project's telemetry is off.")
     health = serializers.SerializerMethodField()
 
     class Meta:
         model = Sink
         fields: tuple[str, ...] = (
-            *("id", "name", "kind", "config", "secret_hints", "event_types", "is_enabled", "disabled_reason"),
-            *("created_by", "created_at", "updated_at", "health"),
+            *("id", "name", "kind", "config", "secret_hints", "event_types", "is_enabled", "is_paused"),
+            *("disabled_reason", "created_by", "created_at", "updated_at", "health"),
         )
         extra_kwargs: ClassVar = {"disabled_reason": _NOTES["disabled_reason"]}
 
@@ -162,7 +163,7 @@ class WebhookRow(SinkRow):
 
     class Meta(SinkRow.Meta):
         fields: tuple[str, ...] = (
-            *("id", "name", "url", "secret_hints", "event_types", "is_enabled", "disabled_reason"),
+            *("id", "name", "url", "secret_hints", "event_types", "is_enabled", "is_paused", "disabled_reason"),
             *("created_by", "created_at", "updated_at", "health"),
         )
 

@@ -30,7 +30,7 @@ def create(flow: Flow, inputs: Mapping[str, Any], *, by: str) -> FlowRun:
     _check_inputs(flow.definition.get("inputs") or {}, inputs)
     graph = graph_of(flow.definition)
     with transaction.atomic():
-        ledger = Log.objects.create(project=flow.project, node_id=flow.slug)
+        ledger = Log.objects.create(project=flow.project, node_id=flow.slug, run_kind=RunKind.JOB)
         flow_run = FlowRun.objects.create(
             log=ledger,
             project=flow.project,

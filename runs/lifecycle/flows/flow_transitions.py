@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 from django.db import transaction
 from django.utils import timezone
@@ -78,7 +79,9 @@ def keep(
             **_times(flow_run, status),
         }
         if decisions.failure is not None:
-            columns |= {"error_type": decisions.failure.error_type, "error_message": decisions.failure.message}
+            failure = decisions.failure
+            columns |= {"error_type": failure.error_type, "error_message": failure.message}
+            columns |= {"failed_run_id": failure.run_id and UUID(failure.run_id)}
         rows = FlowRun.objects.filter(pk=flow_run.pk, version=flow_run.version, status=flow_run.status)
         if not rows.update(**columns):
             raise MoveRefused(f"flow run {flow_run.pk} has changed", run_status=flow_run.status)

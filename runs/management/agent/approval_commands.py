@@ -8,13 +8,13 @@ from uuid import UUID
 from django.core.management.base import CommandError
 
 from agentops.http import strict_json
-from agentops.projects.management.base import EXIT_INVALID, AgentopsCommand
+from agentops.projects.management.base import EXIT_INVALID, AgentopsCommand, operator
 from runs.actions import approvals
 from runs.errors import ApprovalNotRequested
 from runs.lifecycle.approval_decisions import Decision
 from runs.management.agent.input_files import read_text
 from runs.management.agent.outcome_command import find_call
-from runs.management.agent.references import find_run, operator
+from runs.management.agent.references import find_run
 from runs.management.agent.run_state import refresh
 from runs.management.agent.run_table import row_of
 from runs.models import AgentRun, Approval

@@ -8,10 +8,10 @@ from uuid import UUID
 
 from django.db.models import Q
 
+from agentops.projects.management.base import operator
 from runs.actions import run_actions
 from runs.actions.unknown_calls import OutcomeChoice, Resolution
 from runs.errors import ToolCallNotFound
-from runs.management.agent.references import operator
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import ToolStatus
 

@@ -1,9 +1,7 @@
-"""References on the command line: runs by ID or prefix, and the name of the operator."""
+"""References on the command line: runs by ID or prefix."""
 
 from __future__ import annotations
 
-import os
-import pwd
 import re
 from collections.abc import Sequence
 from typing import ClassVar
@@ -66,15 +64,6 @@ def find_run_or_flow_run(reference: str) -> AgentRun | FlowRun:
         return find_run(reference)
     except RunNotFound:
         return find_flow_run(reference)
-
-
-def operator() -> str:
-    """Return the name of the operator for the audit log, from the user ID, because the environment can be changed."""
-    try:
-        name = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        name = str(os.getuid())
-    return f"cli:{name}"
 
 
 def _require_one(reference: str, candidates: Sequence[AgentRun | FlowRun]) -> None:

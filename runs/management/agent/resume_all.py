@@ -9,10 +9,9 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import EXIT_REFUSED, EXIT_USAGE
+from agentops.projects.management.base import EXIT_REFUSED, EXIT_USAGE, operator
 from runs.actions import run_actions
 from runs.actions.run_actions import BulkOutcome
-from runs.management.agent.references import operator
 from runs.models import AgentRun
 from runs.statuses import LIVE
 

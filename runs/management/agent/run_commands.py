@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentops.projects.management.base import AgentopsCommand
+from agentops.projects.management.base import AgentopsCommand, operator
 from runs.actions import run_actions
 from runs.actions.run_actions import BulkOutcome
 from runs.lifecycle import children
 from runs.management.agent import fork_command, outcome_command, resume_all
-from runs.management.agent.references import find_run, operator
+from runs.management.agent.references import find_run
 from runs.management.agent.run_state import refresh
 from runs.management.agent.run_table import row_of, with_reason
 from runs.models import AgentRun

@@ -8,14 +8,20 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import EXIT_INTERRUPTED, EXIT_INVALID, EXIT_USAGE, AgentopsCommand, printable
+from agentops.projects.management.base import (
+    EXIT_INTERRUPTED,
+    EXIT_INVALID,
+    EXIT_USAGE,
+    AgentopsCommand,
+    operator,
+    printable,
+)
 from runs.actions import agent_definitions, run_actions
 from runs.agents.definition_text import json_path
 from runs.errors import InvalidAgent
 from runs.lifecycle import inbox
 from runs.lifecycle.creation import UserTurn
 from runs.management.agent.input_files import clean_argument, read_definition, read_text
-from runs.management.agent.references import operator
 from runs.management.agent.run_state import refresh, require_completed
 from runs.management.agent.run_table import row_of, with_reason
 from runs.models import Agent, AgentRun

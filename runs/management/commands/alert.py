@@ -8,13 +8,13 @@ from django.core.management.base import CommandParser
 from django.utils import timezone
 
 from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import AddSubcommand, AgentopsCommand
+from agentops.projects.management.base import AddSubcommand, AgentopsCommand, operator
 from runs.access import run_in
 from runs.alerts import alert_rule_changes, mutes
 from runs.alerts.alert_lists import alerts_of, says
 from runs.alerts.message_texts import title_of
 from runs.alerts.rule_definition import LIMIT_NAMES
-from runs.management.agent.references import find_run, operator
+from runs.management.agent.references import find_run
 from runs.models import Alert, AlertMute, AlertRule
 
 #: Alerts that are listed: the newest.
@@ -107,7 +107,7 @@ def _add_rule_options(parser: CommandParser) -> None:
     parser.add_argument("--percent", type=int, metavar="N", help="share of failed runs (error_rate: 50)")
     parser.add_argument("--last-runs", type=int, metavar="N", help="newest runs that are counted (error_rate: 20)")
     parser.add_argument("--min-runs", type=int, metavar="N", help="fewest runs that are judged (error_rate: 5)")
-    parser.add_argument("--agent", metavar="AGENT", help="only runs of this agent")
+    parser.add_argument("--agent", metavar="AGENT", help="only runs of this agent; 'flow NAME': of this flow")
     parser.add_argument("--label", metavar="LABEL", help="only runs with this label")
     parser.add_argument("--no-email", action="store_true", help="do not notify operators and admins")
     parser.add_argument("--webhook-url", metavar="URL", help="URL that receives signed JSON")
@@ -139,5 +139,5 @@ def _alert_row(alert: Alert) -> dict[str, Any]:
         "rule": alert.rule.name,
         "count": alert.count,
         "closed_at": alert.closed_at,
-        "runs": ", ".join(str(each.run_id) for each in getattr(alert, "newest_findings", []) if each.run_id),
+        "runs": ", ".join(str(each.subject_id) for each in getattr(alert, "newest_findings", []) if each.subject_id),
     }

@@ -11,11 +11,10 @@ from django.core.management.base import CommandError, CommandParser
 from django.db.models import QuerySet
 
 from agentops.projects.access import SYSTEM, Action, project_for, projects_for
-from agentops.projects.management.base import EXIT_INVALID, EXIT_USAGE, AgentopsCommand
+from agentops.projects.management.base import EXIT_INVALID, EXIT_USAGE, AgentopsCommand, operator
 from agentops.projects.models import Project
 from runs.actions import approvals
 from runs.management.agent.input_files import STDIN, read_definition
-from runs.management.agent.references import operator
 from runs.management.agent.run_table import redacted, shorten
 from runs.queries.json_columns import to_json
 from runs.queries.json_lists import RowSpan

@@ -9,13 +9,19 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import transaction
 
 from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import EXIT_INVALID, EXIT_UNREADABLE, EXIT_USAGE, AgentopsCommand, printable
+from agentops.projects.management.base import (
+    EXIT_INVALID,
+    EXIT_UNREADABLE,
+    EXIT_USAGE,
+    AgentopsCommand,
+    operator,
+    printable,
+)
 from agentops.projects.models import Project
 from runs.external.import_runs import ImportReport
 from runs.external.importers import formats
 from runs.external.importers.base import ImportFile, ImportRefused, UnreadableFile
 from runs.external.uploads.prepared_import import prepared
-from runs.management.agent.references import operator
 from runs.models import AgentRun
 
 

@@ -7,10 +7,9 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import AgentopsCommand
+from agentops.projects.management.base import AgentopsCommand, operator
 from runs.actions import model_prices
 from runs.agents.prices import ModelPrice, prices_of
-from runs.management.agent.references import operator
 
 BUCKETS = ("input", "cache_read", "cache_write", "output", "reasoning")
 

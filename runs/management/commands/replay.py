@@ -16,12 +16,12 @@ MAX_SPEED = 32
 
 class Command(AgentopsCommand):
     help = (
-        "Print the stored events of a run in order, at their recorded pace, each with the state of the run after it. "
+        "Print the stored events of a run or flow run in order, at their recorded pace, each with the state after it. "
         "Read-only: no model and no tool is called, and nothing is changed. Pauses longer than 5 seconds are shortened."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+        parser.add_argument("run", metavar="RUN", help=f"{RUN_HELP}; or a flow run, likewise")
         pace = parser.add_mutually_exclusive_group()
         pace.add_argument(
             "--speed", metavar="N", type=argument_types.whole, default=1, help="times as fast, 1 to 32 (default: 1)"

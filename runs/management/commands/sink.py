@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import sys
+import argparse
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from django.core.management.base import CommandError, CommandParser
 
+from agentops.http import strict_json
 from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.management.base import (
     EXIT_INVALID,
     EXIT_NOT_COMPLETED,
     EXIT_NOT_FOUND,
-    EXIT_UNREADABLE,
     AddSubcommand,
     AgentopsCommand,
+    operator,
+    printable,
 )
-from runs.management.agent.references import operator
+from runs.management.agent.input_files import read_text
 from runs.models import Delivery, Sink
 from runs.telemetry import deliveries, sink_changes, sink_health
 from runs.telemetry.kind_catalogue import names
@@ -168,11 +168,13 @@ def _find(options: dict[str, Any]) -> Sink:
 
 def _row(sink: Any) -> dict[str, Any]:
     state = "enabled" if sink.is_enabled else f"disabled: {sink.disabled_reason}".removesuffix(": ")
+    if sink.is_paused:
+        state = "paused: the telemetry of the project is off"
     return {
         "name": sink.name,
         "kind": sink.kind,
         "state": state,
-        "lag_s": sink_health.lag_s(sink) if sink.is_enabled else 0,
+        "lag_s": sink_health.lag_s(sink) if sink.is_sending else 0,
         "failures": sink.cursor.failures,
         "dead": sink.dead_deliveries,
         "last_error": sink.cursor.last_error,
@@ -185,25 +187,24 @@ def _option(text: str) -> tuple[str, Any]:
     """Return an option: numbers and lists are written as JSON, other values as texts."""
     name, sign, value = text.partition("=")
     if not sign:
-        raise ValueError
+        raise argparse.ArgumentTypeError(f"{text[:64]!r} is not NAME=VALUE")
     try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
+        return name, strict_json.parse(value)
+    except strict_json.NotJson as error:
+        if error.code == "invalid_json":
+            return name, value
+        raise argparse.ArgumentTypeError(f"{name[:64]}: {error}") from None
 
 
 def _secrets(path: str | None) -> dict[str, Any] | None:
     if path is None:
         return None
     try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text()
-        secrets = json.loads(text)
-    except OSError as error:
-        raise CommandError(f"{path}: {error.strerror}", returncode=EXIT_UNREADABLE) from error
-    except ValueError as error:
-        raise CommandError(f"{path}: not JSON", returncode=EXIT_INVALID) from error
+        secrets = strict_json.parse(read_text(path))
+    except strict_json.NotJson as error:
+        raise CommandError(printable(f"{path}: not JSON: {error}"), returncode=EXIT_INVALID) from None
     if not isinstance(secrets, dict):
-        raise CommandError(f"{path}: a JSON object is expected", returncode=EXIT_INVALID)
+        raise CommandError(printable(f"{path}: a JSON object is expected"), returncode=EXIT_INVALID)
     return secrets
 
 

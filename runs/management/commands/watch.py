@@ -15,14 +15,20 @@ from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
 from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import EXIT_INVALID, EXIT_UNREADABLE, EXIT_USAGE, AgentopsCommand, printable
+from agentops.projects.management.base import (
+    EXIT_INVALID,
+    EXIT_UNREADABLE,
+    EXIT_USAGE,
+    AgentopsCommand,
+    operator,
+    printable,
+)
 from runs.external.watching.agent_folders import session_folders
 from runs.external.watching.followed_file import QUIET_S
 from runs.external.watching.remote_sink import BadKey, RemoteSink
 from runs.external.watching.watch_sinks import LocalSink, WatchSink
 from runs.external.watching.watcher import Watcher
 from runs.management.agent import watch_hooks
-from runs.management.agent.references import operator
 
 MAX_LABEL = 64
 _DURATION = re.compile(r"(\d{1,6})([smhd])")

@@ -58,6 +58,8 @@ class Command(AgentopsCommand):
             concurrency=options["concurrency"],
             without_mingle=True,
             without_gossip=True,
+            # Events for monitors of Celery, every two seconds; leases and the alive file say who works.
+            without_heartbeat=True,
             quiet=True,
             **_clock(is_enabled=options["beat"]),
         )

@@ -8,12 +8,11 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import EXIT_INVALID, EXIT_NOT_FOUND, AgentopsCommand, printable
+from agentops.projects.management.base import EXIT_INVALID, EXIT_NOT_FOUND, AgentopsCommand, operator, printable
 from runs.actions.flows import flow_definitions
 from runs.agents.definition_text import json_path
 from runs.flows.definition.definition_problems import DefinitionProblem
 from runs.management.agent.input_files import read_definition
-from runs.management.agent.references import operator
 from runs.management.agent.run_table import redacted, with_reason
 from runs.management.flow.flow_run_commands import facts_of
 from runs.models import Flow, FlowRun

@@ -8,12 +8,12 @@ from django.core.management.base import CommandError
 
 from agentops.http import strict_json
 from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import EXIT_INVALID, EXIT_NOT_COMPLETED, AgentopsCommand, printable
+from agentops.projects.management.base import EXIT_INVALID, EXIT_NOT_COMPLETED, AgentopsCommand, operator, printable
 from runs.actions.flows import flow_commands, flow_definitions, flow_run_actions
 from runs.lifecycle.flows import node_runs
 from runs.management.agent import tail as run_tail
 from runs.management.agent.input_files import read_text
-from runs.management.agent.references import find_flow_run, operator
+from runs.management.agent.references import find_flow_run
 from runs.management.agent.run_table import redacted, with_reason
 from runs.models import FlowRun, FlowVisit
 from runs.queries.flows.flow_graphs import graph_of_run

@@ -8,9 +8,9 @@ from django.core.management.base import CommandError
 
 from agentops.http import strict_json
 from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import EXIT_INVALID, EXIT_NOT_COMPLETED, AgentopsCommand, printable
+from agentops.projects.management.base import EXIT_INVALID, EXIT_NOT_COMPLETED, AgentopsCommand, operator, printable
 from runs.actions.flows import flow_definitions, flow_run_actions
-from runs.management.agent.references import find_flow_run, operator
+from runs.management.agent.references import find_flow_run
 from runs.management.agent.run_table import redacted, with_reason
 from runs.management.flow.flow_run_commands import facts_of as facts_of_flow_run
 from runs.management.flow.flow_run_commands import inputs_of

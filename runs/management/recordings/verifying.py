@@ -30,14 +30,15 @@ def verify(command: AgentopsCommand, options: dict[str, Any]) -> None:
     checked: list[Verification] = []
     faults: list[CommandError] = []
     for name in options["files"]:
+        path = Path(name)
         try:
-            files = files_in(Path(name))
+            files = files_in(path)
         except FixtureError as error:
             faults.append(unusable(error, name))
             continue
         for file in files:
             try:
-                checked.append(verify_file(file))
+                checked.append(verify_file(file, path if file != path else None))
             except FixtureError as error:
                 faults.append(unusable(error, str(file)))
     for one in checked:

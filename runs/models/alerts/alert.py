@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from django.db import models
 from django.db.models import Q
 from uuid_utils.compat import uuid7
@@ -9,6 +11,7 @@ from uuid_utils.compat import uuid7
 from agentops.projects.models import Project
 from runs.models.alerts.alert_message import AlertMessage
 from runs.models.alerts.alert_rule import AlertRule
+from runs.models.flows.flow_run import FlowRun
 from runs.models.run import AgentRun
 
 
@@ -18,7 +21,8 @@ class Alert(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="alerts", db_index=False)
     rule = models.ForeignKey(AlertRule, models.CASCADE, related_name="alerts", db_index=False)
-    #: The name of the agent. Empty for runs without one, and for rules about the whole project.
+    #: The name of the agent, or `flow NAME` for runs of a flow. Empty for runs without an agent, and for rules about
+    #: the whole project.
     agent = models.CharField(max_length=128, blank=True)
     opened_at = models.DateTimeField()
     #: The time of the newest finding.
@@ -59,8 +63,9 @@ class AlertFinding(models.Model):
     project = models.ForeignKey(Project, models.CASCADE, related_name="+", db_index=False)
     rule = models.ForeignKey(AlertRule, models.CASCADE, related_name="+", db_index=False)
     alert = models.ForeignKey(Alert, models.CASCADE, related_name="findings", db_index=False)
-    #: Null if the rule is not about single runs.
+    #: The run, or the flow run. Both are null if the rule is not about single runs.
     run = models.ForeignKey(AgentRun, models.PROTECT, null=True, related_name="alert_findings")
+    flow_run = models.ForeignKey(FlowRun, models.PROTECT, null=True, related_name="alert_findings")
     #: Distinguishes one stall or wait of a run from the next. Empty for what happens to a run once, such as a failure.
     episode = models.CharField(max_length=64, blank=True)
     #: What was found, in a few words that quote nothing of the run.
@@ -92,9 +97,27 @@ class AlertFinding(models.Model):
                 name="alert_finding_open_once",
             ),
             models.UniqueConstraint(
-                fields=["rule", "episode"], condition=Q(run=None, ended_at=None), name="alert_finding_state_once"
+                fields=["rule", "episode"],
+                condition=Q(run=None, flow_run=None, ended_at=None),
+                name="alert_finding_state_once",
             ),
+            models.UniqueConstraint(
+                fields=["rule", "flow_run"],
+                condition=Q(flow_run__isnull=False, episode=""),
+                name="alert_finding_flow_once",
+            ),
+            models.UniqueConstraint(
+                fields=["rule", "flow_run", "episode"],
+                condition=Q(flow_run__isnull=False, ended_at=None) & ~Q(episode=""),
+                name="alert_finding_flow_open_once",
+            ),
+            models.CheckConstraint(condition=Q(run=None) | Q(flow_run=None), name="alert_finding_of_one"),
         ]
 
     def __str__(self) -> str:
-        return f"{self.run_id or self.episode}"
+        return f"{self.subject_id or self.episode}"
+
+    @property
+    def subject_id(self) -> UUID | None:
+        """The ID of the run or of the flow run."""
+        return self.run_id or self.flow_run_id

@@ -46,7 +46,7 @@ class AlertRule(models.Model):
     percent = models.PositiveSmallIntegerField(null=True)
     last_runs = models.PositiveSmallIntegerField(null=True)
     min_runs = models.PositiveSmallIntegerField(null=True)
-    #: Only runs of the agent with this name, and only runs with this label. Empty: all.
+    #: Only runs of the agent with this name (`flow NAME`: of this flow), and only runs with this label. Empty: all.
     agent = models.CharField(max_length=128, blank=True)
     label = models.CharField(max_length=200, blank=True)
     #: Whether operators and admins are notified, in the bell and by e-mail.

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import cast
 
 from django.db import models
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import Case, Exists, F, OuterRef, Q, Subquery, When
+from django.db.models.functions import Coalesce
 from uuid_utils.compat import uuid7
 
 from agentops.projects.models import Project
@@ -30,6 +31,18 @@ class FlowRunQuerySet(models.QuerySet["FlowRun"]):
         """Return the flow runs that can move: new and resumed ones, and those with a node whose run has ended."""
         ended = FlowVisit.objects.filter(flow_run=OuterRef("pk")).with_something_to_do()
         return self.filter(status__in=MOVING).filter(Q(is_due=True) | Exists(ended)).order_by("pk")
+
+    def with_stuck_since(self) -> FlowRunQuerySet:
+        """Annotate those that can move, see `due`, with the time since when no worker has moved them: `stuck_since`."""
+        left = AgentRun.objects.filter(
+            root_run__flow_visit__flow_run=OuterRef("pk"), root_run__flow_visit__ended_at__isnull=True
+        )
+        ended = Q(completed_at__isnull=False) & ~Q(status=RunStatus.RESUMED)
+        paused = Q(status=RunStatus.PAUSED, root_run__flow_visit__reentry__isnull=False)
+        since = left.filter(ended | paused).annotate(since=Coalesce("completed_at", "log__last_event_at"))
+        oldest = Subquery(since.order_by("since").values("since")[:1])
+        moving = self.filter(status__in=MOVING)
+        return moving.annotate(stuck_since=Case(When(is_due=True, then=F("log__last_event_at")), default=oldest))
 
     def newest_first(self) -> FlowRunQuerySet:
         """Order by ID, which is by creation, newest first. Within a project, uses the index `flow_run_list`."""
@@ -67,12 +80,16 @@ class FlowRun(models.Model):
     inputs = models.JSONField(default=dict)
     error_type = models.CharField(max_length=64, blank=True, default="")
     error_message = models.TextField(blank=True, default="")
+    #: The run of a node whose failure ended it. Null if the flow failed by itself: then people are told of the flow.
+    failed_run_id = models.UUIDField(null=True)
     #: Whether a worker has to look at it, apart from ends of agent runs.
     is_due = models.BooleanField(default=True)
     created_by = models.CharField(max_length=200, blank=True, default="")
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
     completed_at = models.DateTimeField(null=True)
+    #: If set, a person has seen that it failed, and does not need to be told again.
+    dismissed_at = models.DateTimeField(null=True)
     #: If set, the flow run is hidden and its rows are being deleted.
     removed_at = models.DateTimeField(null=True)
 
@@ -89,6 +106,16 @@ class FlowRun(models.Model):
             models.Index("flow", F("log").desc(), name="flow_run_of_flow"),
             # FlowRunQuerySet.due, which every sweep queries.
             models.Index("log", name="flow_run_moving", condition=Q(status__in=MOVING)),
+            # The flow runs that have not ended, by status: metrics, the start page, and the paused ones of flow_needs.
+            models.Index("project", "status", name="flow_run_unended", condition=Q(completed_at__isnull=True)),
+            # runs.queries.overview.flow_needs: flows that failed by themselves and that nobody has dismissed.
+            models.Index(
+                fields=["project", "completed_at"],
+                name="flow_run_failures",
+                condition=Q(
+                    status="failed", failed_run_id__isnull=True, dismissed_at__isnull=True, removed_at__isnull=True
+                ),
+            ),
             # runs.upkeep.retention: ended flow runs, oldest first.
             models.Index(
                 fields=["project", "completed_at", "log"],
@@ -112,6 +139,11 @@ class FlowRun(models.Model):
     def state(self) -> RunStatus:
         """The status as a member of `RunStatus`."""
         return RunStatus(self.status)
+
+    @property
+    def name(self) -> str:
+        """The title of its flow, or else the flow's name, without reading the definition; empty if the flow is gone."""
+        return "" if self.flow is None else self.flow.title or self.flow.slug
 
     @property
     def slug(self) -> str:

@@ -21,7 +21,7 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         """Return the deliveries that a worker may take now, oldest first, by the database's clock."""
         # After a failure the whole sink rests, so that a receiver that is down is not tried once for each event.
         rested = Q(sink__cursor__due_at=None) | Q(sink__cursor__due_at__lte=Now())
-        ready = Q(event_type=TEST) | Q(rested, sink__is_enabled=True)
+        ready = Q(event_type=TEST) | Q(rested, sink__in=Sink.objects.sending())
         return self.filter(ready, due_at__lte=Now()).order_by("due_at", "first_event", "pk")
 
 

@@ -10,6 +10,14 @@ from agentops.projects.models import Project
 from timeline.database_clock import Now
 
 
+class SinkQuerySet(models.QuerySet["Sink"]):
+    """Queries on sinks."""
+
+    def sending(self) -> SinkQuerySet:
+        """Return the sinks that send: enabled ones, unless the telemetry of their project is off."""
+        return self.filter(Q(project=None) | Q(project__exports_telemetry=True), is_enabled=True)
+
+
 class Sink(models.Model):
     """A receiver of events: a telemetry backend, a webhook or a folder. Written by runs.telemetry.sink_changes only."""
 
@@ -45,6 +53,8 @@ class Sink(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField(auto_now=True)
 
+    objects = SinkQuerySet.as_manager()
+
     class Meta:
         db_table = "agent_run_sinks"
         constraints = [
@@ -56,6 +66,16 @@ class Sink(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether the sink is enabled and keeps its position, because the telemetry of its project is off."""
+        return self.is_enabled and self.project is not None and not self.project.exports_telemetry
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether events are sent to it, as in `SinkQuerySet.sending`."""
+        return self.is_enabled and not self.is_paused
+
 
 class SinkCursorQuerySet(models.QuerySet["SinkCursor"]):
     """Queries on cursors."""
@@ -64,7 +84,7 @@ class SinkCursorQuerySet(models.QuerySet["SinkCursor"]):
         """Return the cursors with events up to `newest` ahead that no worker has, by the database's clock."""
         free = Q(leased_until=None) | Q(leased_until__lt=Now())
         waited = Q(due_at=None) | Q(due_at__lte=Now())
-        return self.filter(free, waited, sink__is_enabled=True, event_id__lt=newest)
+        return self.filter(free, waited, sink__in=Sink.objects.sending(), event_id__lt=newest)
 
 
 class SinkCursor(models.Model):

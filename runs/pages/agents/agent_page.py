@@ -22,6 +22,7 @@ from runs.models import Agent, AgentVersion
 from runs.pages.agents.agents_page import page_context
 from runs.pages.agents.definition_diffs import changes_between
 from runs.pages.agents.shown_agent import ShownApprovalRule, shown_definition, shown_rules
+from runs.pages.runs.list_columns import DEFAULT, headings
 from runs.pages.runs.listed_run import listed_runs, read
 from runs.pages.runs.row_markup import markup_of
 from runs.pages.runs.run_row import rows_of
@@ -120,6 +121,7 @@ def _page(
         "versions": [_shown(each, agent) for each in rows[:RECENT_VERSIONS]],
         "has_more_versions": len(rows) > RECENT_VERSIONS,
         "rows": markup_of(rows_of(runs, now), boxes=False),
+        "headings": headings(DEFAULT, None, ()),
         "activity": activity_of([agent.pk], now).get(agent.pk) if number is None else None,
     }
     return render(request, "runs/agent.html", context)

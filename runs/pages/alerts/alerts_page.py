@@ -18,11 +18,11 @@ from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
 from runs.access import run_in
 from runs.alerts import mutes
-from runs.alerts.alert_lists import alerts_of, says
+from runs.alerts.alert_lists import alerts_of, group_name, says
 from runs.alerts.alert_plan import is_muted
 from runs.alerts.alert_rule_changes import rule_of
-from runs.alerts.message_texts import title_of
-from runs.models import Alert, AlertFinding, AlertMute
+from runs.alerts.message_texts import page_of, title_of
+from runs.models import Alert, AlertFinding, AlertMute, FlowRun
 from runs.pages.agents.agents_page import page_context
 from runs.pages.forms import fields
 from timeline.display import clean
@@ -38,7 +38,10 @@ DURATIONS = {60: "1 hour", 8 * 60: "8 hours", 24 * 60: "1 day", 7 * 24 * 60: "7 
 class ShownFinding:
     """What an alert is about: a run, or the state of an agent or the project."""
 
+    #: The run that can be muted, if it is one.
     run_id: UUID | None
+    #: The page of the run or of the flow run. Empty: it is neither.
+    url: str
     title: str
     status: str
     detail: str
@@ -136,7 +139,7 @@ def _mute(project: Project, kind: str, name: str, minutes: int, *, by: str) -> N
 
 def _shown(alert: Alert, active: list[AlertMute], now: datetime) -> ShownAlert:
     findings = [_shown_finding(finding) for finding in getattr(alert, "newest_findings", [])]
-    choices = [(f"agent:{alert.agent}", f"agent {alert.agent}")] if alert.agent else []
+    choices = [(f"agent:{alert.agent}", group_name(alert.agent))] if alert.agent else []
     choices += [(f"run:{each.run_id}", f"run {each.title}") for each in findings if each.run_id and not each.is_over]
     choices.append((f"rule:{alert.rule_id}", f"rule {alert.rule.name}"))
     return ShownAlert(
@@ -150,10 +153,12 @@ def _shown(alert: Alert, active: list[AlertMute], now: datetime) -> ShownAlert:
 
 
 def _shown_finding(finding: AlertFinding) -> ShownFinding:
-    run = finding.run
+    run = finding.run or finding.flow_run
+    name = run.name if isinstance(run, FlowRun) else run.title if run else ""
     return ShownFinding(
-        run_id=run.pk if run else None,
-        title=(clean(run.title) or str(run.pk)) if run else "",
+        run_id=finding.run_id,
+        url=page_of(finding) if run else "",
+        title=(clean(name) or str(run.pk)) if run else "",
         status=run.status if run else "",
         detail=finding.detail,
         found_at=finding.found_at,
@@ -166,7 +171,7 @@ def _shown_mute(mute: AlertMute) -> ShownMute:
         return ShownMute(mute, f"rule {mute.rule.name}", f"rule:{mute.rule_id}")
     if mute.run is not None:
         return ShownMute(mute, f"run {clean(mute.run.title) or mute.run_id}", f"run:{mute.run_id}")
-    return ShownMute(mute, f"agent {mute.agent}", f"agent:{mute.agent}")
+    return ShownMute(mute, group_name(mute.agent), f"agent:{mute.agent}")
 
 
 def _before(request: HttpRequest) -> UUID | None:

@@ -14,6 +14,7 @@ from agentops.http import strict_json
 from agentops.http.methods import require_http_methods, require_POST
 from agentops.projects import approval_links
 from agentops.projects.access import Action, Principal, may, principal_for_user
+from agentops.projects.models import Door
 from agentops.projects.requests import principal_of
 from runs.access import run_for
 from runs.actions import approvals
@@ -65,7 +66,7 @@ def _of_link(request: HttpRequest, token: str) -> tuple[Approval, Principal] | N
     user = get_user_model()._default_manager.filter(pk=link.user_id, is_active=True).first()
     if approval is None or user is None:
         return None
-    principal = principal_for_user(user, ip=request.META.get("REMOTE_ADDR"))
+    principal = principal_for_user(user, ip=request.META.get("REMOTE_ADDR"), door=Door.LINK)
     if not may(principal, Action.APPROVE, approval.project_id):
         return None
     project_scope.add(approval.project_id)

@@ -1,7 +1,4 @@
-"""The inbox: approvals, questions of agents and unknown outcomes of tool calls, the oldest first.
-
-Of one project, or of all that a person may see.
-"""
+"""The inbox: everything that needs a person, the oldest first. Of one project, or of all that a person may see."""
 
 from __future__ import annotations
 
@@ -11,33 +8,31 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils import timezone
 
 from agentops.http.methods import require_safe
+from agentops.projects import notifications
 from agentops.projects.access import ANONYMOUS, Action, allowed_pairs, enter, projects_for
 from agentops.projects.errors import AuthRequired, InvalidQuery
 from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
-from runs.pages.approvals.waiting_entry import entry_of
-from runs.queries.json_lists import RowSpan
-from runs.queries.waiting_items import ItemKind, waiting_items
+from runs.pages.approvals.need_entry import KINDS, entry_of
+from runs.queries.overview.needs import FAILED_FOR, NeedKind, NeedPosition, needs
+from runs.queries.run_lists.run_order import ListPosition
 from timeline.redaction import project_scope
 
 #: Entries of a page.
 PAGE_SIZE = 50
 #: Maximum entries of a menu.
 MAX_CHOICES = 200
-_KINDS = (
-    ("", "All"),
-    (ItemKind.APPROVAL.value, "Approvals"),
-    (ItemKind.QUESTION.value, "Questions"),
-    (ItemKind.UNKNOWN_OUTCOME.value, "Unknown outcomes"),
-)
+_KINDS = (("", "All"), *((kind.value, title) for kind, (title, _, _) in KINDS.items()))
 
 
 @require_safe
 def index(request: HttpRequest, project: str) -> HttpResponse:
     """Show what waits for a person in a project."""
-    entry = enter(principal_of(request), project, Action.READ)
+    principal = principal_of(request)
+    entry = enter(principal, project, Action.READ)
     may_decide = Action.APPROVE in entry.actions
     context = {
         "project": entry.project,
@@ -45,6 +40,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         "may_manage": Action.MANAGE in entry.actions,
         "may_decide": may_decide,
         "next": "inbox",
+        "unread": notifications.unread_count(entry.project.pk, principal.user_id) if principal.user_id else 0,
         **_page(request, [entry.project], {entry.project.pk} if may_decide else set()),
     }
     return render(request, "runs/approvals.html", context)
@@ -71,25 +67,24 @@ def everything(request: HttpRequest) -> HttpResponse:
 
 def _page(request: HttpRequest, projects: Sequence[Project], decidable: Collection[UUID]) -> dict[str, Any]:
     """Return the entries of the page that was requested. `decidable`: the projects in which the user may decide."""
-    kind, after = request.GET.get("kind", ""), _id(request.GET.get("after", ""))
+    kind, after = request.GET.get("kind", ""), request.GET.get("after", "")
     if kind not in dict(_KINDS):
-        raise InvalidQuery(f"kind must be one of {', '.join(ItemKind)}, not {kind[:64]!r}")
+        raise InvalidQuery(f"kind must be one of {', '.join(NeedKind)}, not {kind[:64]!r}")
+    place = ListPosition.parse(after, "after") if after else None
     # One more than a page, to know whether there are later ones.
-    span = RowSpan((after.hex,) if after else (), backward=True, limit=PAGE_SIZE + 1)
-    kinds = [ItemKind(kind)] if kind else list(ItemKind)
-    batch = waiting_items([project.pk for project in projects], span, kinds=kinds)
-    items = batch[:PAGE_SIZE]
+    batch = needs(
+        [project.pk for project in projects],
+        kinds=[NeedKind(kind)] if kind else list(NeedKind),
+        after=NeedPosition(place.created_at, place.run_id) if place is not None else None,
+        limit=PAGE_SIZE + 1,
+    )
+    entries = batch[:PAGE_SIZE]
     return {
         "kinds": _KINDS,
         "kind": kind,
-        "is_first_page": after is None,
-        "entries": [entry_of(item, may_decide=item.run.project_id in decidable) for item in items],
-        "later": items[-1].id if len(batch) > PAGE_SIZE else None,
+        "is_first_page": place is None,
+        "entries": [entry_of(need, may_decide=need.run.project_id in decidable) for need in entries],
+        "later": str(ListPosition.at(entries[-1].since, entries[-1].id)) if len(batch) > PAGE_SIZE else "",
+        "now": timezone.now(),
+        "days": FAILED_FOR.days,
     }
-
-
-def _id(text: str) -> UUID | None:
-    try:
-        return UUID(text) if text else None
-    except ValueError:
-        raise InvalidQuery(f"after must be the ID of an entry, not {text[:64]!r}") from None

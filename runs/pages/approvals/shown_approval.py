@@ -8,6 +8,7 @@ from datetime import datetime
 from uuid import UUID
 
 from agentops.projects.models import Project
+from runs.lifecycle import session_subagents
 from runs.models import Approval
 from runs.pages.timeline.cards import LINE
 from timeline.display import clean, clip, format_json, make_legible
@@ -42,6 +43,8 @@ class ShownApproval:
     decided_by: str
     decided_at: datetime | None
     may_decide: bool
+    #: Whether an approval for all calls holds for a session with its sub-agents, instead of one run.
+    is_of_session: bool
 
 
 def shown(approval: Approval, *, may_decide: bool) -> ShownApproval:
@@ -67,6 +70,7 @@ def shown(approval: Approval, *, may_decide: bool) -> ShownApproval:
         decided_by=clean(approval.decided_by),
         decided_at=approval.decided_at,
         may_decide=may_decide,
+        is_of_session=session_subagents.is_of_session(approval.run),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils import timezone
 
 from agentops.http.methods import require_safe
@@ -77,6 +78,18 @@ def detail(request: HttpRequest, project: str, flow: str) -> HttpResponse:
 
 
 @require_safe
+def definition_file(request: HttpRequest, project: str, flow: str, number: int | None = None) -> HttpResponse:
+    """Return the definition of a flow, or of one of its versions, as a file that can be applied. Secrets are masked."""
+    entry = enter(principal_of(request), project, Action.READ)
+    found = flow_definitions.find(entry.project, flow)
+    definition = found.definition if number is None else _definition_at(found, number)
+    response = HttpResponse(f"{_json(masked(dict(definition)))}\n", content_type="application/json")
+    name = f"{found.slug}.json" if number is None else f"{found.slug}.v{number}.json"
+    response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response
+
+
+@require_safe
 def version(request: HttpRequest, project: str, flow: str, number: int) -> HttpResponse:
     """Show a version of a flow, and what it has changed."""
     entry = enter(principal_of(request), project, Action.READ)
@@ -99,6 +112,7 @@ def _page(
         "number": number or flow.version,
         "is_current": number in (None, flow.version),
         "is_version_page": is_version,
+        "definition_url": _definition_url(flow, number),
         **shown_definition(definition),
         "changes": _changes_of(flow, number) if number else None,
         "versions": [] if is_version else [_shown(each, flow) for each in versions[:VERSIONS]],
@@ -182,6 +196,12 @@ def _definition_at(flow: Flow, number: int) -> dict[str, Any]:
     if definition is None:
         raise FlowVersionNotFound(f"version {number} of the flow {flow.slug!r} is not stored")
     return definition
+
+
+def _definition_url(flow: Flow, number: int | None) -> str:
+    if number is None:
+        return reverse("runs:flow-definition", args=[flow.project.slug, flow.slug])
+    return reverse("runs:flow-version-definition", args=[flow.project.slug, flow.slug, number])
 
 
 def _before(request: HttpRequest) -> int | None:

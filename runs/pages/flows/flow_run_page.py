@@ -18,10 +18,11 @@ from runs.access import flow_run_for
 from runs.models import FlowRun
 from runs.pages.flows.flow_page import text_of
 from runs.pages.flows.flow_run_parts import context_of, graph_at, head_of
-from runs.pages.run.run_page import MAX_CHOICES, InvalidRunQuery, seq_of
+from runs.pages.run.run_tabs import MAX_CHOICES
 from runs.pages.timeline import window
+from runs.pages.timeline.fragments import rows_fragment, seq_of, window_of
 from runs.pages.timeline.live_cards import HTML
-from runs.pages.timeline.window import Show, Window
+from runs.pages.timeline.window_bounds import Show
 from runs.queries.flows.flow_states import snapshot_at
 from timeline.access import Permit
 from timeline.live.cursor import StreamCursor, cursor_of
@@ -33,19 +34,21 @@ STOP_POLLING = 286
 
 @require_safe
 def detail(request: HttpRequest, flow_run_id: UUID) -> HttpResponse:
-    """Show a flow run, with the part of its timeline selected by `event` or `before`."""
+    """Show a flow run, with the part of its timeline selected by `event`, `step`, `before` or `after`."""
     principal = principal_of(request)
     # Read before the flow run: if the database is restored in between, the cursor must be an old one.
     incarnation = incarnations.current()
     flow_run = flow_run_for(principal, flow_run_id)
-    timeline = _window(request, flow_run)
+    last_seq = flow_run.log.last_seq
+    timeline, notice = window_of(request, flow_run.pk, last_seq)
     context = {
         **_page_context(principal, flow_run),
         **_changing(principal, flow_run),
         "inputs": text_of(flow_run.inputs),
         "window": timeline,
-        "cursor": StreamCursor(timeline.last_seq, incarnation),
-        "live": timeline.at_end and not flow_run.state.terminal,
+        "notice": notice,
+        "cursor": StreamCursor(last_seq, incarnation),
+        "live": not flow_run.state.terminal,
         "stream_url": reverse("runs:flow-run-stream", args=[flow_run.pk]),
         **_urls(flow_run),
     }
@@ -64,13 +67,10 @@ def changes(request: HttpRequest, flow_run_id: UUID) -> HttpResponse:
 
 @require_safe
 def rows(request: HttpRequest, flow_run_id: UUID) -> HttpResponse:
-    """Return the rows before event `before`, as a fragment."""
+    """Return the rows before event `before` or after event `after`, by default the newest, as a fragment."""
+    incarnation = incarnations.current()
     flow_run = flow_run_for(principal_of(request), flow_run_id)
-    seq = seq_of(request, "before")
-    if seq is None:
-        raise InvalidRunQuery("before must be the sequence number of an event")
-    older = window.before(flow_run.pk, seq, flow_run.log.last_seq, joins=True)
-    return render(request, "runs/_older_rows.html", {"window": older, **_urls(flow_run)})
+    return rows_fragment(request, flow_run.log, incarnation, _urls(flow_run))
 
 
 @require_safe
@@ -133,21 +133,11 @@ def _changing(principal: Principal, flow_run: FlowRun) -> dict[str, Any]:
     }
 
 
-def _window(request: HttpRequest, flow_run: FlowRun) -> Window:
-    """Return the requested rows: around an event, before one, or the newest."""
-    last = flow_run.log.last_seq
-    event, before = seq_of(request, "event"), seq_of(request, "before")
-    if event is not None and 1 <= event <= last:
-        return window.around(flow_run.pk, event, last)
-    if before is not None:
-        return window.before(flow_run.pk, before, last)
-    return window.newest(flow_run.pk, last)
-
-
 def _urls(flow_run: FlowRun) -> dict[str, Any]:
     return {
         "page": reverse("runs:flow-run", args=[flow_run.pk]),
         "rows_url": reverse("runs:flow-run-rows", args=[flow_run.pk]),
         "state_url": reverse("runs:flow-run-state", args=[flow_run.pk]),
+        "replay_url": reverse("runs:flow-run-replay", args=[flow_run.pk]),
         "show": Show.ALL.value,
     }

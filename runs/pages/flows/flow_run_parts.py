@@ -134,7 +134,7 @@ def head_of(flow_run: FlowRun, *, allowed: bool) -> FlowRunHead:
         slug=flow_run.slug,
         version=flow_run.flow_version,
         has_flow=flow_run.flow_id is not None,
-        title=clean(str(flow_run.definition.get("title") or "")) or flow_run.slug,
+        title=title_of_run(flow_run),
         status=flow_run.status,
         reason=clean(reason_label(flow_run.status_reason)),
         error=clip(flow_run.error_message, 2048).text,
@@ -154,6 +154,11 @@ def head_of(flow_run: FlowRun, *, allowed: bool) -> FlowRunHead:
         open_runs=[_named(run) for run in affected[:MAX_NAMED]],
         more_open_runs=max(len(affected) - MAX_NAMED, 0),
     )
+
+
+def title_of_run(flow_run: FlowRun) -> str:
+    """Return the title of the flow at the creation of the run, or else its name."""
+    return clean(str(flow_run.definition.get("title") or "")) or flow_run.slug
 
 
 def _why_not(flow_run: FlowRun, *, allowed: bool, paused: str = "") -> str:
@@ -214,12 +219,15 @@ def _node(node: NodeView, progress: str) -> ShownNode:
 
 
 def _visit(visit: VisitView) -> ShownVisit:
-    words = []
-    if visit.iteration:
-        words.append(f"iteration {visit.iteration + 1}")
-    if visit.item is not None:
-        words.append(f"item {visit.item + 1}")
-    return ShownVisit(", ".join(words) or "run", visit.run_id, visit.status, clean(reason_label(visit.status_reason)))
+    name = name_of_visit(visit.iteration, visit.item)
+    return ShownVisit(name, visit.run_id, visit.status, clean(reason_label(visit.status_reason)))
+
+
+def name_of_visit(iteration: int, item: int | None) -> str:
+    """Return how the run of a visit is called: "run", "iteration 2", "item 1"."""
+    words = [f"iteration {iteration + 1}"] if iteration else []
+    words += [f"item {item + 1}"] if item is not None else []
+    return ", ".join(words) or "run"
 
 
 def status_counts(graph: FlowRunGraph) -> list[tuple[str, int]]:

@@ -22,7 +22,7 @@ from runs.actions import run_actions
 from runs.actions.unknown_calls import OutcomeChoice
 from runs.errors import InvalidInput, InvalidMaxSteps, MessageEmpty, RunRefusal
 from runs.lifecycle import questions
-from runs.models import AgentRun
+from runs.models import AgentRun, FlowRun
 from runs.pages.forms import fields
 from runs.statuses import RunStatus
 
@@ -135,17 +135,19 @@ def resolve(request: HttpRequest, principal: Principal, run: AgentRun, call_id: 
 
 
 #: Pages with forms, besides that of the run, by the value of the field `next`: the name and the arguments of the URL.
-_PAGES: dict[str, Callable[[AgentRun], tuple[str, *tuple[object, ...]]]] = {
+_PAGES: dict[str, Callable[[AgentRun | FlowRun], tuple[str, *tuple[object, ...]]]] = {
     "all": lambda _: ("runs:all-approvals",),
     "inbox": lambda run: ("runs:approvals", run.project.slug),
+    "overview": lambda run: ("runs:overview", run.project.slug),
     "tree": lambda run: ("runs:tree", run.pk),
 }
 
 
-def redirect_to(request: HttpRequest, run: AgentRun) -> HttpResponse:
-    """Redirect to the page of a run, or to the page that the form was on, with GET."""
+def redirect_to(request: HttpRequest, run: AgentRun | FlowRun) -> HttpResponse:
+    """Redirect to the page of a run or flow run, or to the page that the form was on, with GET."""
+    own_page = "runs:flow-run" if isinstance(run, FlowRun) else "runs:detail"
     page_of = _PAGES.get(request.POST.get("next", ""))
-    url = resolve_url(*page_of(run)) if page_of is not None else resolve_url("runs:detail", run.pk)
+    url = resolve_url(*page_of(run)) if page_of is not None else resolve_url(own_page, run.pk)
     if HtmxDetails(request):
         return HttpResponseClientRedirect(url)
     return HttpResponse(status=303, headers={"Location": url})

@@ -11,6 +11,7 @@ from uuid import UUID
 from django.urls import reverse
 
 from runs.pages.approvals.shown_approval import ShownApproval
+from runs.pages.run.action_commands import ActionCommand
 from timeline import log
 from timeline.display import clean
 from timeline.events import EventType
@@ -29,6 +30,8 @@ class OpenCall:
     summary: str
     #: Whether the tool is not safe to repeat.
     at_most_once: bool
+    #: Resolves it as done.
+    command: ActionCommand | None = None
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,16 @@ class AgentQuestion:
     text: str
     #: Pairs of the value to send and its label.
     choices: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class ChildInNeed:
+    """A run below this one that waits for a person, with the link to where it is decided about."""
+
+    href: str
+    #: What to do there: a verb and its object.
+    label: str
+    title: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +77,13 @@ class Banner:
     calls: Sequence[OpenCall] = ()
     #: The agent's question to answer.
     question: AgentQuestion | None = None
-    #: The call to approve or deny.
+    #: The call to approve or deny, and the command that approves it.
     approval: ShownApproval | None = None
+    #: Runs below this one that wait for a person.
+    children: Sequence[ChildInNeed] = ()
+    approval_command: ActionCommand | None = None
+    #: Whether it says why the run does not go on by itself: it is shown at the live end of the timeline.
+    is_wait: bool = False
 
 
 # --- Reading ---------------------------------------------------------------------------------------------------------

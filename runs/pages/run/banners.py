@@ -1,11 +1,13 @@
 """The banners of a run page: why the run does not progress, who has to act, and what was lost.
 
-At most four queries: one for each status, up to three for a waiting run, two for a model call that is retried.
+At most five queries: one for each status, up to three for a waiting run, two for a model call that is retried, one for
+child runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 from django.urls import reverse
@@ -15,6 +17,7 @@ from runs.lifecycle import inbox, session_subagents
 from runs.models import AgentRun, Attempt, RunCommand
 from runs.pages.run import waits
 from runs.pages.run.banner import Banner, actor_label, href_of, label_of, newest_event, parse_time
+from runs.pages.run.child_banners import child_banners
 from runs.pages.run.external_banners import external_banners
 from runs.pages.run.facts import RunData, unknown_call_count
 from runs.pages.run.lineage import Lineage
@@ -33,12 +36,17 @@ ERROR_BYTES = 2048
 
 def banners_of(data: RunData, lineage: Lineage, pending: list[RunCommand]) -> list[Banner]:
     """Return the banners of a run. `pending` are the commands in its inbox that are not applied yet."""
+    return [*child_banners(data), *_own_banners(data, lineage, pending)]
+
+
+def _own_banners(data: RunData, lineage: Lineage, pending: list[RunCommand]) -> list[Banner]:
     run = data.run
     if run.source != AgentRun.Source.NATIVE and run.state not in (RunStatus.FAILED, RunStatus.STOPPED):
         is_decided_here = run.status_reason == WaitReason.APPROVAL and session_subagents.is_subagent(run)
-        return waits.waiting_banners(data, lineage) if is_decided_here else external_banners(run)
+        of_runner = waits.waiting_banners(data, lineage) if is_decided_here else external_banners(run)
+        return _as_waits(run, of_runner)
     of_status = _OF_STATUS.get(run.state)
-    banners = of_status(data, lineage) if of_status is not None else []
+    banners = _as_waits(run, of_status(data, lineage) if of_status is not None else [])
     banners += [_requested(command) for command in pending if command.type in _REQUESTS]
     count = sum(command.type in (inbox.Type.SEND, inbox.Type.REPLY) for command in pending)
     if count:
@@ -49,6 +57,12 @@ def banners_of(data: RunData, lineage: Lineage, pending: list[RunCommand]) -> li
     if unknown_call_count(data) and run.status_reason != WaitReason.UNKNOWN_TOOL:
         banners.append(_unknown_calls(data))
     return banners
+
+
+def _as_waits(run: AgentRun, banners: list[Banner]) -> list[Banner]:
+    """Return the banners of a run's status; those of a wait or a pause are shown at the end of its timeline."""
+    is_wait = run.state in (RunStatus.WAITING, RunStatus.PAUSED)
+    return [replace(banner, is_wait=is_wait) for banner in banners]
 
 
 def pending_commands(run: AgentRun) -> list[RunCommand]:

@@ -34,8 +34,14 @@ def external_banners(run: AgentRun) -> list[Banner]:
         text = "Its runner has sent no event since then. It may be at work, have ended, or have lost its connection."
         return [Banner(level="warn", icon="clock", head="Runner silent", text=text, since=since)]
     if run.state is RunStatus.WAITING:
-        head, text = _WAITS.get(run.status_reason, (f"Waits: {label_of(run.status_reason)}", _REPORTED))  # type: ignore[call-overload]
+        head, text = what_waits(run)
         return [Banner(level="info", icon="clock", head=head, text=text, since=since)]
     if run.state is RunStatus.PAUSED:
         return [Banner(level="info", icon="paused", head="Paused", text=_REPORTED, since=since)]
     return []
+
+
+def what_waits(run: AgentRun) -> tuple[str, str]:
+    """Return what a session of another program waits for, in a few words, and where it goes on."""
+    other = (f"Waits: {label_of(run.status_reason)}", _REPORTED)
+    return _WAITS.get(run.status_reason, other)  # type: ignore[call-overload, no-any-return]

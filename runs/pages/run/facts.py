@@ -26,10 +26,13 @@ from runs.queries.durations import times_of, with_times
 from runs.statuses import LOST, RunStatus, ToolStatus
 from runs.upkeep import restore
 from timeline.display import clean
+from timeline.reasons import reason_label
 
 Outcome = TurnUsage.Outcome
 NAMES = ("agent_id", "version", "provider", "model")
 LARGE = ("agent_config", "prompt", "result", "structured_output")
+#: Statuses of tool calls that count as errors.
+FAILED_CALLS = (ToolStatus.ERROR, ToolStatus.DENIED, ToolStatus.UNKNOWN)
 #: The disjoint buckets of tokens, and what the page calls them. The first two are always shown.
 _BUCKETS = {
     "input": "fresh input",
@@ -80,8 +83,9 @@ class Billing:
     #: Number of model calls for which the provider did not report all tokens.
     incomplete: int
     cache_saved: Decimal | None
-    #: Number of all model calls.
+    #: Number of all model calls, and the milliseconds that they took.
     calls: int
+    model_ms: int
     #: By model, if there are several.
     models: Sequence[ModelShare] = ()
 
@@ -101,9 +105,12 @@ class RunData:
     run: AgentRun
     #: Number of tool calls by status.
     calls_by_status: Mapping[str, int]
+    #: Milliseconds that the tool calls took. Calls that run side by side count each.
+    tool_ms: int
     recoveries: int
-    #: Whether any model call or tool call failed.
+    #: Whether any attempt of a model call or tool call failed, and how many of other things than tool calls.
     has_failures: bool
+    failed_attempts: int
     #: agent_id, version, provider and model of the agent when the run was created; its `slug` and `current` version, if
     #: it exists.
     agent: Mapping[str, str]
@@ -123,6 +130,16 @@ class RunFacts:
     #: Seconds with a worker; None if the run has not started. `waited` are the seconds without one.
     duration: float | None
     waited: float
+    #: Of the duration: what model calls and tool calls took, in milliseconds.
+    model_ms: int
+    tool_ms: int
+    #: Whether the tools' durations come from a recording.
+    is_recorded: bool
+    #: Why the run has its status; empty if it says enough.
+    reason: str
+    #: Failed tool calls, and failed attempts of model calls.
+    error_count: int
+    has_errors: bool
     #: When the run was queued again.
     requeued_at: datetime | None
     step_limit: int
@@ -140,6 +157,17 @@ class RunFacts:
     def is_counting(self) -> bool:
         """Return whether the duration counts up."""
         return self.counts_from is not None
+
+    @property
+    def is_held(self) -> bool:
+        """Return whether the run waits or is paused, so that the page says why at the end of the timeline."""
+        return self.run.state in (RunStatus.WAITING, RunStatus.PAUSED)
+
+    @property
+    def arrival(self) -> str:
+        """Return what `created_at` is: runs that others execute were not queued here, and may have started before."""
+        sources = {AgentRun.Source.NATIVE: "Queued", AgentRun.Source.IMPORT: "Imported"}
+        return sources.get(AgentRun.Source(self.run.source), "First received")
 
     @property
     def steps(self) -> int:
@@ -168,6 +196,8 @@ def with_facts(runs: QuerySet[AgentRun]) -> QuerySet[AgentRun]:
     # Counted from attempts, not from the epoch: a restore skips epochs.
     attempts = Attempt.objects.filter(run=OuterRef("pk")).exclude(owner=restore.OWNER).values("run")
     lost_attempts = attempts.filter(end_reason__in=LOST)
+    errors = RunError.objects.filter(run=OuterRef("pk"))
+    attempts_of_others = errors.exclude(context__startswith="tool:").order_by().values("run")
     children = AgentRun.objects.filter(parent_run=OuterRef("pk")).order_by().values("parent_run")
     names = {f"config_{name}": KT(f"agent_config__{name}") for name in NAMES}
     return with_times(
@@ -180,7 +210,8 @@ def with_facts(runs: QuerySet[AgentRun]) -> QuerySet[AgentRun]:
             config_budgets=KT("agent_config__settings__budgets"),
             attempt_count=Coalesce(Subquery(attempts.annotate(n=Count("pk")).values("n")), 0),
             recoveries=Coalesce(Subquery(lost_attempts.annotate(n=Count("pk")).values("n")), 0),
-            failures=Exists(RunError.objects.filter(run=OuterRef("pk"))),
+            failures=Exists(errors),
+            failed_attempts=Coalesce(Subquery(attempts_of_others.annotate(n=Count("pk")).values("n")), 0),
             child_count=Coalesce(Subquery(children.annotate(n=Count("pk")).values("n")), 0),
         )
     )
@@ -194,12 +225,15 @@ def load_run_data(run_id: UUID) -> RunData | None:
 
 def run_data_of(run: Any) -> RunData:
     """Return the data of a run that was read with `with_facts`. Two queries."""
-    by_status = AgentRunToolCall.objects.filter(run=run.pk).values_list("status").annotate(n=Count("pk"))
+    by_status = AgentRunToolCall.objects.filter(run=run.pk).values_list("status")
+    counts = list(by_status.annotate(n=Count("pk"), ms=Sum("duration_ms")).order_by(F("n").desc(), "status"))
     return RunData(
         run=run,
-        calls_by_status=dict(by_status.order_by(F("n").desc(), "status")),
+        calls_by_status={status: count for status, count, _ in counts},
+        tool_ms=sum(ms or 0 for *_, ms in counts),
         recoveries=run.recoveries,
         has_failures=run.failures,
+        failed_attempts=run.failed_attempts,
         billing=_billing(run.pk),
         agent={
             **{name: clean(str(getattr(run, f"config_{name}") or "")) for name in NAMES},
@@ -227,6 +261,7 @@ def _billing(run_id: UUID) -> Billing:
             **_sums("repeated", Q(outcome__in=[Outcome.LOST, Outcome.ROLLED_BACK])),
             incomplete=Count("pk", filter=Q(usage_complete=False)),
             cache_saved=Sum("cache_saved_usd"),
+            model_ms=Sum("duration_ms"),
         )
     )  # fmt: skip
     abandoned, repeated = (
@@ -241,6 +276,7 @@ def _billing(run_id: UUID) -> Billing:
     return Billing(
         abandoned, repeated, sum(row["incomplete"] for row in rows), _total(row["cache_saved"] for row in rows),
         sum(share.calls for share in shares),
+        sum(row["model_ms"] or 0 for row in rows),
         shares if len(shares) > 1 else [],
     )  # fmt: skip
 
@@ -270,6 +306,12 @@ def facts_of(data: RunData) -> RunFacts:
         counts_from=times.counts_from if times is not None and run.state is RunStatus.RUNNING else None,
         duration=None if times is None else times.worked_s,
         waited=0.0 if times is None else times.waited_s,
+        model_ms=data.billing.model_ms,
+        tool_ms=data.tool_ms,
+        is_recorded=data.agent["provider"] == "fixture",
+        reason=_reason(run),
+        error_count=error_count(data),
+        has_errors=has_errors(data),
         requeued_at=run.queued_at if queued_again else None,
         step_limit=run.step_limit(cap),
         cap=cap,
@@ -284,6 +326,17 @@ def facts_of(data: RunData) -> RunFacts:
     )
 
 
+def _reason(run: AgentRun) -> str:
+    """Return why the run has its status: the reason of the status, or the kind of error that ended it."""
+    code = run.status_reason or (run.error_type if run.state is RunStatus.FAILED else "")
+    return clean(reason_label(code))
+
+
+def error_count(data: RunData) -> int:
+    """Return the number of failed tool calls, and of failed attempts of model calls."""
+    return data.failed_attempts + sum(data.calls_by_status.get(status, 0) for status in FAILED_CALLS)
+
+
 def unknown_call_count(data: RunData) -> int:
     """Return the number of tool calls with an unknown outcome."""
     return data.calls_by_status.get(ToolStatus.UNKNOWN, 0)
@@ -291,6 +344,4 @@ def unknown_call_count(data: RunData) -> int:
 
 def has_errors(data: RunData) -> bool:
     """Return whether the run, a model call or a tool call failed."""
-    statuses = (ToolStatus.ERROR, ToolStatus.DENIED, ToolStatus.UNKNOWN)
-    has_failed = data.has_failures or any(data.calls_by_status.get(status) for status in statuses)
-    return has_failed or data.run.state is RunStatus.FAILED
+    return data.has_failures or bool(error_count(data)) or data.run.state is RunStatus.FAILED

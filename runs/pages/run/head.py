@@ -8,23 +8,30 @@ from uuid import UUID
 
 from django.conf import settings
 from django.http import HttpRequest
-from django.urls import reverse
 from uuid_utils.compat import uuid7
 
 from agentops.projects.access import Action, Principal, actions_of
 from runs.lifecycle import inbox, session_subagents
 from runs.models import AgentRun, AgentRunMessage, RunCommand
+from runs.pages.run.action_commands import (
+    ActionCommand,
+    action_commands,
+    approval_command,
+    outcome_command,
+    stream_command,
+)
 from runs.pages.run.banner import Banner
 from runs.pages.run.banners import banners_of, pending_commands
 from runs.pages.run.cascade import Cascade, cascade_of
 from runs.pages.run.facts import RunData, has_errors
 from runs.pages.run.lineage import Lineage, lineage_of
-from runs.statuses import LIVE, RunStatus, WaitReason
+from runs.statuses import LIVE, RunStatus
 from timeline.display import clean, clip
-from timeline.reasons import reason_label
 
 #: Seconds between reloads of the header: a lost or missing worker writes no event.
 POLL_SECONDS = 15
+#: The same for a run with child runs: what these wait for is not an event of its log.
+PARENT_POLL_SECONDS = 5
 #: Maximum bytes of a summary: agents write at most 500 characters, external runners may send more.
 SUMMARY_BYTES = 2048
 NOT_ALLOWED = "Requires the role operator or admin."
@@ -62,11 +69,12 @@ class Head:
     run: AgentRun
     title: str
     agent: Mapping[str, str]
-    reason: str
     #: The summary of the result; empty if there is none yet.
     summary: str
     lineage: Lineage
     banners: Sequence[Banner]
+    #: Why the run waits or is paused, with the forms to end it: shown at the live end of the timeline.
+    waits: Sequence[Banner]
     refusals: ActionRefusals
     child_count: int
     #: What a stop or a pause takes along.
@@ -79,9 +87,15 @@ class Head:
     has_errors: bool
     #: Whether the user manages the project.
     may_manage: bool
+    #: What the user may do in the project.
+    actions: frozenset[Action]
     #: Seconds between reloads; None for a run that has ended.
     poll_seconds: int | None
     commands: list[tuple[str, str]]
+    #: What does the same as each button, by its action.
+    action_commands: Mapping[str, ActionCommand]
+    #: Labels and reasons of the actions that are not available.
+    refused: list[tuple[str, str]]
 
 
 def head_of(request: HttpRequest, principal: Principal, data: RunData) -> Head:
@@ -90,32 +104,58 @@ def head_of(request: HttpRequest, principal: Principal, data: RunData) -> Head:
     pending, lineage = pending_commands(run), lineage_of(run)
     actions = actions_of(principal, run.project_id)
     refusals = refusals_of(run, pending, allowed=Action.OPERATE in actions)
+    fork_refusal = _why_not_fork(run, allowed=Action.OPERATE in actions)
+    banners = [_for_user(request, run, banner, refusals) for banner in banners_of(data, lineage, pending)]
     return Head(
         run=run,
         title=clean(run.title) or "(untitled)",
         agent=data.agent,
-        reason=clean(reason_label(run.status_reason)),
         summary=clip(run.summary, SUMMARY_BYTES).text,
         lineage=lineage,
-        banners=[_decidable(banner, refusals) for banner in banners_of(data, lineage, pending)],
+        banners=[banner for banner in banners if not banner.is_wait],
+        waits=[banner for banner in banners if banner.is_wait],
         refusals=refusals,
         child_count=data.child_count,
         cascade=cascade_of(run) if data.child_count else Cascade(),
         resume_offer=None if refusals.resume else _resume_offer(run),
-        fork_refusal=_why_not_fork(run, allowed=Action.OPERATE in actions),
+        fork_refusal=fork_refusal,
         send_key=uuid7(),
         has_errors=has_errors(data),
         may_manage=Action.MANAGE in actions,
-        poll_seconds=None if run.state.terminal else POLL_SECONDS,
+        actions=actions,
+        poll_seconds=_poll_seconds(data),
         commands=_commands(request, run),
+        action_commands=action_commands(request, run),
+        refused=_refused(refusals, fork_refusal),
     )
 
 
-def _decidable(banner: Banner, refusals: ActionRefusals) -> Banner:
-    """Return the banner with the forms of its approval, if the user may decide."""
-    if banner.approval is None:
-        return banner
-    return replace(banner, approval=replace(banner.approval, may_decide=not refusals.resolve))
+def _poll_seconds(data: RunData) -> int | None:
+    if data.run.state.terminal:
+        return None
+    return PARENT_POLL_SECONDS if data.child_count else POLL_SECONDS
+
+
+def _refused(refusals: ActionRefusals, fork_refusal: str) -> list[tuple[str, str]]:
+    reasons = [
+        ("Resume", refusals.resume),
+        ("Pause", refusals.pause),
+        ("Send message", refusals.send),
+        ("Stop", refusals.stop),
+        ("Fork", fork_refusal),
+    ]
+    return [(label, reason) for label, reason in reasons if reason]
+
+
+def _for_user(request: HttpRequest, run: AgentRun, banner: Banner, refusals: ActionRefusals) -> Banner:
+    """Return the banner with the forms of its approval, if the user may decide, and the commands that do the same."""
+    calls = [replace(call, command=outcome_command(request, run, call.id)) for call in banner.calls]
+    approval = banner.approval
+    if approval is None:
+        return replace(banner, calls=calls)
+    command = approval_command(request, run, approval.call_id)
+    shown_approval = replace(approval, may_decide=not refusals.resolve)
+    return replace(banner, calls=calls, approval=shown_approval, approval_command=command)
 
 
 def refusals_of(run: AgentRun, pending: Sequence[RunCommand], *, allowed: bool) -> ActionRefusals:
@@ -166,22 +206,8 @@ def _resume_offer(run: AgentRun) -> ResumeOffer:
 
 
 def _commands(request: HttpRequest, run: AgentRun) -> list[tuple[str, str]]:
-    """Return labels and shell commands that do the same as the page, to copy."""
-    stream = reverse("api:events-stream", args=[run.project.slug, run.pk])
-    url = request.build_absolute_uri(stream)
+    """Return labels and shell commands that read the run; those that act on it are beside the buttons."""
     commands = [("Show", f"agentops agent show {run.pk}"), ("Follow", f"agentops agent tail {run.pk}")]
-    if run.state is RunStatus.PAUSED:
-        commands.append(("Resume", f"agentops agent resume {run.pk}"))
     if run.step_count:
-        commands.append(("Fork", f"agentops agent fork {run.pk} --step {run.step_count}"))
         commands.append(("Record as a fixture", f"agentops record_fixtures --run {run.pk} --output fixtures"))
-    if run.status_reason == WaitReason.UNKNOWN_TOOL:
-        commands.append(("Resolve outcome", f"agentops agent outcome {run.pk} CALL --done OUTPUT"))
-    if run.state in LIVE:
-        commands.append(("Pause", f"agentops agent pause {run.pk}"))
-    if not run.state.terminal:
-        commands += [
-            ("Stop", f"agentops agent stop {run.pk}"),
-            ("Send message", f"agentops agent send {run.pk} MESSAGE"),
-        ]
-    return [*commands, ("Stream events with curl", f'curl -N -H "Authorization: Bearer $AGENTOPS_KEY" "{url}"')]
+    return [*commands, ("Stream events with curl", stream_command(request, run))]

@@ -7,14 +7,16 @@ permission.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import partial
 from typing import Any, cast
 from uuid import UUID
 
 from django.db.models import Case, F, JSONField, Model, When
 from django.db.models.functions import Substr
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
 from django_htmx.middleware import HtmxDetails
@@ -27,11 +29,19 @@ from runs.actions.reveal import PARAMETER, SHOW, reveal
 from runs.conversation.long_outputs import text_of
 from runs.errors import RunNotFound
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
+from runs.pages.content.call_arguments import language_read, show_arguments
+from runs.pages.content.images import media_name, media_of_content
+from runs.pages.content.shown_text import ShownText, show_markdown, show_output, show_tree
+from runs.pages.content.terminal_text import colours_of
 from runs.pages.timeline.card_contents import resolution_text
-from runs.pages.timeline.event_texts import HIDDEN_THINKING, media_name
-from runs.queries.text_functions import JsonText
+from runs.pages.timeline.event_texts import HIDDEN_THINKING
+from runs.queries.long_texts.output_pieces import long_output, masked
+from runs.queries.long_texts.text_functions import JsonText
 from timeline import log
-from timeline.display import LOOKAHEAD, Clip, clean, clip, format_json, format_ms
+from timeline.display import LOOKAHEAD, Clip, clean, clip, format_json, format_ms, make_pieces_legible
+from timeline.event_rows import payload_of
+from timeline.events import EventType
+from timeline.models import Event
 from timeline.reasons import reason_label
 
 #: Maximum bytes of a text on a page; a download has all of it.
@@ -45,6 +55,24 @@ TITLES = {
     "thinking": "Thinking",
 }
 
+#: Fields of an event that may contain its text, in order of preference.
+_EVENT_TEXTS = ("content", "text", "output", "error", "thinking")
+
+
+class Form(StrEnum):
+    """What a text is, which decides how it is displayed."""
+
+    PROSE = "prose"
+    MARKDOWN = "markdown"
+    ARGUMENTS = "arguments"
+    OUTPUT = "output"
+    JSON = "json"
+
+
+_FORMS = {"text": Form.MARKDOWN, "user-prompt": Form.PROSE, "system-prompt": Form.PROSE}
+#: What the download of a message's text consists of.
+_SPOKEN = (Form.PROSE, Form.MARKDOWN)
+
 
 @dataclass(frozen=True)
 class PayloadText:
@@ -53,7 +81,10 @@ class PayloadText:
     name: str
     title: str
     text: str
+    form: Form = Form.OUTPUT
     folded: bool = False
+    #: The arguments of a tool call, with which its arguments and its output are displayed.
+    arguments: Any = None
     #: Whether the text is displayed with its secrets.
     secrets: bool = False
     #: The bytes of the whole text if `text` is only its beginning.
@@ -63,6 +94,30 @@ class PayloadText:
     def clip(self) -> Clip:
         """Return the text for display, truncated to WHOLE_BYTES."""
         return clip(self.text, WHOLE_BYTES, size=self.size, secrets=self.secrets)
+
+    @property
+    def plain(self) -> list[ShownText]:
+        """Return the text without a form."""
+        shown = self.clip
+        return [ShownText(text=shown.text, whole=shown.whole)] if shown else []
+
+    @property
+    def shown(self) -> list[ShownText]:
+        """Return the text in its form. The arguments of a call may be several texts."""
+        if self.form is Form.ARGUMENTS:
+            return show_arguments(self.arguments, WHOLE_BYTES, as_tree=True)
+        shown = self.clip
+        if not shown:
+            return []
+        if self.form is Form.MARKDOWN:
+            return [show_markdown(shown)]
+        if self.form is Form.PROSE:
+            return [ShownText(text=shown.text, kind="text", whole=shown.whole)]
+        tree = show_tree(shown)
+        return [tree or show_output(shown, self._colours(shown), language_read(self.arguments))]
+
+    def _colours(self, shown: Clip) -> Any:
+        return colours_of(self.text[: len(shown.text) + LOOKAHEAD], shown.text)
 
 
 @dataclass(frozen=True)
@@ -77,10 +132,12 @@ class PayloadPage:
     #: Returns the parts with their secrets; None if the payload cannot have any. Check the permission before calling.
     whole: Callable[[], list[PayloadText]] | None = None
     row: Model | None = None
+    #: URLs of the pictures that the page shows.
+    pictures: list[str] = field(default_factory=list)
 
 
 @require_safe
-def message(request: HttpRequest, run_id: UUID, message_id: UUID) -> HttpResponse:
+def message(request: HttpRequest, run_id: UUID, message_id: UUID) -> HttpResponseBase:
     """Show a message of a run. Raise RunNotFound if it does not exist."""
     principal = principal_of(request)
     run = run_for(principal, run_id)
@@ -96,19 +153,26 @@ def message(request: HttpRequest, run_id: UUID, message_id: UUID) -> HttpRespons
     ]
 
     def parts(*, secrets: bool = False) -> list[PayloadText]:
-        whole = PayloadText("json", "As JSON", format_json(row.content, secrets=secrets), folded=True, secrets=secrets)
-        return [*_message_parts(row, secrets=secrets), whole]
+        text = format_json(row.content, secrets=secrets)
+        return [
+            *_message_parts(row, secrets=secrets),
+            PayloadText("json", "As JSON", text, Form.JSON, folded=True, secrets=secrets),
+        ]
 
-    payload = PayloadPage(f"Message {row.position}", parts(), facts, links)
+    payload = PayloadPage(f"Message {row.position}", parts(), facts, links, pictures=_pictures(run, row))
     return _respond(request, principal, run, replace(payload, row=row, whole=partial(parts, secrets=True)))
 
 
 @require_safe
-def call(request: HttpRequest, run_id: UUID, call_id: UUID) -> HttpResponse:
+def call(request: HttpRequest, run_id: UUID, call_id: UUID) -> HttpResponseBase:
     """Show a tool call of a run. Raise RunNotFound if it does not exist."""
     principal = principal_of(request)
     run = run_for(principal, run_id)
-    row = _call_of(run, call_id, whole=request.GET.get("download") == "output")
+    is_download = request.GET.get("download") == "output"
+    if is_download and (pieces := long_output(run.pk, call_id)) is not None:
+        # Legible first: escape sequences inside a secret would hide it.
+        return _as_file(StreamingHttpResponse(map(str.encode, masked(make_pieces_legible(pieces)))), "output")
+    row = _call_of(run, call_id, whole=is_download)
     if row is None:
         raise RunNotFound("tool call not found")
     facts = [("Call ID", clean(row.call_id)), ("Effect", row.effect.replace("_", " ")), ("Step", row.step_number)]
@@ -125,11 +189,13 @@ def call(request: HttpRequest, run_id: UUID, call_id: UUID) -> HttpResponse:
     if row.child_run_id:
         links.append(("Child run", reverse("runs:detail", args=[row.child_run_id])))
     payload = PayloadPage(clean(row.tool_name), _call_parts(row), facts, links, row.status, row=row)
+    if row.result_message is not None:
+        payload = replace(payload, pictures=_pictures(run, row.result_message))
     return _respond(request, principal, run, replace(payload, whole=partial(_call_parts, row, secrets=True)))
 
 
 @require_safe
-def event(request: HttpRequest, run_id: UUID, seq: int) -> HttpResponse:
+def event(request: HttpRequest, run_id: UUID, seq: int) -> HttpResponseBase:
     """Show an event of a run. Raise RunNotFound if it does not exist."""
     principal = principal_of(request)
     run = run_for(principal, run_id, among=AgentRun.objects.select_related("project", "log"))
@@ -141,22 +207,37 @@ def event(request: HttpRequest, run_id: UUID, seq: int) -> HttpResponse:
     facts += [("Stored", row.created_at), ("Epoch", row.epoch), ("Redacted", row.sanitized)]
     page = reverse("runs:detail", args=[run.pk])
     links = [("Show in timeline", f"{page}?event={seq}#target")]
-    return _respond(
-        request,
-        principal,
-        run,
-        PayloadPage(f"Event {seq}", [PayloadText("json", "As JSON", format_json(log.wire(row)))], facts, links),
-    )
+    return _respond(request, principal, run, PayloadPage(f"Event {seq}", _event_parts(row), facts, links))
 
 
-def _respond(request: HttpRequest, principal: Principal, run: AgentRun, payload: PayloadPage) -> HttpResponse:
+def _event_parts(event: Event) -> list[PayloadText]:
+    """Return the text of an event of an external runner, which no row has, and the event itself."""
+    payload = payload_of(event)
+    text = next((payload[name] for name in _EVENT_TEXTS if isinstance(payload.get(name), str) and payload[name]), "")
+    is_markdown = event.type in (EventType.LLM_TEXT, EventType.LLM_TURN_END) or payload.get("role") == "assistant"
+    form = Form.MARKDOWN if is_markdown else Form.OUTPUT if event.type.startswith("tool.") else Form.PROSE
+    whole = PayloadText("json", "As JSON", format_json(log.wire(event)), Form.JSON)
+    return [PayloadText("text", "Text", text, form), whole] if text else [whole]
+
+
+def _pictures(run: AgentRun, row: AgentRunMessage) -> list[str]:
+    return [
+        reverse("runs:media", args=[run.pk, row.pk, part.number])
+        for part in media_of_content(row.content)
+        if part.is_picture
+    ]
+
+
+def _respond(request: HttpRequest, principal: Principal, run: AgentRun, payload: PayloadPage) -> HttpResponseBase:
     if "download" in request.GET:
         return _file(payload, request.GET["download"])
-    context: dict[str, Any] = {"payload": payload, "address": request.path}
+    as_text = request.GET.get("as") == "text"
+    context: dict[str, Any] = {"payload": payload, "address": request.path, "as_text": as_text}
     shows_secrets = request.GET.get(PARAMETER) == SHOW and payload.row is not None and payload.whole is not None
     if shows_secrets:
         payload = _with_secrets(principal, run, payload)
-        context["payload"] = payload
+        # Plain, so that nothing but the texts themselves is shown with secrets.
+        context |= {"payload": payload, "as_text": True}
     context["payload_facts"] = [(name, value) for name, value in payload.facts if value not in (None, "", 0)]
     if HtmxDetails(request) and not shows_secrets:
         return render(request, "runs/_payload.html", context)
@@ -189,13 +270,20 @@ def _with_secrets(principal: Principal, run: AgentRun, payload: PayloadPage) -> 
     return replace(payload, parts=payload.whole())
 
 
-def _file(payload: PayloadPage, name: str) -> HttpResponse:
+def _file(payload: PayloadPage, name: str) -> HttpResponseBase:
     """Return a part as a text file, redacted."""
-    part = next((part for part in payload.parts if part.name == name), None)
-    if part is None:
+    parts = [part for part in payload.parts if part.name == name]
+    if name == "text" and not parts:
+        parts = [part for part in payload.parts if part.form in _SPOKEN and part.title != TITLES["thinking"]]
+    if not parts:
         raise RunNotFound("part of the payload not found")
-    response = HttpResponse(clean(part.text), content_type="text/plain; charset=utf-8")
-    response.headers["Content-Disposition"] = f'attachment; filename="{part.name}.txt"'
+    text = "\n\n".join(clean(part.text) for part in parts)
+    return _as_file(HttpResponse(text), "text" if name == "text" else parts[0].name)
+
+
+def _as_file(response: HttpResponseBase, name: str) -> HttpResponseBase:
+    response.headers["Content-Type"] = "text/plain; charset=utf-8"
+    response.headers["Content-Disposition"] = f'attachment; filename="{name}.txt"'
     return response
 
 
@@ -213,10 +301,11 @@ def _call_of(run: AgentRun, call_id: UUID, *, whole: bool) -> AgentRunToolCall |
 
 
 def _call_parts(row: AgentRunToolCall, *, secrets: bool = False) -> list[PayloadText]:
-    parts = [PayloadText("arguments", "Arguments", format_json(row.input, secrets=secrets))]
+    arguments = format_json(row.input, secrets=secrets)
+    parts = [PayloadText("arguments", "Arguments", arguments, Form.ARGUMENTS, arguments=row.input)]
     if row.output is not None:
         text = _text_of(row.output, secrets=secrets)
-        parts.append(PayloadText("output", "Output", text, size=row.output_bytes or 0))
+        parts.append(PayloadText("output", "Output", text, arguments=row.input, size=row.output_bytes or 0))
     sent_output = row.result_message.content["parts"][0]["content"] if row.result_message is not None else row.output
     if _differs(row, sent_output):
         parts.append(
@@ -237,13 +326,15 @@ def _message_parts(row: AgentRunMessage, *, secrets: bool) -> Iterator[PayloadTe
         kind, content = part.get("part_kind"), part.get("content")
         name = f"part-{number}"
         if kind == "tool-call":
-            arguments = format_json(part.get("args") or {}, secrets=secrets)
-            yield PayloadText(name, f"Tool call: {clean(str(part.get('tool_name')))}", arguments, secrets=secrets)
+            args = part.get("args") or {}
+            title, text = f"Tool call: {clean(str(part.get('tool_name')))}", format_json(args, secrets=secrets)
+            yield PayloadText(name, title, text, Form.ARGUMENTS, arguments=args, secrets=secrets)
         elif kind == "thinking":
-            yield PayloadText(name, "Thinking", content or HIDDEN_THINKING, secrets=secrets)
+            yield PayloadText(name, TITLES[kind], content or HIDDEN_THINKING, Form.PROSE, secrets=secrets)
         else:
             text = _text_of(content if content is not None else part, secrets=secrets)
-            yield PayloadText(name, TITLES.get(str(kind), clean(str(kind))), text, secrets=secrets)
+            form = _FORMS.get(str(kind), Form.OUTPUT)
+            yield PayloadText(name, TITLES.get(str(kind), clean(str(kind))), text, form, secrets=secrets)
 
 
 def _text_of(content: Any, *, secrets: bool) -> str:

@@ -16,75 +16,71 @@ from django.views.decorators.csrf import csrf_exempt
 from agentops.http.methods import require_GET, require_safe
 from agentops.projects import incarnations
 from agentops.projects.access import Principal, projects_for
+from agentops.projects.names import UUID_PATTERN
 from agentops.projects.requests import principal_of
-from runs.access import run_for
-from runs.errors import RunExpired, RunRefusal
+from runs.access import flow_run_for, run_for
+from runs.errors import FlowRunNotFound, RunExpired, RunNotFound
 from runs.models import AgentRun
-from runs.pages.run import facts
+from runs.pages.run import facts, run_tabs
 from runs.pages.run.head import head_of
-from runs.pages.timeline import window
+from runs.pages.timeline.fragments import InvalidRunQuery, rows_fragment, seq_of, window_of
 from runs.pages.timeline.live_cards import HTML
-from runs.pages.timeline.window import Show, Window
+from runs.pages.timeline.minimap import minimap_of
+from runs.pages.timeline.window_bounds import Show
+from runs.queries.run_tabs import event_list, failures_list
 from timeline.access import Permit
 from timeline.live.cursor import StreamCursor, cursor_of
 from timeline.live.response import log_stream, refuse_foreign
 
-MAX_CHOICES = 200
 SHOWS = [(Show.ALL.value, "All"), (Show.MESSAGES.value, "Messages"), (Show.TOOLS.value, "Tools")]
 SHOWS += [(Show.ERRORS.value, "Errors")]
-FIRST_ERROR = "first-error"
+#: Values of `event` that lead to an error: the first one, or the next one after event `after`, and then the first.
+FIRST_ERROR, NEXT_ERROR = "first-error", "next-error"
+ERRORS = (FIRST_ERROR, NEXT_ERROR)
 #: Labels of the row counts of a tombstone.
 DELETED_ROWS = [
     ("Events", "agent_run_events"),
     ("Messages", "agent_run_messages"),
     ("Tool calls", "agent_run_tool_calls"),
 ]
-SEQ = re.compile(r"[0-9]{1,18}", re.ASCII)
-
-
-class InvalidRunQuery(RunRefusal):
-    """A URL of a run page with an invalid query parameter."""
-
-    code = "invalid_query"
-    status = 400
 
 
 @require_safe
 def detail(request: HttpRequest, run_id: UUID) -> HttpResponse:
-    """Show a run, with the part of its timeline selected by `event`, `before` and `show`.
+    """Show a run, with the part of its timeline selected by `event`, `step`, `before`, `after` and `show`.
 
+    `event=first-error` redirects to the first event with an error, `next-error` to the first one after event `after`.
     Status 410 with a summary for a run that was deleted by retention.
     """
     principal = principal_of(request)
     # Read before the run: if the database is restored in between, the cursor must be an old one.
     incarnation = incarnations.current()
     try:
-        data = _load(principal, run_id)
+        data = run_tabs.load(principal, run_id)
     except RunExpired as expired:
         return _render_expired(request, principal, expired)
+    except RunNotFound as missing:
+        return _to_flow_run(principal, run_id, missing)
     run, show = data.run, _show(request)
     page = reverse("runs:detail", args=[run.pk])
-    if request.GET.get("event") == FIRST_ERROR:
-        seq = window.first_error(run.pk)
+    if request.GET.get("event") in ERRORS:
+        after = seq_of(request, "after") if request.GET["event"] == NEXT_ERROR else None
+        seq = failures_list.next_failure(run.pk, after or 0)
         # Without an error, show the end of the timeline.
         return HttpResponseRedirect(page if seq is None else f"{page}?event={seq}#target")
-    timeline, notice = _window(request, run, show)
-    run_head = head_of(request, principal, data)
+    if "call" in request.GET:
+        return _to_call(request, run, page)
+    timeline, notice = window_of(request, run.pk, run.log.last_seq, show)
     context = {
-        "project": run.project,
-        "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
-        "head": run_head,
-        "may_manage": run_head.may_manage,
-        "facts": facts.facts_of(data),
+        **run_tabs.run_context(request, data, "detail"),
         "window": timeline,
-        "cursor": StreamCursor(timeline.last_seq, incarnation),
+        # Of the log, not of the rows: a page whose rows end earlier loads the rest, and then continues from there.
+        "cursor": StreamCursor(run.log.last_seq, incarnation),
         "notice": notice,
-        "live": timeline.at_end and not run.state.terminal,
+        "minimap": minimap_of(run.pk, run.log.last_seq),
+        "live": not run.state.terminal,
         "stream_url": reverse("runs:stream", args=[run.pk]),
         "shows": SHOWS,
-        "tree_url": reverse("runs:tree", args=[run.pk]),
-        "replay_url": reverse("runs:replay", args=[run.pk]),
-        "search_url": f"{reverse('runs:search', args=[run.project.slug])}?run={run.pk}",
         "back": _back(request, run),
         **_urls(run, show),
     }
@@ -93,21 +89,19 @@ def detail(request: HttpRequest, run_id: UUID) -> HttpResponse:
 
 @require_safe
 def rows(request: HttpRequest, run_id: UUID) -> HttpResponse:
-    """Return the rows before event `before`, as a fragment."""
-    run = _load(principal_of(request), run_id).run
-    show, seq = _show(request), seq_of(request, "before")
-    if seq is None:
-        raise InvalidRunQuery("before must be the sequence number of an event")
-    older = window.before(run.pk, seq, run.log.last_seq, show, joins=True)
-    return render(request, "runs/_older_rows.html", {"window": older, **_urls(run, show)})
+    """Return the rows before event `before` or after event `after`, by default the newest, as a fragment."""
+    incarnation = incarnations.current()
+    run, show = run_tabs.load(principal_of(request), run_id).run, _show(request)
+    return rows_fragment(request, run.log, incarnation, _urls(run, show), show)
 
 
 @require_safe
 def head(request: HttpRequest, run_id: UUID) -> HttpResponse:
     """Return the content of the page header, as a fragment."""
     principal = principal_of(request)
-    data = _load(principal, run_id)
-    context = {"project": data.run.project, "head": head_of(request, principal, data)}
+    data = run_tabs.load(principal, run_id)
+    run_head, run_facts = head_of(request, principal, data), facts.facts_of(data)
+    context = {"project": data.run.project, "head": run_head, "facts": run_facts}
     return render(request, "runs/_head_changes.html", context)
 
 
@@ -123,8 +117,13 @@ def stream(request: HttpRequest, run_id: UUID) -> HttpResponse:
     return log_stream(run.log, cursor_of(request), HTML, permit, ended=run.state.terminal)
 
 
-def _load(principal: Principal, run_id: UUID) -> facts.RunData:
-    return facts.run_data_of(run_for(principal, run_id, among=facts.with_facts(AgentRun.objects.all())))
+def _to_flow_run(principal: Principal, flow_run_id: UUID, missing: RunNotFound) -> HttpResponse:
+    """Redirect to the flow run with this ID: notifications and e-mails link to runs and flow runs alike."""
+    try:
+        flow_run = flow_run_for(principal, flow_run_id)
+    except FlowRunNotFound:
+        raise missing from None
+    return HttpResponseRedirect(reverse("runs:flow-run", args=[flow_run.pk]))
 
 
 def _render_expired(request: HttpRequest, principal: Principal, expired: RunExpired) -> HttpResponse:
@@ -133,29 +132,21 @@ def _render_expired(request: HttpRequest, principal: Principal, expired: RunExpi
     projects = projects_for(principal).order_by("name", "pk")
     context = {
         "project": projects.filter(tombstones=tombstone["id"]).first(),
-        "projects": projects[:MAX_CHOICES],
+        "projects": projects[: run_tabs.MAX_CHOICES],
         "tombstone": tombstone,
         "deleted_rows": [(name, tombstone["rows"].get(table, 0)) for name, table in DELETED_ROWS],
     }
     return render(request, "runs/expired.html", context, status=expired.status)
 
 
-def _window(request: HttpRequest, run: AgentRun, show: Show) -> tuple[Window, str]:
-    """Return the requested rows, and a notice if the requested event does not exist.
-
-    The log's last sequence number was read with the run, before any row, so that a stream from there neither misses
-    nor repeats an event.
-    """
-    last_seq = run.log.last_seq
-    event, before = seq_of(request, "event"), seq_of(request, "before")
-    if event is not None and 1 <= event <= last_seq:
-        return window.around(run.pk, event, last_seq, show), ""
-    if event is not None:
-        notice = f"Event {event} does not exist: the last event is {last_seq}. Showing the newest events."
-        return window.newest(run.pk, last_seq, show), notice
-    if before is not None:
-        return window.before(run.pk, before, last_seq, show), ""
-    return window.newest(run.pk, last_seq, show), ""
+def _to_call(request: HttpRequest, run: AgentRun, page: str) -> HttpResponse:
+    """Redirect to the place of a tool call in the timeline, or to its page if no event reports it."""
+    text = request.GET["call"]
+    if not re.match(UUID_PATTERN, text):
+        raise InvalidRunQuery(f"call must be the ID of a tool call, not {text[:64]!r}")
+    seq = event_list.event_of_call(run.pk, UUID(text))
+    address = reverse("runs:call", args=[run.pk, text]) if seq is None else f"{page}?event={seq}#target"
+    return HttpResponseRedirect(address)
 
 
 def _urls(run: AgentRun, show: Show) -> dict[str, Any]:
@@ -171,16 +162,6 @@ def _show(request: HttpRequest) -> Show:
         return Show(request.GET.get("show") or Show.ALL)
     except ValueError:
         raise InvalidRunQuery(f"show must be one of {', '.join(Show)}") from None
-
-
-def seq_of(request: HttpRequest, name: str) -> int | None:
-    """Return the sequence number in a query parameter, or None. Raise InvalidRunQuery unless it has 1 to 18 digits."""
-    text = request.GET.get(name)
-    if not text:
-        return None
-    if not SEQ.fullmatch(text):
-        raise InvalidRunQuery(f"{name} must be the sequence number of an event, not {text[:64]!r}")
-    return int(text)
 
 
 def _back(request: HttpRequest, run: AgentRun) -> str:

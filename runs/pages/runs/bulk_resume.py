@@ -25,7 +25,8 @@ from runs.errors import InvalidInput
 from runs.lifecycle import children
 from runs.models import AgentRun
 from runs.pages.forms import fields
-from runs.pages.runs.list_query import Filters, InvalidListQuery
+from runs.queries.run_lists.run_filters import Filters
+from runs.queries.run_lists.run_order import InvalidListQuery
 from runs.statuses import LIVE, RunStatus
 from timeline.display import clean
 

@@ -1,149 +1,53 @@
-"""The query of the run list: filters and page position, parsed from the URL and written into links."""
+"""The query of the run list: filters, order, columns and page position, parsed from the URL and written into links."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, replace
 from urllib.parse import urlencode
 from uuid import UUID
 
-from django.db.models import F
 from django.http import QueryDict
-from django.utils import timezone
 
 from agentops.projects.models import Project
-from agentops.projects.names import SLUG_PATTERN
-from runs.errors import RunRefusal
-from runs.models import AgentRun
-from runs.models.querysets import RunQuerySet
+from runs.pages.runs.list_columns import DEFAULT, column_pairs, parse_columns
 from runs.pages.runs.listed_run import ListedRun, listed_runs, read
-from runs.statuses import RunStatus
-from timeline.display import clean, make_legible
-from timeline.redaction.redact import BARE
+from runs.queries.run_lists import run_windows
+from runs.queries.run_lists.run_filters import Filters
+from runs.queries.run_lists.run_order import NEWEST_FIRST, InvalidListQuery, ListPosition, RunOrder
+from runs.queries.run_lists.run_windows import FoundRuns, RunSearch
 
 PAGE_SIZE = 50
-MAX_TEXT = 200
 #: Maximum count of new runs; more are displayed as "99+".
 MAX_NEW = 99
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# 17 digits of microseconds: until the year 5138.
-POSITION = re.compile(r"([0-9]{1,17})-([0-9a-f]{32})", re.ASCII)
 UUID_HEX = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
-
-
-class InvalidListQuery(RunRefusal):
-    """A URL of the run list with an invalid query parameter."""
-
-    code = "invalid_query"
-    status = 400
-
-
-@dataclass(frozen=True)
-class ListPosition:
-    """A position in the list: creation time in microseconds, then run ID."""
-
-    created_at: datetime
-    run_id: UUID
-
-    @classmethod
-    def of(cls, run: ListedRun) -> ListPosition:
-        """Return the position of `run`."""
-        return cls(run.created_at, run.pk)
-
-    @classmethod
-    def now(cls) -> ListPosition:
-        """Return the position before all existing runs."""
-        return cls(timezone.now(), UUID(int=2**128 - 1))
-
-    @classmethod
-    def parse(cls, text: str, name: str) -> ListPosition:
-        """Return the position in the query parameter `name`. Raise InvalidListQuery for any other text."""
-        match = POSITION.fullmatch(text)
-        if match is None:
-            raise InvalidListQuery(f"{name} is not a position in the list: {text[:64]!r}")
-        return cls(EPOCH + timedelta(microseconds=int(match[1])), UUID(match[2]))
-
-    def __str__(self) -> str:
-        return f"{(self.created_at - EPOCH) // timedelta(microseconds=1)}-{self.run_id.hex}"
-
-
-@dataclass(frozen=True)
-class Filters:
-    """The filters of the list."""
-
-    statuses: tuple[RunStatus, ...] = ()
-    agent: str = ""
-    text: str = ""
-    source: str = ""
-    root_only: bool = False
-
-    @classmethod
-    def parse(cls, query: QueryDict) -> Filters:
-        """Return the filters of a query string. Raise InvalidListQuery for invalid values."""
-        text = query.get("q", "").strip()
-        if len(text) > MAX_TEXT:
-            raise InvalidListQuery(f"q can have at most {MAX_TEXT} characters, not {len(text)}")
-        agent, source = query.get("agent", ""), query.get("source", "")
-        if agent and not re.match(SLUG_PATTERN, agent):
-            raise InvalidListQuery(f"{agent[:64]!r} is not a valid agent name")
-        if source and source not in AgentRun.Source.values:
-            sources = ", ".join(AgentRun.Source.values)
-            raise InvalidListQuery(f"source must be one of {sources}, not {source[:64]!r}")
-        return cls(_statuses(query.getlist("status")), agent, BARE.clean_text(text)[0], source, bool(query.get("root")))
-
-    def apply(self, runs: RunQuerySet) -> RunQuerySet:
-        """Return the runs that match."""
-        if self.statuses:
-            runs = runs.filter(status__in=self.statuses)
-        if self.agent:
-            runs = runs.filter(agent__slug=self.agent)
-        if self.text:
-            # Django escapes what LIKE would read as a pattern.
-            runs = runs.filter(title__icontains=self.text)
-        if self.source:
-            runs = runs.filter(source=self.source)
-        if self.root_only:
-            runs = runs.filter(parent_run=None, root_run=F("pk"))
-        return runs
-
-    def matches_title(self, title: str) -> bool:
-        """Return whether the text is in the redacted title. A stored title may contain a secret, which must not be
-        searchable.
-        """
-        if not self.text or (cleaned := clean(title)) == make_legible(title):
-            return True
-        return self.text.casefold() in cleaned.casefold()
-
-    def pairs(self) -> list[tuple[str, str]]:
-        """Return the filters as query parameters."""
-        single = [("agent", self.agent), ("q", self.text), ("source", self.source), ("root", "1" * self.root_only)]
-        return [*(("status", status.value) for status in self.statuses), *(pair for pair in single if pair[1])]
-
-    def __bool__(self) -> bool:
-        return self != Filters()
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page of the list, newest runs first."""
+    """A page of the list."""
 
     runs: list[ListedRun]
-    #: Query strings of the adjacent pages; None if there is none.
+    #: Query strings of the next and the previous page; None if there is none.
     older: str | None
     newer: str | None
-    #: On the first page: runs newer than this position are new to the user.
+    #: On the first page: runs created after this position are new to the user.
     since: ListPosition | None
+    #: Up to which run a search without an index has looked, if there are more. Only in the order of creation.
+    stopped_at: ListPosition | None = None
+    #: Whether only the newest runs are sorted.
+    is_partial: bool = False
 
 
 @dataclass(frozen=True)
 class ListQuery:
-    """The filters and the page position of a request: before or after a run, or the first page."""
+    """The query of a request: filters, order, columns, and the position before or after a run, or the first page."""
 
     filters: Filters
     before: ListPosition | None = None
     after: ListPosition | None = None
+    order: RunOrder = NEWEST_FIRST
+    columns: tuple[str, ...] = DEFAULT
 
     @classmethod
     def parse(cls, query: QueryDict) -> ListQuery:
@@ -155,59 +59,76 @@ class ListQuery:
             Filters.parse(query),
             before=ListPosition.parse(before, "before") if before else None,
             after=ListPosition.parse(after, "after") if after else None,
+            order=RunOrder.parse(query),
+            columns=parse_columns(query),
         )
 
+    @property
+    def is_first_page(self) -> bool:
+        """Whether the page has no position."""
+        return not self.before and not self.after
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return filters, order and columns as query parameters."""
+        return [*self.filters.pairs(), *self.order.pairs(), *column_pairs(self.columns)]
+
+    def pairs_without_order(self) -> list[tuple[str, str]]:
+        """Return filters and columns as query parameters."""
+        return [*self.filters.pairs(), *column_pairs(self.columns)]
+
     def query_string(self, **position: ListPosition | None) -> str:
-        """Return the query string of a link to the list with the same filters."""
-        pairs = self.filters.pairs() + [(name, str(value)) for name, value in position.items() if value]
+        """Return the query string of a link to the list with the same filters, order and columns."""
+        pairs = self.pairs() + [(name, str(value)) for name, value in position.items() if value]
         return f"?{urlencode(pairs)}" if pairs else ""
+
+    def first_page(self) -> ListQuery:
+        """Return the query without its position."""
+        return replace(self, before=None, after=None)
 
     def page(self, project: Project) -> Page:
         """Return a page of the project's runs. Reads one more run than a page has, to know whether there is another."""
-        runs = self.filters.apply(listed_runs().filter(project=project))
-        now = ListPosition.now()
+        found, runs = self._find(project)
+        positions = found.positions[:PAGE_SIZE]
+        has_more = len(found.positions) > PAGE_SIZE
         if self.after:
-            matching = self._matching(
-                lambda position: runs.newer_than(position.created_at, position.run_id).reverse() if position else runs,
-                self.after,
-            )
-            page = matching[:PAGE_SIZE][::-1]
-            more_newer, more_older = len(matching) > PAGE_SIZE, True
+            positions = positions[::-1]
+            more_newer, more_older = has_more, True
         else:
-            matching = self._matching(
-                lambda position: runs.older_than(position.created_at, position.run_id) if position else runs,
-                self.before,
-            )
-            page = matching[:PAGE_SIZE]
-            more_newer, more_older = self.before is not None, len(matching) > PAGE_SIZE
-        first, last = (ListPosition.of(page[0]), ListPosition.of(page[-1])) if page else (None, None)
-        is_first_page = not self.before and not self.after
+            more_newer, more_older = self.before is not None, has_more
+        page = [runs[position.run_id] for position in positions if position.run_id in runs]
+        first, last = (positions[0], positions[-1]) if positions else (None, None)
+        # Where a search stopped, the next page goes on, whether it has found a run or not.
+        if found.stopped_at and not has_more:
+            more_newer, more_older = bool(self.after) or more_newer, not self.after or more_older
+            first, last = (found.stopped_at, last) if self.after else (first, found.stopped_at)
         return Page(
             page,
             older=self.query_string(before=last) if more_older and last else None,
             newer=self.query_string(after=first) if more_newer and first else None,
-            since=(first or now) if is_first_page else None,
+            since=self._newest(page) if self.is_first_page else None,
+            stopped_at=found.stopped_at,
+            is_partial=found.is_partial,
         )
 
-    def _matching(
-        self, beyond: Callable[[ListPosition | None], RunQuerySet], position: ListPosition | None
-    ) -> list[ListedRun]:
-        """Return the runs beyond a position that match: at most PAGE_SIZE + 1."""
-        matching: list[ListedRun] = []
-        while True:
-            batch = read(beyond(position)[: PAGE_SIZE + 1])
-            matching += [run for run in batch if self.filters.matches_title(run.title)]
-            if len(matching) > PAGE_SIZE or len(batch) <= PAGE_SIZE:
-                return matching[: PAGE_SIZE + 1]
-            position = ListPosition.of(batch[-1])
+    def _find(self, project: Project) -> tuple[FoundRuns, dict[UUID, ListedRun]]:
+        backward, position = self.after is not None, self.after or self.before
+        listed, rest = self.filters.indexed(project, listed_runs())
+        if self.order.is_by_creation and not rest:
+            # By an index: one query for the runs and their columns.
+            rows = read(self.order.beyond(listed, position, backward=backward)[: PAGE_SIZE + 1])
+            return FoundRuns([ListPosition.of(row) for row in rows]), {row.pk: row for row in rows}
+        search = RunSearch(project, self.filters, self.order, backward=backward)
+        found = search.find(position, PAGE_SIZE + 1)
+        ids = found.ids[:PAGE_SIZE]
+        return found, {row.pk: row for row in read(listed_runs().filter(pk__in=ids))} if ids else {}
+
+    def _newest(self, page: list[ListedRun]) -> ListPosition:
+        by_creation = self.order == NEWEST_FIRST and page
+        return ListPosition.of(page[0]) if by_creation else ListPosition.now()
 
     def new_since(self, project: Project, since: ListPosition) -> int:
-        """Return the number of matching runs newer than `since`, at most MAX_NEW + 1."""
-        runs = self.filters.apply(AgentRun.objects.filter(project=project))
-        newer = runs.newer_than(since.created_at, since.run_id)
-        if not self.filters.text:
-            return newer[: MAX_NEW + 1].count()
-        return sum(map(self.filters.matches_title, newer.values_list("title", flat=True)[: MAX_NEW + 1]))
+        """Return the number of matching runs created after `since`, at most MAX_NEW + 1."""
+        return run_windows.count_newer(project, self.filters, since, MAX_NEW + 1)
 
 
 def ids_of(text: str) -> list[UUID]:
@@ -216,12 +137,3 @@ def ids_of(text: str) -> list[UUID]:
     if len(parts) > PAGE_SIZE or not all(UUID_HEX.fullmatch(part) for part in parts):
         raise InvalidListQuery(f"ids must be at most {PAGE_SIZE} run IDs, separated by commas")
     return [UUID(part) for part in parts]
-
-
-def _statuses(values: Iterable[str]) -> tuple[RunStatus, ...]:
-    """Return the statuses without duplicates, in the order of the enum."""
-    selected = {value for value in values if value}
-    unknown = sorted(selected - set(RunStatus))
-    if unknown:
-        raise InvalidListQuery(f"status must be one of {', '.join(RunStatus)}, not {unknown[0][:64]!r}")
-    return tuple(status for status in RunStatus if status in selected)

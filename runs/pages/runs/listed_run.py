@@ -28,6 +28,7 @@ class ListedRun(NamedTuple):
     status: str
     status_reason: str
     source: str
+    labels: list[str]
     resumed_from_id: UUID | None
     parent_run_id: UUID | None
     step_base: int

@@ -13,17 +13,21 @@ from django.template.loader import render_to_string
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from runs.pages.runs.list_columns import DEFAULT
 from runs.pages.runs.run_row import RunRow
 
 
-def markup_of(rows: Iterable[RunRow], *, boxes: bool, swap: bool = False) -> list[SafeString]:
+def markup_of(
+    rows: Iterable[RunRow], *, columns: tuple[str, ...] = DEFAULT, boxes: bool, swap: bool = False
+) -> list[SafeString]:
     """Return the rows as HTML: with checkboxes if `boxes`, replacing the rows of an open page if `swap`."""
     filled = ({name: value for name, value in row.items() if value} for row in rows)
-    return [format_html(_form(tuple(values), boxes, swap), **values) for values in filled]
+    return [format_html(_form(tuple(values), columns, boxes, swap), **values) for values in filled]
 
 
 @lru_cache(maxsize=512)
-def _form(fields: tuple[str, ...], boxes: bool, swap: bool) -> str:
+def _form(fields: tuple[str, ...], columns: tuple[str, ...], boxes: bool, swap: bool) -> str:
     """Return the format string of rows in which these fields are not empty."""
     placeholders = {name: f"{{{name}}}" for name in fields}
-    return render_to_string("runs/_list_row.html", {"row": placeholders, "boxes": boxes, "swap": swap})
+    context = {"row": placeholders, "columns": columns, "boxes": boxes, "swap": swap}
+    return render_to_string("runs/_list_row.html", context)

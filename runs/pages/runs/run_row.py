@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.urls import reverse
-from django.utils.html import escape
+from django.utils.html import escape, format_html, format_html_join
 
 from agentops.projects.management.base import printable
 from runs.models import AgentRun
@@ -24,6 +24,8 @@ from timeline.reasons import reason_label
 NOTHING = "–"
 UNTITLED = "(untitled)"
 _PLACEHOLDER_ID = UUID(int=0)
+#: Labels of a row; more are counted.
+MAX_CHIPS = 3
 
 
 class RunRow(TypedDict):
@@ -36,6 +38,10 @@ class RunRow(TypedDict):
     agent: str
     title: str
     summary: str
+    #: Chips, as HTML.
+    labels: str
+    created_at: str
+    created_ago: str
     started_at: str
     started_ago: str
     last_event_at: str
@@ -79,6 +85,9 @@ def _row(run: ListedRun, href: str, now: datetime) -> RunRow:
         agent=_line(run.agent_name or "") or NOTHING,
         title=_line(run.title) or UNTITLED,
         summary=_line(run.summary_start),
+        labels=_chips(tuple(run.labels)) if isinstance(run.labels, list) else "",
+        created_at=_iso(run.created_at),
+        created_ago=_ago(run.created_at, now),
         started_at=_iso(run.started_at),
         started_ago=_ago(run.started_at, now),
         last_event_at=_iso(run.last_event_at),
@@ -151,3 +160,12 @@ def dollars(cost: Decimal | None) -> str:
 def _line(text: str) -> str:
     """Return `text` as a line, redacted and escaped. Cached, because open pages show the same runs again and again."""
     return escape(printable(clean(text)).strip())
+
+
+@lru_cache(maxsize=1024)
+def _chips(labels: tuple[object, ...]) -> str:
+    """Return labels as chips. Cached, because many runs have the same ones."""
+    lines = ((_line(str(label)),) for label in labels[:MAX_CHIPS])
+    shown = format_html_join(" ", '<span class="chip"><bdi>{}</bdi></span>', lines)
+    more = len(labels) - MAX_CHIPS
+    return format_html('{} <span class="muted">+{}</span>', shown, more) if more > 0 else shown

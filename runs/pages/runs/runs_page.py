@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
@@ -17,10 +17,15 @@ from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
 from runs.models import Agent, AgentRun
 from runs.pages import commands
-from runs.pages.runs.list_query import MAX_NEW, Filters, ListPosition, ListQuery, Page, ids_of
+from runs.pages.runs.list_columns import COLUMNS, column_pairs, headings
+from runs.pages.runs.list_query import MAX_NEW, ListQuery, Page, ids_of
 from runs.pages.runs.listed_run import listed_runs, read
 from runs.pages.runs.row_markup import markup_of
 from runs.pages.runs.run_row import RunRow, rows_of
+from runs.pages.runs.saved_views_page import shown_views
+from runs.queries.run_lists import run_windows
+from runs.queries.run_lists.run_filters import Filters
+from runs.queries.run_lists.run_order import NEWEST_FIRST, ListPosition
 from runs.queries.waiting_for_people import MAX_COUNT, waiting_for_people
 from runs.statuses import RunStatus
 from timeline.access import Permit
@@ -33,26 +38,39 @@ MAX_CHOICES = 200
 @require_safe
 def index(request: HttpRequest, project: str) -> HttpResponse:
     """Show a page of the project's runs that match the filters."""
-    entry = enter(principal_of(request), project, Action.READ)
+    principal = principal_of(request)
+    entry = enter(principal, project, Action.READ)
     owner, may_operate = entry.project, Action.OPERATE in entry.actions
     query = ListQuery.parse(request.GET)
+    views = shown_views(owner, principal, request)
+    if views.redirect_to:
+        return HttpResponseRedirect(views.redirect_to)
     page = query.page(owner)
     page_rows = rows_of(page.runs, timezone.now())
     context = {
         "project": owner,
         "projects": entry.visible.order_by("name", "pk")[:MAX_CHOICES],
-        "rows": markup_of(page_rows, boxes=may_operate),
+        "rows": markup_of(page_rows, columns=query.columns, boxes=may_operate),
         "rows_url": _rows_url(owner, query, page, page_rows, boxes=may_operate),
-        "pairs": query.filters.pairs(),
+        "headings": headings(query.columns, query.order, query.pairs_without_order()),
+        "pairs": query.pairs(),
+        "kept_pairs": [*query.order.pairs(), *column_pairs(query.columns)],
+        "filter_pairs": [*query.filters.pairs(), *query.order.pairs()],
+        "export_query": urlencode(query.filters.pairs()),
+        "columns": [(column.name, column.heading, column.name in query.columns) for column in COLUMNS],
+        "newest_first": query.order == NEWEST_FIRST,
+        "window": f"{run_windows.WINDOW:,}",
+        "views": views,
         "page": page,
         "is_first_page": page.since is not None,
-        "first_page_url": _first_page_url(owner, query.filters),
-        "clear_url": _first_page_url(owner, Filters()),
+        "first_page_url": views.all_url if not query.pairs() else _url(owner, query.first_page()),
+        "clear_url": views.all_url,
         "filters": query.filters,
         "may_operate": may_operate,
         "may_kill": Action.KILL in entry.actions,
         **_waiting(owner),
         "may_manage": Action.MANAGE in entry.actions,
+        "may_configure": Action.CONFIGURE in entry.actions,
         "commands": commands.first_run(owner),
         "watch": commands.watch(owner) if may_operate and page.since is not None else "",
         **_choices(owner, query.filters),
@@ -72,10 +90,12 @@ def rows(request: HttpRequest, project: str) -> HttpResponse:
     context = {
         "project": owner,
         # With checkboxes as on the page; the action checks the permission.
-        "rows": markup_of(rows_of(runs, timezone.now()), boxes=bool(request.GET.get("boxes")), swap=True),
+        "rows": markup_of(
+            rows_of(runs, timezone.now()), columns=query.columns, boxes=bool(request.GET.get("boxes")), swap=True
+        ),
         "new": f"{MAX_NEW}+" if new > MAX_NEW else new,
         **_waiting(owner),
-        "first_page_url": _first_page_url(owner, query.filters),
+        "first_page_url": _url(owner, query.first_page()),
     }
     return render(request, "runs/_list_changes.html", context)
 
@@ -93,10 +113,10 @@ def stream(request: HttpRequest, project: str) -> HttpResponse:
 
 def _waiting(project: Project) -> dict[str, Any]:
     """Return how many runs wait for a person, and where they are listed."""
-    count = waiting_for_people(project, timezone.now())
+    count = waiting_for_people(project)
     return {
         "waiting": f"{count}+" if count == MAX_COUNT else count,
-        "waiting_url": _first_page_url(project, Filters(statuses=(RunStatus.WAITING,))),
+        "waiting_url": _url(project, ListQuery(Filters(statuses=(RunStatus.WAITING,)))),
     }
 
 
@@ -111,9 +131,9 @@ def _choices(project: Project, filters: Filters) -> dict[str, Any]:
     }
 
 
-def _first_page_url(project: Project, filters: Filters) -> str:
-    """Return the URL of the newest runs that match the filters."""
-    return reverse("runs:list", args=[project.slug]) + ListQuery(filters).query_string()
+def _url(project: Project, query: ListQuery) -> str:
+    """Return the URL of a list. With a default view, the one without parameters leads to that view."""
+    return reverse("runs:list", args=[project.slug]) + (query.query_string() or "?all=1")
 
 
 def _rows_url(project: Project, query: ListQuery, page: Page, page_rows: list[RunRow], *, boxes: bool) -> str:
@@ -122,5 +142,5 @@ def _rows_url(project: Project, query: ListQuery, page: Page, page_rows: list[Ru
     places = [(name, str(value)) for name, value in (("ids", ids), ("since", page.since)) if value]
     if not places:
         return ""
-    parameters = urlencode(query.filters.pairs() + places + [("boxes", "1")] * boxes, safe=",")
+    parameters = urlencode(query.pairs() + places + [("boxes", "1")] * boxes, safe=",")
     return f"{reverse('runs:list-rows', args=[project.slug])}?{parameters}"

@@ -42,7 +42,7 @@ class ShownSink:
     @property
     def needs_attention(self) -> bool:
         """Return whether somebody should look. A sink that a person has disabled is as it should be."""
-        is_meant = not self.sink.is_enabled and not self.sink.disabled_reason
+        is_meant = self.sink.is_paused or (not self.sink.is_enabled and not self.sink.disabled_reason)
         return not is_meant and (self.status != "completed" or self.dead > 0)
 
     @property
@@ -121,6 +121,8 @@ def _defaults(kind_name: str) -> dict[str, Any]:
 def _state(sink: Sink, lag: str) -> tuple[str, str]:
     if not sink.is_enabled:
         return ("failed", "disabled after an error") if sink.disabled_reason else ("stopped", "disabled")
+    if sink.is_paused:
+        return "stopped", "paused: telemetry is off"
     if sink.cursor.failures >= FEW_FAILURES:
         return "error", "failing"
     if sink.cursor.failures:

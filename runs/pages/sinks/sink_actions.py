@@ -84,6 +84,8 @@ def resend(request: HttpRequest, project: str, sink_id: UUID) -> HttpResponse:
         text = "The delivery will be sent again, with the same ID."
     if not sink.is_enabled:
         text += " It waits until the sink is enabled."
+    elif sink.is_paused:
+        text += " It waits until the telemetry of the project is switched on."
     messages.success(request, text)
     return back(entry, sink, "#deliveries")
 

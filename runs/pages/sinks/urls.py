@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from django.urls import path
 
-from runs.pages.sinks import sink_actions, sink_form_page, sink_page, sinks_page
+from runs.pages.sinks import sink_actions, sink_form_page, sink_page, sinks_page, telemetry_switch
 
 urlpatterns = [
     path("sinks", sinks_page.index, name="sinks"),
+    path("telemetry", telemetry_switch.switch, name="switch-telemetry"),
     path("new-sink", sink_form_page.new, name="new-sink"),
     path("sinks/<uuid:sink_id>", sink_page.detail, name="sink"),
     path("sinks/<uuid:sink_id>/edit", sink_form_page.edit, name="edit-sink"),

@@ -6,16 +6,20 @@ display the payload.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django.urls import reverse
 
+from runs.pages.content.call_arguments import leading_argument
+from runs.pages.content.images import MediaPart
+from runs.pages.content.terminal_text import colours_of
 from runs.pages.timeline.cards import (
     LINE,
     MOST_CHIPS,
     OTHER_BYTES,
     TEXT_BYTES,
+    CardMedia,
     MessageCard,
     PlannedCall,
     ToolCard,
@@ -37,8 +41,8 @@ COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tok
 
 def fill_answer(turn: TurnCard, texts: EventTexts, message: MessageRow) -> None:
     """Fill the card with the row of its assistant message."""
-    turn.text, turn.thinking, turn.media = message.text, message.thinking, list(message.media)
     turn.href = f"{texts.base}/messages/{message.id}"
+    turn.text, turn.thinking, turn.media = message.text, message.thinking, _media(message.media, turn.href)
     _set_requested_calls(
         turn, [(name, texts.cards.get((message.id, call_id), "")) for name, call_id in message.requested_calls]
     )
@@ -52,6 +56,7 @@ def fill_from_message_added(turn: TurnCard, texts: EventTexts, event: Event, pay
         fill_answer(turn, texts, message)
     else:
         turn.text = _payload_text(payload, TEXT_BYTES)
+        turn.href = f"{texts.base}/events/{event.seq}"
         use_streamed_text(turn)
 
 
@@ -61,7 +66,8 @@ def fill_from_turn_end(turn: TurnCard, texts: EventTexts, event: Event, payload:
     if message is not None:
         fill_answer(turn, texts, message)
     else:
-        turn.text = _clip(payload.get("text"), TEXT_BYTES) or turn.text
+        if text := _clip(payload.get("text"), TEXT_BYTES):
+            turn.text, turn.href = text, f"{texts.base}/events/{event.seq}"
         turn.thinking = _clip(payload.get("thinking"), OTHER_BYTES) or turn.thinking
         _set_requested_calls(turn, _external_calls(event.step, payload))
         use_streamed_text(turn)
@@ -83,15 +89,19 @@ def fill_message(card: MessageCard, texts: EventTexts, event: Event, payload: Pa
     """Fill the card of a message from its row or, without one, from the payload."""
     message = texts.messages.get(event.ref_id) if event.ref_id else None
     if message is not None:
-        card.text, card.media = message.text, list(message.media)
         card.href = f"{texts.base}/messages/{message.id}"
+        card.text, card.media = message.text, _media(message.media, card.href)
     else:
         card.text = _payload_text(payload, OTHER_BYTES)
         card.href = f"{texts.base}/events/{event.seq}"
 
 
+def _media(parts: Iterable[MediaPart], message_href: str) -> list[CardMedia]:
+    return [CardMedia(part.name, f"{message_href}/media/{part.number}" if part.is_picture else "") for part in parts]
+
+
 def _set_requested_calls(turn: TurnCard, calls: list[tuple[str, str]]) -> None:
-    turn.requested_calls = [PlannedCall(_name(name), card) for name, card in calls[:MOST_CHIPS]]
+    turn.requested_calls = [PlannedCall(_name(name) or "tool", card) for name, card in calls[:MOST_CHIPS]]
     turn.more_calls = max(len(calls) - MOST_CHIPS, 0)
 
 
@@ -112,7 +122,7 @@ def fill_from_tool_start(tool: ToolCard, texts: EventTexts, event: Event, payloa
     tool.attempt, tool.starts = whole_number(payload.get("attempt")), tool.starts + 1
     tool.effect = clean(str(payload.get("effect") or ""))
     _set_arguments(tool, row.input if row else payload.get("arguments"))
-    tool.output, tool.streamed, tool.duration_ms = Clip(), [], None
+    tool.output, tool.colours, tool.streamed, tool.duration_ms = Clip(), (), [], None
 
 
 def fill_from_tool_end(tool: ToolCard, texts: EventTexts, event: Event, payload: Payload) -> None:
@@ -125,10 +135,12 @@ def fill_from_tool_end(tool: ToolCard, texts: EventTexts, event: Event, payload:
     if row is not None and not tool.arguments:
         _set_arguments(tool, row.input)
     if row is not None and row.result_id is not None:
-        tool.output, tool.has_unsent_output = row.output, row.has_unsent_output
+        tool.output, tool.colours, tool.has_unsent_output = row.output, row.colours, row.has_unsent_output
+        tool.media = _media(row.media, f"{texts.base}/messages/{row.result_id}")
     else:
         output = next((payload[name] for name in ("output", "error", "preview") if payload.get(name)), None)
         tool.output = _clip(output, OTHER_BYTES) or clip("".join(tool.streamed), OTHER_BYTES)
+        tool.colours = colours_of(output, tool.output.text) if isinstance(output, str) else ()
     tool.resolution = resolution_text(tool.status, row.resolved_by) if row is not None else ""
     if row is not None and row.child_run_id is not None:
         tool.child_href = reverse("runs:detail", args=[row.child_run_id])
@@ -143,7 +155,7 @@ def resolution_text(status: str, by: str) -> str:
 def _set_arguments(tool: ToolCard, arguments: Any) -> None:
     if arguments in (None, {}, ""):
         return
-    tool.arguments = clip(format_json(arguments), OTHER_BYTES)
+    tool.arguments = arguments
     tool.summary = one_line(arguments)
 
 
@@ -151,6 +163,8 @@ def one_line(arguments: Any) -> str:
     """Return arguments in one line of at most LINE characters, for a collapsed card."""
     if arguments in (None, {}, ""):
         return ""
+    if isinstance(arguments, dict) and (leading := leading_argument(arguments)):
+        return clip(" ".join(leading[: 4 * LINE].split()), LINE).text
     members = arguments.items() if isinstance(arguments, dict) else [("", arguments)]
     line = ", ".join(f"{name}: {value}" if name else str(value) for name, value in members)
     return clip(" ".join(line[: 4 * LINE].split()), LINE).text
@@ -159,7 +173,7 @@ def one_line(arguments: Any) -> str:
 def _row(tool: ToolCard, texts: EventTexts, event: Event, payload: Payload) -> CallRow | None:
     """Return the row of the event's call, if any, and set the card's name, step and link."""
     row = texts.calls.get(event.ref_id) if event.ref_id else None
-    tool.name = _name(row.name if row else str(payload.get("tool_name") or tool.name or "tool"))
+    tool.name = _name(row.name if row else str(payload.get("tool_name") or tool.name)) or "tool"
     tool.call_id = _name(row.call_id if row else str(payload.get("call_id") or ""))
     tool.step = event.step
     tool.href = f"{texts.base}/calls/{row.id}" if row else f"{texts.base}/events/{event.seq}"

@@ -8,6 +8,9 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar
 
+from runs.pages.content.call_arguments import language_read, show_arguments
+from runs.pages.content.shown_text import ShownText, show_markdown, show_output
+from runs.pages.content.terminal_text import TextSpan
 from runs.pages.runs.run_row import dollars
 from runs.statuses import ToolStatus
 from timeline.display import Clip
@@ -33,11 +36,20 @@ class Card:
     id: str
     seq: int
     ts: datetime
+    step: int | None = None
     late: bool = False
     is_target: bool = False
     #: The URL of the run's page.
     base: str = ""
     #: The URL of the full payload; empty if nothing more is stored.
+    href: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CardMedia:
+    """A picture or another medium of a card. `href` is the address of a picture that pages can show, else empty."""
+
+    name: str
     href: str = ""
 
 
@@ -67,7 +79,6 @@ class TurnCard(Card):
     """A model call: streaming, completed, discarded or rolled back."""
 
     template: ClassVar[str] = "timeline/_card_assistant.html"
-    step: int | None
     attempt: int = 0
     model: str = ""
     streaming: bool = False
@@ -81,7 +92,7 @@ class TurnCard(Card):
     requested_calls: list[PlannedCall] = field(default_factory=list)
     #: Number of requested calls beyond MOST_CHIPS.
     more_calls: int = 0
-    media: list[str] = field(default_factory=list)
+    media: list[CardMedia] = field(default_factory=list)
     #: Tokens, cost, duration and finish reason of `llm.turn.end`.
     end: dict[str, Any] = field(default_factory=dict)
 
@@ -89,6 +100,21 @@ class TurnCard(Card):
     def shows(self) -> frozenset[str]:
         """Return the filters that include the card, besides "all"."""
         return frozenset({"messages"})
+
+    @property
+    def shown_text(self) -> ShownText:
+        """Return the text of a turn that has ended, as Markdown."""
+        return show_markdown(self.text)
+
+    @property
+    def copy_href(self) -> str:
+        """Return the URL of the text as it is stored; empty if there is none."""
+        return f"{self.href}?download=text" if self.href and self.text else ""
+
+    @property
+    def plain_href(self) -> str:
+        """Return the URL of the text without Markdown; empty if there is none."""
+        return f"{self.href}?as=text" if self.href and self.text and not self.streaming else ""
 
     @property
     def streamed_text(self) -> str:
@@ -138,7 +164,6 @@ class ToolCard(Card):
     template: ClassVar[str] = "timeline/_card_tool.html"
     name: str
     call_id: str = ""
-    step: int | None = None
     status: str = "running"
     #: Whether the run waits for a user to resolve the outcome.
     needs_outcome: bool = False
@@ -148,10 +173,14 @@ class ToolCard(Card):
     #: Number of starts; more than one after a lost worker or a retry.
     starts: int = 0
     since: datetime | None = None
-    arguments: Clip = field(default_factory=Clip)
+    #: The arguments as they are stored; `shown_arguments` prepares them for display.
+    arguments: Any = None
     #: The arguments in one line.
     summary: str = ""
     output: Clip = field(default_factory=Clip)
+    #: The parts of the output in a colour of the terminal.
+    colours: tuple[TextSpan, ...] = ()
+    media: list[CardMedia] = field(default_factory=list)
     streamed: list[str] = field(default_factory=list)
     #: Whether the stored output is longer than `output`, which was sent to the model.
     has_unsent_output: bool = False
@@ -164,6 +193,26 @@ class ToolCard(Card):
     def number(self) -> int:
         """Return the attempt, counted from 1."""
         return self.attempt + 1
+
+    @property
+    def shown_arguments(self) -> list[ShownText]:
+        """Return the arguments in the forms of an edit, a file, a command or JSON."""
+        return show_arguments(self.arguments, OTHER_BYTES)
+
+    @property
+    def shown_output(self) -> ShownText:
+        """Return the output with the colours of the terminal or of the code that the call read."""
+        return show_output(self.output, self.colours, "" if self.is_error else language_read(self.arguments))
+
+    @property
+    def has_row(self) -> bool:
+        """Return whether `href` is the page of a call, which has its arguments and its output as texts of their own."""
+        return "/calls/" in self.href
+
+    @property
+    def is_quiet(self) -> bool:
+        """Return whether the card is a single line until it is opened: nothing went wrong, nobody is waited for."""
+        return self.status == "completed" and not self.resolution
 
     @property
     def first_line(self) -> str:
@@ -221,12 +270,29 @@ class MessageCard(Card):
     text: Clip = field(default_factory=Clip)
     #: Whether the text is thinking.
     is_thinking: bool = False
-    media: list[str] = field(default_factory=list)
+    media: list[CardMedia] = field(default_factory=list)
 
     @property
     def shows(self) -> frozenset[str]:
         """Return the filters that include the card, besides "all"."""
         return frozenset({"messages"})
+
+    @property
+    def shown_text(self) -> ShownText:
+        """Return the text: Markdown if a model wrote it, otherwise as it is."""
+        if self.role == "assistant" and not self.is_thinking:
+            return show_markdown(self.text)
+        return ShownText(text=self.text.text, kind="text", whole=self.text.whole)
+
+    @property
+    def copy_href(self) -> str:
+        """Return the URL of the text as it is stored; empty if there is none."""
+        return f"{self.href}?download=text" if self.href and self.text else ""
+
+    @property
+    def plain_href(self) -> str:
+        """Return the URL of the text without Markdown; empty if it has none."""
+        return f"{self.href}?as=text" if self.copy_href and self.role == "assistant" else ""
 
     @property
     def title(self) -> str:

@@ -18,8 +18,10 @@ from django.db.models.functions import Length, Substr
 from django.urls import reverse
 
 from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand
+from runs.pages.content.images import MediaPart, media_part, media_parts
+from runs.pages.content.terminal_text import TextSpan, colours_of
 from runs.pages.timeline.cards import OTHER_BYTES, TEXT_BYTES
-from runs.queries.text_functions import JsonText, Utf8Bytes
+from runs.queries.long_texts.text_functions import JsonText, MediaTypes, Utf8Bytes
 from timeline.display import Clip, clip
 from timeline.event_rows import payload_of
 from timeline.events import EventType
@@ -29,7 +31,7 @@ Role = AgentRunMessage.Role
 #: Characters of a text that are read. Stored requests and outputs are redacted as a whole already.
 HEAD = 4 * OTHER_BYTES
 #: Columns that `_request_text` needs.
-TEXT_COLUMNS = ("head", "size", "first", "kind")
+TEXT_COLUMNS = ("head", "size", "first", "kind", "media_types")
 #: Events that change the status of a tool call without starting or ending it.
 CALL_UPDATES = (EventType.RUN_WAITING, EventType.APPROVAL_RESOLVED, EventType.TOOL_OUTCOME_RESOLVED)
 HIDDEN_THINKING = "(hidden by the provider)"
@@ -46,7 +48,7 @@ class MessageRow:
     thinking: Clip = field(default_factory=Clip)
     #: Names and call IDs of the tool calls that the message requests.
     requested_calls: tuple[tuple[str, str], ...] = ()
-    media: tuple[str, ...] = ()
+    media: tuple[MediaPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class CallRow:
     input: Any
     starts: int
     output: Clip
+    colours: tuple[TextSpan, ...]
+    media: tuple[MediaPart, ...]
     #: Whether the stored output is longer than the output sent to the model.
     has_unsent_output: bool
     result_id: UUID | None
@@ -150,6 +154,7 @@ def _messages(log_id: UUID, ids: set[UUID], positions: set[int]) -> Iterable[dic
         size=Case(When(~answer, then=Length(KeyTextTransform("content", part)))),
         first=Case(When(~answer, then=_first_of(part))),
         kind=Case(When(~answer, then=_kind_of(part))),
+        media_types=Case(When(~answer, then=MediaTypes("content"))),
     )
     columns: Iterable[dict[str, Any]] = rows.values("pk", "role", "position", "step_number", "answer", *TEXT_COLUMNS)
     return columns
@@ -166,6 +171,7 @@ def _calls(log_id: UUID, ids: set[UUID], messages: set[UUID]) -> Iterator[CallRo
         size=Length(KeyTextTransform("content", part)),
         first=_first_of(part),
         kind=_kind_of(part),
+        media_types=MediaTypes("result_message__content"),
         # A long output is not read: that the model got less of it shows in the bytes.
         has_unsent_output=Case(
             When(output_bytes__isnull=False, then=Q(output_bytes__gt=Utf8Bytes(KeyTextTransform("content", part)))),
@@ -182,8 +188,6 @@ def _calls(log_id: UUID, ids: set[UUID], messages: set[UUID]) -> Iterator[CallRo
 
 def _call(row: Mapping[str, Any]) -> CallRow:
     output, media = _request_text(row, OTHER_BYTES)
-    if media:
-        output = Clip("\n".join(filter(None, [output.text, *(f"[{name}]" for name in media)])), output.whole)
     return CallRow(
         id=row["pk"],
         message_id=row["message_id"],
@@ -193,6 +197,8 @@ def _call(row: Mapping[str, Any]) -> CallRow:
         input=row["input"],
         starts=row["starts"],
         output=output,
+        colours=colours_of(row["head"] or "", output.text),
+        media=tuple(media),
         has_unsent_output=row["has_unsent_output"],
         result_id=row["result_message_id"],
         child_run_id=row["child_run_id"],
@@ -217,8 +223,8 @@ def _message(row: Mapping[str, Any]) -> MessageRow:
     return MessageRow(row["pk"], row["role"], row["step_number"], text, media=tuple(media))
 
 
-def _request_text(row: Mapping[str, Any], limit: int) -> tuple[Clip, list[str]]:
-    """Return the text of a content and the names of its media. The content is a text or a list of texts and media."""
+def _request_text(row: Mapping[str, Any], limit: int) -> tuple[Clip, list[MediaPart]]:
+    """Return the text of a content and its media. The content is a text or a list of texts and media."""
     head, size = row["head"] or "", row["size"] or 0
     if row["first"] is None:
         return clip(head, limit, size=size if size > HEAD else 0), []
@@ -227,23 +233,15 @@ def _request_text(row: Mapping[str, Any], limit: int) -> tuple[Clip, list[str]]:
     else:
         items = [{"kind": row["kind"]} if row["kind"] else row["first"]]
     texts = [item for item in items if isinstance(item, str)]
-    media = [media_name(item) for item in items if isinstance(item, dict)]
+    media = media_parts(row["media_types"])
     return clip("\n".join(texts), limit, size=size if size > HEAD else 0), media
-
-
-def media_name(part: Mapping[str, Any]) -> str:
-    """Return the media type or kind of a media part, as a label."""
-    content = part.get("content")
-    inner = content if isinstance(content, Mapping) else {}
-    kind = part.get("media_type") or inner.get("media_type") or part.get("kind") or part.get("part_kind") or "media"
-    return clip(str(kind), 100).text
 
 
 def _answer(row: Mapping[str, Any]) -> MessageRow:
     texts: list[str] = []
     thoughts: list[str] = []
     requested_calls: list[tuple[str, str]] = []
-    media: list[str] = []
+    media: list[MediaPart] = []
     for part in (row["answer"] or {}).get("parts", ()):
         kind, content = part.get("part_kind"), part.get("content")
         if kind == "thinking":
@@ -253,7 +251,7 @@ def _answer(row: Mapping[str, Any]) -> MessageRow:
         elif isinstance(content, str):
             texts.append(content)
         else:
-            media.append(media_name(part))
+            media.append(media_part(part, sum(one.is_stored for one in media)))
     return MessageRow(
         id=row["pk"],
         role=row["role"],

@@ -88,14 +88,17 @@ class Fold:
 
     def card_fields(self, event: Event, item_id: str) -> dict[str, Any]:
         """Return the common fields of a card from its first event."""
-        return {"id": item_id, "seq": event.seq, "ts": event.ts, "late": event.late, "base": self.texts.base}
+        return {"id": item_id, "seq": event.seq, "ts": event.ts, "step": event.step} | {
+            "late": event.late,
+            "base": self.texts.base,
+        }
 
     def turn(self, event: Event) -> TurnCard:
         """Return the turn card of the event's step; add it if its start is not in the window."""
         turn_id = f"turn-{event.step}"
         turn = self.find(turn_id, TurnCard)
         if turn is None:
-            turn = TurnCard(**self.card_fields(event, turn_id), step=event.step)
+            turn = TurnCard(**self.card_fields(event, turn_id))
             self.add(turn)
         return turn
 
@@ -124,12 +127,12 @@ def _turn_start(fold: Fold, event: Event, payload: Payload) -> list[Change] | No
         return None
     turn_id = f"turn-{event.step}"
     attempt = whole_number(payload.get("attempt"))
-    heading = [] if attempt else fold.add(Step(**fold.card_fields(event, f"e{event.seq}"), step=event.step))
+    heading = [] if attempt else fold.add(Step(**fold.card_fields(event, f"e{event.seq}")))
     before = fold.find(turn_id, TurnCard)
     if before is not None:
         # An external runner that does not count steps: keep the earlier card under another ID.
         fold.rename(before, f"{turn_id}-{before.seq}")
-    turn = TurnCard(**fold.card_fields(event, turn_id), step=event.step, attempt=attempt, streaming=True)
+    turn = TurnCard(**fold.card_fields(event, turn_id), attempt=attempt, streaming=True)
     turn.model = clean(str(payload.get("model") or ""))
     return [*heading, *fold.add(turn)]
 
@@ -214,7 +217,7 @@ def _rolled_back(fold: Fold, event: Event, payload: Payload) -> list[Change]:
         new_id = f"rolled-back-{position}"
         if turn_card is not None:
             fold.rename(turn_card, new_id)
-        turn = turn_card or TurnCard(**fold.card_fields(event, new_id), step=message.step)
+        turn = turn_card or TurnCard(**fold.card_fields(event, new_id) | {"step": message.step})
         turn.rolled_back, turn.streaming, turn.model, turn.end = True, False, "", {}
         card_contents.fill_answer(turn, fold.texts, message)
         changes.append(Change(CardChange.STRIKE, turn, at=at))
@@ -268,10 +271,14 @@ def _completed(fold: Fold, event: Event, payload: Payload) -> list[Change] | Non
 
 
 def _command(fold: Fold, event: Event, payload: Payload) -> list[Change] | None:
-    row = row_of(event, fold.texts.base)
     outcome = fold.texts.outcomes.get(event.ref_id) if event.ref_id is not None else None
+    is_shown_elsewhere = outcome in (None, RunCommand.Outcome.APPLIED)
+    # A message that waits is in the head of the page, and one that was read is a message: not twice.
+    if is_shown_elsewhere and payload.get("type") == RunCommand.Type.SEND and not payload.get("refused"):
+        return []
+    row = row_of(event, fold.texts.base)
     # The page header shows pending commands; applied ones have visible effects.
-    if outcome not in (None, RunCommand.Outcome.APPLIED):
+    if not is_shown_elsewhere:
         row.facts["outcome"] = outcome
     return fold.add(row)
 

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import Case, JSONField, Q, QuerySet, When
-from django.db.models.fields.json import KeyTransform
-
-from runs.pages.timeline import chunks
+from runs.pages.timeline import chunks, window_bounds
 from runs.pages.timeline.cards import Item, ToolCard
 from runs.pages.timeline.event_texts import texts_of
 from runs.pages.timeline.fold import Fold
+from runs.pages.timeline.window_bounds import Show, events_shown
 from timeline import log
 from timeline.events import EventType
-from timeline.events.failures import FAILURES
 from timeline.models import Event
 
 #: Rows of the first page and of each page of older rows.
@@ -30,17 +25,7 @@ ROWS = 100
 AROUND = ROWS // 2
 #: Rows of a replay.
 REPLAYED = 30
-#: Maximum events to search for the start of a window, and additionally for the start of its first step.
-SCAN, EXTRA = 1200, 200
-
-
-class Show(StrEnum):
-    """The filter of a timeline."""
-
-    ALL = "all"
-    MESSAGES = "messages"
-    TOOLS = "tools"
-    ERRORS = "errors"
+_CLOSERS = [EventType.MESSAGE_ADDED, EventType.LLM_TURN_END, EventType.LLM_TURN_ABANDONED, EventType.TOOL_END]
 
 
 @dataclass(frozen=True)
@@ -55,19 +40,15 @@ class Window:
     #: Whether the window includes the newest event.
     at_end: bool = True
 
-
-class WindowEvent(NamedTuple):
-    """The fields of an event that determine where a window starts."""
-
-    seq: int
-    type: str
-    step: int | None
-    role: Any
+    @property
+    def newer(self) -> int | None:
+        """Return the seq of the event that newer rows are after; None if there are none."""
+        return None if self.at_end else self.last_seq
 
 
 def newest(log_id: UUID, last_seq: int, show: Show = Show.ALL) -> Window:
     """Return the last rows up to event `last_seq`."""
-    begin, older = _begin(log_id, last_seq, show, ROWS)
+    begin, older = window_bounds.begin(log_id, last_seq, show, ROWS)
     items, _ = _fold(log_id, (begin, last_seq), show)
     return Window(_filter(items, show), last_seq, older)
 
@@ -78,19 +59,32 @@ def before(log_id: UUID, seq: int, last_seq: int, show: Show = Show.ALL, *, join
     With `joins`, leave out the cards that are completed at or after `seq`: the page already displays them.
     """
     end = min(seq - 1, last_seq)
-    begin, older = _begin(log_id, end, show, ROWS)
+    begin, older = window_bounds.begin(log_id, end, show, ROWS)
     items, crossing = _fold(log_id, (begin, end), show, ahead=True)
     if joins:
         items = [item for item in items if item.id not in crossing]
-    return Window(_filter(items, show), end, older, at_end=False)
-
-
-def around(log_id: UUID, seq: int, last_seq: int, show: Show = Show.ALL) -> Window:
-    """Return the rows around event `seq`, whose row has `is_target` set."""
-    begin, older = _begin(log_id, seq, show, AROUND)
-    end = _end(log_id, seq, last_seq, show)
-    items, _ = _fold(log_id, (begin, end), show, ahead=end < last_seq, target=seq)
     return Window(_filter(items, show), end, older, at_end=end == last_seq)
+
+
+def after(log_id: UUID, seq: int, last_seq: int, show: Show = Show.ALL) -> Window:
+    """Return the rows after event `seq`. A card that is open at `seq` and changes later is among them."""
+    end = window_bounds.end(log_id, seq, last_seq, show, ROWS)
+    items, _ = _fold(log_id, (seq + 1, end), show, ahead=end < last_seq)
+    return Window(_filter(items, show), end, older=seq + 1 if seq else None, at_end=end == last_seq)
+
+
+def around(log_id: UUID, seq: int, last_seq: int, show: Show = Show.ALL, *, step: int | None = None) -> Window:
+    """Return the rows around event `seq`, whose row has `is_target` set.
+
+    With `step`, whose first event it is: the first row of the step that the filter includes.
+    """
+    begin, older = window_bounds.begin(log_id, seq, show, AROUND)
+    end = window_bounds.end(log_id, seq, last_seq, show, AROUND)
+    items, _ = _fold(log_id, (begin, end), show, ahead=end < last_seq, target=seq if step is None else None)
+    items = _filter(items, show)
+    if step is not None and (first := next((item for item in items if item.step == step), None)):
+        first.is_target = True
+    return Window(items, end, older, at_end=end == last_seq)
 
 
 def up_to(log_id: UUID, seq: int) -> Window:
@@ -98,7 +92,7 @@ def up_to(log_id: UUID, seq: int) -> Window:
 
     Only a few rows, because a player asks several times a second.
     """
-    begin, older = _begin(log_id, seq, Show.ALL, REPLAYED)
+    begin, older = window_bounds.begin(log_id, seq, Show.ALL, REPLAYED)
     items, _ = _fold(log_id, (begin, seq), Show.ALL)
     for item in items:
         if isinstance(item, ToolCard):
@@ -107,80 +101,9 @@ def up_to(log_id: UUID, seq: int) -> Window:
     return Window(items, seq, older)
 
 
-def first_error(log_id: UUID) -> int | None:
-    """Return the seq of the first event with an error, or None. Scans the log, so call it only on request."""
-    return log.events_of(log_id).filter(FAILURES).values_list("seq", flat=True).first()
-
-
-# --- The bounds of a window -----------------------------------------------------------------------------------------
-
-_FILTERS = {
-    Show.ALL: Q(),
-    Show.MESSAGES: Q(type__startswith="llm.") | Q(type=EventType.MESSAGE_ADDED),
-    Show.TOOLS: Q(type__startswith="tool.")
-    | Q(type__startswith="approval.")
-    | Q(type__in=[EventType.SAFETY_BLOCK, EventType.HOOK_DECIDED])
-    # A wait for the outcome of a call: its card displays it.
-    | Q(type=EventType.RUN_WAITING, ref_id__isnull=False),
-    Show.ERRORS: FAILURES,
-}
-_CLOSERS = [EventType.MESSAGE_ADDED, EventType.LLM_TURN_END, EventType.LLM_TURN_ABANDONED, EventType.TOOL_END]
-
-
-def _events(log_id: UUID, show: Show) -> QuerySet[Event]:
-    return Event.objects.filter(chunks.without_chunks(), _FILTERS[show], log=log_id)
-
-
-def _begin(log_id: UUID, end: int, show: Show, rows: int) -> tuple[int, int | None]:
-    """Return the first event of a window of about `rows` rows up to `end`, and the event that older rows are before.
-
-    A window starts with a step if possible, so that it does not split cards.
-    """
-    role = Case(When(type=EventType.MESSAGE_ADDED, then=KeyTransform("role", "payload")), output_field=JSONField())
-    newest_first = _events(log_id, show).filter(seq__lte=end).order_by("-seq").annotate(role=role)
-    lines = [WindowEvent(*values) for values in newest_first.values_list("seq", "type", "step", "role")[: SCAN + EXTRA]]
-    index, row_count = len(lines) - 1, 0
-    answered: set[int | None] = set()
-    for position, line in enumerate(lines[:SCAN]):
-        row_count += _rows_of(line, answered)
-        if row_count >= rows:
-            index = _start_of_step(lines, position)
-            break
-    if index >= len(lines) - 1 and len(lines) < SCAN + EXTRA:
-        return 1, None
-    return lines[index].seq, lines[index].seq
-
-
-def _rows_of(line: WindowEvent, answered: set[int | None]) -> int:
-    """Return the number of rows that an event adds. `answered` are the steps whose response is counted already."""
-    if line.type == EventType.LLM_TURN_START:
-        card = line.step not in answered
-        answered.discard(line.step)
-        return 1 + card
-    if line.type == EventType.LLM_TURN_END or line.role == "assistant":
-        is_known = line.step in answered
-        answered.add(line.step)
-        return 0 if is_known and line.step is not None else 1
-    return line.role != "tool_result" and line.type != EventType.TOOL_END
-
-
-def _start_of_step(lines: Sequence[WindowEvent], position: int) -> int:
-    """Return the index of the first model call of the step of `lines[position]`, or `position`."""
-    start, step = position, None
-    for at in range(position, min(position + EXTRA, len(lines))):
-        line = lines[at]
-        if line.type == EventType.LLM_TURN_START:
-            if step is not None and line.step != step:
-                break
-            start, step = at, line.step
-    return start
-
-
-def _end(log_id: UUID, seq: int, last_seq: int, show: Show) -> int:
-    """Return the last event of a window after `seq`; the end of the log if it is near."""
-    following = _events(log_id, show).filter(seq__gt=seq).order_by("seq")
-    seqs = list(following.values_list("seq", flat=True)[: 2 * AROUND])
-    return seqs[-1] if len(seqs) == 2 * AROUND else last_seq
+def start_of_step(log_id: UUID, step: int) -> int | None:
+    """Return the seq of the first event of a step, or None. Scans the log up to it: only on request."""
+    return log.events_of(log_id).filter(step=step).values_list("seq", flat=True).first()
 
 
 # --- The rows of a window ---------------------------------------------------------------------------------------------
@@ -191,7 +114,7 @@ def _fold(
 ) -> tuple[list[Item], set[str]]:
     """Return the items of the events in `span`, and the IDs of those completed after it."""
     begin, end = span
-    events = list(_events(log_id, show).filter(seq__gte=begin, seq__lte=end).order_by("seq"))
+    events = list(events_shown(log_id, show).filter(seq__gte=begin, seq__lte=end).order_by("seq"))
     pieces = chunks.read(log_id, chunks.missing(events, upto=end))
     closers = _closers_after(log_id, end, chunks.open_keys(events)) if ahead else []
     fold = Fold(texts_of(log_id, [*events, *closers]))

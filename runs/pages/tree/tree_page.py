@@ -19,7 +19,7 @@ from runs.pages.run.banners import pending_commands
 from runs.pages.run.cascade import Cascade, cascade_of
 from runs.pages.run.head import refusals_of
 from runs.pages.run.lineage import parents_of
-from runs.pages.run.run_page import MAX_CHOICES, SHOWS
+from runs.pages.run.run_tabs import MAX_CHOICES, tab_links
 from runs.pages.runs.run_row import UNTITLED
 from runs.pages.timeline.cards import LINE
 from runs.pages.tree.tree_query import MAX_OPEN, TreeQuery
@@ -37,9 +37,7 @@ def tree(request: HttpRequest, run_id: UUID) -> HttpResponse:
         "title": clip(run.title, LINE).text or UNTITLED,
         "parents": parents_of(run),
         "page": reverse("runs:detail", args=[run.pk]),
-        "shows": SHOWS,
-        "replay_url": reverse("runs:replay", args=[run.pk]),
-        "search_url": f"{reverse('runs:search', args=[run.project.slug])}?run={run.pk}",
+        **tab_links(run, "tree"),
         **_changing(request, principal, run),
     }
     return render(request, "runs/tree.html", context)

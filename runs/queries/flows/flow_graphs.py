@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 from uuid import UUID
 
+from django.db.models import Count, F, Window
+from django.db.models.functions import RowNumber
+
 from runs.flows.kernel.graph import Graph, graph_of
 from runs.flows.kernel.snapshot import EdgeStatus, NodeStatus, Snapshot
 from runs.models import AgentRun, FlowRun, FlowVisit
@@ -78,13 +81,13 @@ def graph_of_run(flow_run: FlowRun, snapshot: Snapshot | None = None, *, visits:
     `snapshot` is an earlier one for a replay; then runs are those of now.
     """
     own = snapshot if snapshot is not None else cast("Snapshot", flow_run.snapshot)
-    rows = FlowVisit.objects.filter(flow_run=flow_run).order_by("-pk")
+    rows = FlowVisit.objects.filter(flow_run=flow_run)
+    counts = dict(rows.values_list("node").annotate(Count("pk")))
+    # Loops and forEach make thousands of visits, and an open page asks again and again.
+    newest = rows.annotate(place=Window(RowNumber(), partition_by="node", order_by=F("pk").desc()))
     by_node: dict[str, list[FlowVisit]] = {}
-    counts: dict[str, int] = {}
-    for row in rows.defer("value", "output", "state"):
-        counts[row.node] = counts.get(row.node, 0) + 1
-        if counts[row.node] <= visits:
-            by_node.setdefault(row.node, []).append(row)
+    for row in newest.filter(place__lte=visits).order_by("-pk").defer("value", "output", "state"):
+        by_node.setdefault(row.node, []).append(row)
     sessions = [row.session_id for each in by_node.values() for row in each if row.session_id]
     runs = AgentRun.objects.filter(root_run__in=sessions).exclude(status=RunStatus.RESUMED)
     current = {run.root_run_id: run for run in runs.only("root_run_id", "status", "status_reason")}

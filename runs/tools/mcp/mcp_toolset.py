@@ -7,7 +7,6 @@ import re
 import threading
 import time
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from pydantic_ai.tools import ToolDefinition
@@ -137,8 +136,6 @@ def for_agent(name: str, settings: Mapping[str, Any]) -> McpToolset:
     Connects to nothing. Raises `McpRefused`.
     """
     server_name, _, only = name.removeprefix(PREFIX).partition("/")
-    if find_spec("mcp") is None:
-        raise McpRefused("Tools of MCP servers need the package mcp: install agentops[mcp]")
     return McpToolset(server_name, find(server_name, settings), only)
 
 

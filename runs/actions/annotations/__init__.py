@@ -1,0 +1,1 @@
+"""What people add to runs and to the list of runs: labels, notes, saved views, share links. All audited."""

@@ -1,0 +1,83 @@
+"""Dismisses runs that need a person: a failure that somebody has seen, a runner that is known to be gone, a session
+that its user has left.
+
+A dismissed run, or flow run, leaves the list of runs.queries.overview.needs. Its status and its log do not change.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+from django.utils import timezone
+
+from agentops.projects.audit import Actor, record
+from agentops.projects.models import Project
+from runs.actions.flows.flow_run_actions import FlowRunAuditAction
+from runs.actions.run_actions import RunAuditAction
+from runs.errors import RunRefusal
+from runs.models import AgentRun, FlowRun
+from runs.queries.overview.flow_needs import failed_flow_runs
+from runs.queries.overview.needs import FAILED_FOR, failed_runs
+from runs.statuses import RunStatus
+
+
+class NotDismissable(RunRefusal):
+    """Only failed runs and flow runs, silent runs of other runners, and their sessions that wait can be dismissed."""
+
+    code = "not_dismissable"
+    status = 409
+
+
+def dismiss(actor: Actor, run: AgentRun) -> bool:
+    """Dismiss a failed run, or one of another runner that is silent or waits. Return False if that was done before.
+
+    Raises `NotDismissable` for other runs. The caller has checked the permission.
+    """
+    is_silent = run.state is RunStatus.RUNNING and run.source == AgentRun.Source.EXTERNAL
+    is_session = run.state is RunStatus.WAITING and run.source != AgentRun.Source.NATIVE
+    if not (run.state is RunStatus.FAILED or is_silent or is_session):
+        raise NotDismissable(
+            f"only failed runs, silent external runs and waiting sessions can be dismissed; this one is {run.status}"
+        )
+    now = timezone.now()
+    goes_on = is_silent or is_session
+    if goes_on and run.log.last_event_at is not None:
+        # The clock of the runner may be ahead.
+        now = max(now, run.log.last_event_at)
+    with transaction.atomic():
+        # Guarded by what the caller saw: two people dismiss a run once. One that goes on may be dismissed again later.
+        changed = AgentRun.objects.filter(pk=run.pk, status=run.status, dismissed_at=run.dismissed_at)
+        if (run.dismissed_at is not None and not goes_on) or not changed.update(dismissed_at=now):
+            return False
+        record(actor, RunAuditAction.RUN_DISMISSED, project=run.project, obj=run, after={"dismissed_at": now})
+    return True
+
+
+def dismiss_flow_run(actor: Actor, flow_run: FlowRun) -> bool:
+    """Dismiss a failed flow run. Return False if that was done before.
+
+    Raises `NotDismissable` for other flow runs. The caller has checked the permission.
+    """
+    if flow_run.state is not RunStatus.FAILED:
+        raise NotDismissable(f"only failed flow runs can be dismissed; this one is {flow_run.status}")
+    now = timezone.now()
+    with transaction.atomic():
+        if not FlowRun.objects.filter(pk=flow_run.pk, dismissed_at=None).update(dismissed_at=now):
+            return False
+        after = {"dismissed_at": now}
+        record(actor, FlowRunAuditAction.FLOW_RUN_DISMISSED, project=flow_run.project, obj=flow_run, after=after)
+    return True
+
+
+def dismiss_failed(actor: Actor, project: Project, upto: datetime) -> int:
+    """Dismiss the failed runs and flow runs on the list of a project that ended until a time. Return their number."""
+    now = timezone.now()
+    with transaction.atomic():
+        runs = failed_runs([project.pk]).filter(completed_at__lte=upto).update(dismissed_at=now)
+        flow_runs = failed_flow_runs([project.pk], FAILED_FOR).filter(completed_at__lte=upto).update(dismissed_at=now)
+        count = runs + flow_runs
+        if count:
+            after = {"dismissed_at": now, "runs": runs, "flow_runs": flow_runs, "failed_until": upto}
+            record(actor, RunAuditAction.RUN_DISMISSED, project=project, obj=project, after=after)
+    return count

@@ -1,0 +1,1 @@
+"""Labels, notes, saved views, share links and exports in the API."""

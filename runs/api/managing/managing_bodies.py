@@ -1,0 +1,191 @@
+"""The bodies and answers of projects, members, invitations and API keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, ClassVar
+
+from django.utils import timezone
+from rest_framework import serializers
+
+from agentops.projects import keys
+from agentops.projects.errors import AccessError
+from agentops.projects.memberships import MAX_RETENTION_DAYS
+from agentops.projects.models import ApiKey, Invitation, KeyState, Membership, Project, Role, Scope
+from agentops.projects.names import MAX_DESCRIPTION, MAX_NAME
+from runs.api.answers import ProjectRow
+from runs.api.problems import Fault, Problem
+from runs.api.requests.bodies import Choice, StrictSerializer, StringField, WholeField
+from runs.api.requests.queries import Time
+
+#: Code of a refusal → the field of the body at fault.
+FIELDS = {
+    "slug_taken": "slug",
+    "invalid_slug": "slug",
+    "invalid_name": "name",
+    "invalid_description": "description",
+    "invalid_retention": "retention_days",
+    "already_member": "user",
+    "member_not_found": "user",
+    "invalid_email": "email",
+    "already_invited": "email",
+    "invalid_scopes": "scopes",
+    "invalid_expiry": "expires_at",
+}
+#: The longest time that a replaced key stays valid: 30 days.
+MAX_OVERLAP_HOURS = 30 * 24
+_HOURS = int(keys.OVERLAP.total_seconds()) // 3600
+
+
+@contextmanager
+def faults_in_body() -> Iterator[None]:
+    """Let refusals point to the field at fault. What a field names and is not there is invalid, not missing."""
+    try:
+        yield
+    except AccessError as refusal:
+        name = FIELDS.get(refusal.code)
+        if name is None:
+            raise
+        fault = Fault(f"/{name}", refusal.code, str(refusal))
+        status = 422 if refusal.status == 404 else refusal.status
+        raise Problem(str(refusal), code=refusal.code, status=status, errors=[fault]) from refusal
+
+
+# --- Projects -------------------------------------------------------------------------------------------------------
+
+
+class ProjectChange(StrictSerializer):
+    name = StringField(required=False, max_length=MAX_NAME)
+    description = StringField(required=False, max_length=MAX_DESCRIPTION, help_text="Shown on the list of projects.")
+    retention_days = WholeField(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=MAX_RETENTION_DAYS,
+        help_text="Days after which ended runs are deleted. Null: never.",
+    )
+
+
+class NewProject(StrictSerializer):
+    slug = StringField(max_length=63, help_text="For URLs and commands: a-z, 0-9 and dashes. It cannot be changed.")
+    name = StringField(required=False, max_length=MAX_NAME, help_text="Default: the slug.")
+    description = StringField(required=False, max_length=MAX_DESCRIPTION, help_text="Shown on the list of projects.")
+
+
+class ProjectAnswer(ProjectRow):
+    class Meta(ProjectRow.Meta):
+        fields: tuple[str, ...] = (*ProjectRow.Meta.fields, "retention_days", "created_at")
+        model = Project
+        extra_kwargs: ClassVar = {
+            **ProjectRow.Meta.extra_kwargs,
+            "retention_days": {"help_text": "Days after which ended runs are deleted. Null: never."},
+        }
+
+
+# --- Members --------------------------------------------------------------------------------------------------------
+
+
+class MemberRole(StrictSerializer):
+    role = Choice(choices=Role.values)
+
+
+class NewMember(MemberRole):
+    user = StringField(allow_blank=False, max_length=254, help_text="Username or e-mail address of an account.")
+
+
+class MemberRow(serializers.ModelSerializer):  # type: ignore[misc]
+    user = serializers.CharField(source="user.username", help_text="Username.")
+    email = serializers.CharField(source="user.email", help_text="Empty: none.")
+    is_active = serializers.BooleanField(source="user.is_active", help_text="Whether the account may log in.")
+
+    class Meta:
+        model = Membership
+        fields = ("user", "email", "role", "is_active", "created_at")
+
+
+class NewInvitation(MemberRole):
+    email = StringField(allow_blank=False, max_length=254, help_text="Of somebody without an account.")
+
+
+class InvitationRow(serializers.ModelSerializer):  # type: ignore[misc]
+    """An invitation. Whoever has its URL can accept it, once."""
+
+    url = serializers.SerializerMethodField(help_text="URL that accepts the invitation.")
+
+    class Meta:
+        model = Invitation
+        fields: tuple[str, ...] = ("id", "email", "role", "url", "created_by", "created_at", "expires_at")
+
+    def get_url(self, invitation: Invitation) -> str:
+        return str(self.context["url_of"](invitation))
+
+
+class SentInvitation(InvitationRow):
+    is_sent = serializers.SerializerMethodField(help_text="Whether a mail server has taken the e-mail with the URL.")
+
+    class Meta(InvitationRow.Meta):
+        fields = (*InvitationRow.Meta.fields, "is_sent")
+
+    def get_is_sent(self, invitation: Invitation) -> bool:
+        return bool(self.context["is_sent"])
+
+
+# --- API keys -------------------------------------------------------------------------------------------------------
+
+
+class BodyTime(Time):
+    """A time as in RFC 3339, as a JSON string."""
+
+    def to_internal_value(self, data: Any) -> datetime:
+        return super().to_internal_value(data if isinstance(data, str) else "")
+
+
+class NewApiKey(StrictSerializer):
+    name = StringField(allow_blank=False, max_length=MAX_NAME, help_text="What uses the key, such as ci or laptop.")
+    scopes = serializers.ListField(child=Choice(choices=Scope.values), min_length=1, max_length=len(Scope))
+    expires_at = BodyTime(required=False, default=None, allow_null=True, help_text="Null (default): never.")
+
+
+class KeyRotation(StrictSerializer):
+    overlap_hours = WholeField(
+        required=False,
+        default=_HOURS,
+        min_value=0,
+        max_value=MAX_OVERLAP_HOURS,
+        help_text=f"For how long the old key stays valid. Default: {_HOURS}.",
+    )
+
+
+class ApiKeyRow(serializers.ModelSerializer):  # type: ignore[misc]
+    """An API key, without the key itself, of which only a hash is stored."""
+
+    scopes = serializers.ListField(child=serializers.ChoiceField(Scope.values))
+    state = serializers.SerializerMethodField()
+
+    class Meta:
+        model = ApiKey
+        fields: tuple[str, ...] = (
+            *("id", "prefix", "name", "scopes", "state", "created_by", "created_at", "expires_at", "revoked_at"),
+            "last_used_at",
+        )
+        extra_kwargs: ClassVar = {
+            "prefix": {"help_text": "Public part of the key, which logs and the audit log show."},
+            "created_by": {"help_text": "Who made it; empty if it is not known."},
+        }
+
+    def get_state(self, key: ApiKey) -> KeyState:
+        return key.state(timezone.now())
+
+
+class ApiKeyWithSecret(ApiKeyRow):
+    """A new API key. Only this answer has the key itself."""
+
+    key = serializers.SerializerMethodField(help_text="The key. It is shown only once.")
+
+    class Meta(ApiKeyRow.Meta):
+        fields = ("key", *ApiKeyRow.Meta.fields)
+
+    def get_key(self, key: ApiKey) -> str:
+        return str(self.context["plain"])

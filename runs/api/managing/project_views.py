@@ -1,0 +1,102 @@
+"""`/api/projects` and `…/{project}`: list, create, change and archive projects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.db.models import QuerySet
+from django.http import HttpResponse
+from django.urls import reverse
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from agentops.projects.access import Action, may, projects_for
+from agentops.projects.errors import RoleRequired
+from agentops.projects.memberships import change_project, create_owned_project, unarchive_project
+from agentops.projects.models import Project
+from runs.actions import archiving
+from runs.api.action_views import ActionView
+from runs.api.answers import ProjectRow
+from runs.api.base_views import SESSION_ONLY, ApiView, ListView
+from runs.api.managing.managing_bodies import NewProject, ProjectAnswer, ProjectChange, faults_in_body
+from runs.api.requests.bodies import body_of
+from runs.api.requests.inputs import EmptyBody
+
+
+class Projects(ListView):
+    """List the projects that the caller may see, oldest first."""
+
+    serializer_class = ProjectRow
+    #: Keys of idempotency belong to a project, and a slug is taken once.
+    takes_idempotency_key = False
+
+    def get_security_schemes(self, method: str) -> Sequence[str]:
+        return super().get_security_schemes(method) if method == "GET" else SESSION_ONLY
+
+    def get_queryset(self) -> QuerySet[Project]:
+        return projects_for(self.principal).order_by("pk")
+
+    @extend_schema(request=NewProject, responses={201: OpenApiResponse(ProjectAnswer, "The new project.")})
+    def post(self, request: Request, **_: Any) -> Response:
+        """Create a project, of which you become an admin. Requires a signed-in superuser."""
+        if not may(self.principal, Action.SUPER, None):
+            raise RoleRequired("only superusers may create projects")
+        data = body_of(NewProject, request)
+        assert self.principal.user_id is not None  # only people are superusers
+        owner = get_user_model().objects.get(pk=self.principal.user_id)
+        with faults_in_body():
+            project = create_owned_project(**{"name": data["slug"], **data}, owner=owner, actor=self.principal)
+        headers = {"Location": reverse("api:project", args=[project.slug])}
+        return Response(ProjectAnswer(project).data, 201, headers=headers)
+
+
+class ProjectDetail(ApiView):
+    """Get a project."""
+
+    def get_security_schemes(self, method: str) -> Sequence[str]:
+        return super().get_security_schemes(method) if method == "GET" else SESSION_ONLY
+
+    @extend_schema(responses=ProjectAnswer)
+    def get(self, request: Request, **_: Any) -> Response:
+        return Response(ProjectAnswer(self.get_project()).data)
+
+    @extend_schema(request=ProjectChange, responses=ProjectAnswer)
+    def patch(self, request: Request, **_: Any) -> Response:
+        """Change name, description or retention. Fields that are left out stay. Requires a signed-in admin."""
+        project = self.get_project(Action.MANAGE)
+        with faults_in_body():
+            project = change_project(project, **body_of(ProjectChange, request), actor=self.principal)
+        return Response(ProjectAnswer(project).data)
+
+
+class _ProjectAction(ActionView):
+    """An action on a project, without a body. Answers with the project."""
+
+    security_schemes = SESSION_ONLY
+    serializer_class = EmptyBody
+    required_action = Action.MANAGE
+    is_body_optional = True
+
+    @extend_schema(responses=ProjectAnswer, tags=["projects"])
+    def post(self, request: Request, **options: Any) -> HttpResponse:
+        return super().post(request, **options)
+
+
+class ArchiveProject(_ProjectAction):
+    """Archive a project: it becomes read-only, and menus do not list it. Requires a signed-in admin.
+
+    Refused with `runs_in_progress` while runs are in progress.
+    """
+
+    def act(self, project: Project, data: dict[str, Any]) -> Response:
+        return Response(ProjectAnswer(archiving.archive(project, by=self.principal)).data)
+
+
+class UnarchiveProject(_ProjectAction):
+    """Undo the archiving of a project. Requires a signed-in admin."""
+
+    def act(self, project: Project, data: dict[str, Any]) -> Response:
+        return Response(ProjectAnswer(unarchive_project(project, actor=self.principal)).data)

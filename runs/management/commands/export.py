@@ -1,0 +1,133 @@
+"""`agentops export`: runs, or the list of a project's runs, as the files that the page and the API give."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from django.core.management.base import CommandError, CommandParser
+from django.http import QueryDict
+
+from agentops.projects.access import SYSTEM, Action, project_for
+from agentops.projects.management.base import EXIT_USAGE, AgentopsCommand
+from runs.exports.export_file import ExportFile
+from runs.exports.list_files import ListFormat, export_list
+from runs.exports.run_files import RunFormat, export_run
+from runs.management.agent.input_files import clean_argument
+from runs.management.agent.references import find_run
+from runs.management.exporting.export_output import STDOUT, write_export, write_into
+from runs.models import AgentRun
+from runs.queries.run_lists import filter_values
+from runs.queries.run_lists.run_filters import Filters
+from runs.statuses import RunStatus
+
+#: Filter of the list → the function that checks it, its metavar and its help.
+FILTERS: dict[str, tuple[Callable[[str], str], str, str]] = {
+    "agent": (filter_values.agent, "SLUG", "name of the agent"),
+    "source": (filter_values.source, "S", f"of {', '.join(AgentRun.Source.values)}"),
+    "q": (filter_values.line, "TEXT", "text in the title or the first prompt, or a run ID"),
+    "label": (filter_values.line, "LABEL", "label, exact match"),
+    "reason": (filter_values.line, "R", "status reason or error type"),
+    "created_after": (filter_values.local_time, "TIME", "created then or later; without a zone: UTC"),
+    "created_before": (filter_values.local_time, "TIME", "created before"),
+    "cost_min": (filter_values.cost, "USD", "least cost"),
+    "cost_max": (filter_values.cost, "USD", "highest cost"),
+    "duration_min": (filter_values.seconds, "SECONDS", "least duration"),
+    "duration_max": (filter_values.seconds, "SECONDS", "highest duration"),
+}
+
+
+class Command(AgentopsCommand):
+    help = (
+        "Write runs, or the list of a project's runs, as files: the same as on the site and in the API."
+        " Secrets are masked."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "runs", metavar="RUN", nargs="*", help="run ID or a unique prefix (default: the list of --project)"
+        )
+        parser.add_argument(
+            "--format",
+            metavar="F",
+            choices=[*RunFormat, *ListFormat],
+            help="of a run: json (default), events (JSONL), messages or tool-calls (CSV), html; "
+            "of the list: jsonl (default) or csv",
+        )
+        parser.add_argument(
+            "--output",
+            metavar="FILE",
+            default=STDOUT,
+            help="file or directory; of several runs, a directory, which is made if it is missing "
+            "(default: standard output)",
+        )
+        parser.add_argument("--force", action="store_true", help="overwrite files that exist")
+        parser.add_argument("--project", metavar="SLUG", help="slug or ID; all runs of it that meet the filters")
+        filters = parser.add_argument_group("filters of the list")
+        filters.add_argument(
+            "--status", action="append", choices=[status.value for status in RunStatus], help="may be repeated"
+        )
+        filters.add_argument("--root", action="store_true", help="without child runs and runs that continue another")
+        for name, (check, metavar, text) in FILTERS.items():
+            option = f"--{name.replace('_', '-')}"
+            filters.add_argument(option, metavar=metavar, type=_checked(check), help=text)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        problem = _problem_of(options)
+        if problem:
+            raise CommandError(problem, returncode=EXIT_USAGE)
+        if not options["runs"]:
+            write_export(self, self._list(options), options["output"], force=options["force"])
+            return
+        file_format = RunFormat(options["format"] or RunFormat.JSON)
+        # All are looked up before the first file is written.
+        runs = {run.pk: run for run in map(find_run, options["runs"])}
+        if len(runs) == 1:
+            [run] = runs.values()
+            write_export(self, export_run(run, file_format), options["output"], force=options["force"])
+            return
+        for run in runs.values():
+            write_into(self, export_run(run, file_format), Path(options["output"]), force=options["force"])
+
+    def _list(self, options: dict[str, Any]) -> ExportFile:
+        project = project_for(SYSTEM, options["project"], Action.EXPORT)
+        return export_list(project, _filters(options), ListFormat(options["format"] or ListFormat.JSONL))
+
+
+def _checked(check: Callable[[str], str]) -> Callable[[str], str]:
+    """Return the argparse type for a filter."""
+
+    def checked(text: str) -> str:
+        try:
+            return check(clean_argument(text))
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return checked
+
+
+def _filters(options: dict[str, Any]) -> Filters:
+    pairs = [("status", status) for status in options["status"] or ()]
+    pairs += [(name, options[name]) for name in FILTERS if options[name]]
+    return Filters.parse(QueryDict(urlencode([*pairs, *([("root", "1")] if options["root"] else [])])))
+
+
+def _problem_of(options: dict[str, Any]) -> str:
+    """Return what is wrong with a combination of options; empty: nothing."""
+    has_filters = any(options[name] for name in ("status", "root", *FILTERS))
+    if options["runs"]:
+        if options["project"] or has_filters:
+            return "name runs, or a project and filters, not both"
+        if options["format"] in list(ListFormat):
+            return f"{options['format']} is a format of the list; of a run: {', '.join(RunFormat)}"
+        if len(set(options["runs"])) > 1 and options["output"] == STDOUT:
+            return "several runs need --output with a directory"
+        return ""
+    if not options["project"]:
+        return "name runs, or a project: --project SLUG"
+    if options["format"] in list(RunFormat):
+        return f"{options['format']} is a format of runs; of the list: {', '.join(ListFormat)}"
+    return ""

@@ -1,0 +1,1 @@
+"""How `agentops export` writes its files."""

@@ -1,0 +1,1 @@
+"""Subcommands of `agentops project` that need runs."""

@@ -1,0 +1,44 @@
+"""The report of a run for whoever has a share link. It needs no login."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from django.http import HttpRequest, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+
+from agentops.http.methods import require_safe
+from agentops.projects.rate_limits import limits
+from runs.actions.annotations import share_links
+from runs.exports.run_report import report_policy, report_portions
+from timeline.redaction import project_scope
+
+#: Requests per minute for one link.
+LINK_LIMIT = 60
+R = TypeVar("R", bound=HttpResponseBase)
+
+
+@never_cache
+@require_safe
+def by_link(request: HttpRequest, token: str) -> HttpResponseBase:
+    """Show the report of a run by a share link. A forged, expired, revoked or unknown one gets the same answer."""
+    limits.count_address(request)
+    link = share_links.link_of(token)
+    if link is None:
+        return _private(render(request, "runs/share_link.html", status=404))
+    limits.count(request, "share", link.pk.hex, LINK_LIMIT)
+    share_links.count_view(link)
+    project_scope.add(link.project_id)
+    report = report_portions(link.run, with_notes=False)
+    response = StreamingHttpResponse(report, content_type="text/html; charset=utf-8")
+    response.headers["Content-Security-Policy"] = f"{report_policy()}; frame-ancestors 'none'"
+    return _private(response)
+
+
+def _private(response: R) -> R:
+    """Have the link neither found by search engines nor told to other sites."""
+    response.headers["Referrer-Policy"] = "no-referrer"
+    response.headers["X-Robots-Tag"] = "noindex, nofollow, noarchive"
+    return response

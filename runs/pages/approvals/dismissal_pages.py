@@ -1,0 +1,62 @@
+"""The views that dismiss failed runs and silent runners, so that they leave the inbox."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import resolve_url
+
+from agentops.http.methods import require_POST
+from agentops.projects.access import Action, project_for
+from agentops.projects.errors import InvalidQuery
+from agentops.projects.requests import principal_of
+from runs.access import flow_run_for, run_for
+from runs.actions import dismissals
+from runs.pages.run.action_pages import redirect_to
+
+
+@require_POST
+def dismiss(request: HttpRequest, run_id: UUID) -> HttpResponse:
+    """Dismiss a run, and return to the page of the form."""
+    principal = principal_of(request)
+    run = run_for(principal, run_id, Action.OPERATE)
+    try:
+        is_new = dismissals.dismiss(principal, run)
+    except dismissals.NotDismissable as refusal:
+        messages.error(request, f"Not dismissed: {refusal}.")
+    else:
+        messages.success(request, "Dismissed. The run itself is unchanged." if is_new else "Already dismissed.")
+    return redirect_to(request, run)
+
+
+@require_POST
+def dismiss_flow_run(request: HttpRequest, flow_run_id: UUID) -> HttpResponse:
+    """Dismiss a flow run, and return to the page of the form."""
+    principal = principal_of(request)
+    flow_run = flow_run_for(principal, flow_run_id, Action.OPERATE)
+    try:
+        is_new = dismissals.dismiss_flow_run(principal, flow_run)
+    except dismissals.NotDismissable as refusal:
+        messages.error(request, f"Not dismissed: {refusal}.")
+    else:
+        messages.success(request, "Dismissed. The flow run itself is unchanged." if is_new else "Already dismissed.")
+    return redirect_to(request, flow_run)
+
+
+@require_POST
+def dismiss_failed(request: HttpRequest, project: str) -> HttpResponse:
+    """Dismiss the runs of a project that had failed when the page was shown, at the time `upto`."""
+    principal = principal_of(request)
+    owner = project_for(principal, project, Action.OPERATE)
+    try:
+        upto = datetime.fromisoformat(request.POST.get("upto", ""))
+        if upto.tzinfo is None:
+            raise ValueError
+    except ValueError:
+        raise InvalidQuery("upto must be a time in ISO 8601 with a zone") from None
+    count = dismissals.dismiss_failed(principal, owner, upto)
+    messages.success(request, f"Dismissed {count} failed run{'' if count == 1 else 's'}.")
+    return HttpResponse(status=303, headers={"Location": resolve_url("runs:approvals", owner.slug)})

@@ -1,0 +1,1 @@
+"""The page of components: every part that pages are built of, with ordinary, long, empty and hostile content."""

@@ -1,0 +1,82 @@
+"""The page of components, for superusers: every part that pages are built of, by the templates that pages use.
+
+It is there on every site, and not only with DEBUG, for two reasons. A site has one mode: `make up`, the tests and
+production show the same pages under the same policy, so that what is looked at here is what users get. And whoever
+installs a package of agents or changes a proxy can look here whether the site still looks right. It reads no row and
+changes none, so that it tells nobody anything; its content is in `sample_content`, its rows are in no table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+
+from agentops.http.methods import require_safe
+from agentops.projects.access import Action, may, projects_for
+from agentops.projects.errors import InvalidQuery, NotFound, RoleRequired
+from agentops.projects.requests import principal_of
+from runs.pages.components.basic_examples import basic_examples
+from runs.pages.components.content_examples import content_examples
+from runs.pages.components.flow_examples import flow_examples
+from runs.pages.components.form_examples import form_examples
+from runs.pages.components.list_examples import list_examples
+from runs.pages.components.overview_examples import overview_examples
+from runs.pages.components.rendered_examples import Examples, render_examples
+from runs.pages.components.run_examples import run_examples
+from runs.pages.components.sample_content import ContentKind, content_of
+from runs.pages.components.timeline_examples import timeline_examples
+
+MAX_CHOICES = 200
+
+
+@dataclass(frozen=True)
+class ComponentGroup:
+    """Components that are shown on one page. `has_heading`: one of them has the heading of level 1."""
+
+    name: str
+    label: str
+    examples: Examples
+    has_heading: bool = False
+
+
+GROUPS = {
+    group.name: group
+    for group in (
+        ComponentGroup("basics", "Basics", basic_examples),
+        ComponentGroup("timeline", "Timeline", timeline_examples),
+        ComponentGroup("content", "Content", content_examples),
+        ComponentGroup("run", "Run", run_examples, has_heading=True),
+        ComponentGroup("lists", "Lists", list_examples),
+        ComponentGroup("overview", "Overview", overview_examples),
+        ComponentGroup("flows", "Flows", flow_examples, has_heading=True),
+        ComponentGroup("forms", "Forms", form_examples),
+    )
+}
+
+
+@require_safe
+def index(request: HttpRequest, group: str = "basics") -> HttpResponse:
+    """Show the components of a group with the content that `content` names, to superusers."""
+    principal = principal_of(request)
+    if not may(principal, Action.SUPER, None):
+        raise RoleRequired("only superusers may see the page of components")
+    chosen, name = GROUPS.get(group), request.GET.get("content") or ContentKind.ORDINARY
+    if chosen is None:
+        raise NotFound(f"there is no group of components named {group[:64]!r}")
+    if name not in tuple(ContentKind):
+        raise InvalidQuery(f"content must be one of {', '.join(ContentKind)}, not {name[:64]!r}")
+    content = content_of(ContentKind(name))
+    context = {
+        "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
+        "group": chosen,
+        "groups": [(each, reverse("runs:components", args=[each.name])) for each in GROUPS.values()],
+        "kinds": [(kind, f"?content={kind}") for kind in ContentKind],
+        "kind": content.kind,
+        "examples": render_examples(request, chosen.examples(request, content)),
+        # The head of a run has the state of the connection.
+        "has_run_line": chosen.has_heading,
+    }
+    return render(request, "runs/components/components.html", context)

@@ -1,0 +1,64 @@
+"""A component of the page: a template of the site with the context that a page would give it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from django.http import HttpRequest
+from django.template.loader import render_to_string
+from django.utils.safestring import SafeString
+
+from runs.pages.components.sample_content import SampleContent
+
+
+class ExampleFrame(StrEnum):
+    """The element that a component is part of on its page, such as the list of a row."""
+
+    NONE = ""
+    TIMELINE = "timeline"
+    #: The same with the filter of messages, which names the tool calls that an answer requests.
+    MESSAGES = "messages"
+    RESULTS = "results"
+    FACTS = "facts"
+    ACTIONS = "actions"
+    FORM = "form"
+
+
+@dataclass(frozen=True)
+class Example:
+    """A component. A template may be shown several times, each with a title of its own."""
+
+    title: str
+    template: str
+    context: Mapping[str, Any]
+    frame: ExampleFrame = ExampleFrame.NONE
+    #: The ID of the heading that the component refers to.
+    heading_id: str = ""
+
+
+@dataclass(frozen=True)
+class ShownExample:
+    """A rendered component."""
+
+    title: str
+    template: str
+    frame: str
+    heading_id: str
+    html: SafeString
+
+
+#: Returns the components of a group, filled with content.
+Examples = Callable[[HttpRequest, SampleContent], Iterable[Example]]
+
+
+def render_examples(request: HttpRequest, examples: Iterable[Example]) -> list[ShownExample]:
+    """Render components by the templates of the site."""
+    return [_rendered(request, each) for each in examples]
+
+
+def _rendered(request: HttpRequest, each: Example) -> ShownExample:
+    html = render_to_string(each.template, {**each.context}, request)
+    return ShownExample(each.title, each.template, each.frame, each.heading_id, html)

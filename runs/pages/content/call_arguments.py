@@ -1,0 +1,161 @@
+"""Show the arguments of a tool call as what they are: an edit as a diff, a file as code, a command as a command.
+
+Decided by the names of the arguments, not of the tool: coding agents call the same tools by many names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from runs.pages.compare.differences import MAX_LINES
+from runs.pages.content.code_colours import language_of
+from runs.pages.content.patch_lines import edit_difference, is_patch, patch_difference
+from runs.pages.content.shown_text import ShownText, show_file, show_json, show_tree, titled
+from timeline.display import Clip, clip, format_json
+
+#: Names of the old and the new text of an edit.
+_EDITS = (("old_string", "new_string"), ("old_str", "new_str"), ("old_text", "new_text"))
+_PATHS = ("file_path", "path", "filename", "notebook_path", "filePath")
+_CONTENTS = ("content", "file_text", "contents", "new_source")
+_COMMANDS = ("command", "cmd")
+_PATCHES = ("patch", "input", "diff")
+#: Arguments of a call that only reads a file.
+_OF_READS = {*_PATHS, "offset", "limit", "start_line", "end_line", "view_range", "pages"}
+_OF_WRITES = (*(old for old, _ in _EDITS), "edits")
+#: Maximum edits of a call that are displayed as diffs.
+MAX_EDITS = 20
+_TITLE_BYTES = 300
+
+
+def show_arguments(arguments: Any, limit: int, *, secrets: bool = False, as_tree: bool = False) -> list[ShownText]:
+    """Return the arguments as texts of at most `limit` bytes each, redacted unless `secrets`.
+
+    With `as_tree`, what is left as JSON is a tree. The caller checks the permission for `secrets`.
+    """
+    cut = _Cut(limit, secrets=secrets)
+    shown: list[ShownText] = []
+    arguments = rest = _parsed(arguments)
+    if isinstance(arguments, Mapping):
+        shown, used = _known(arguments, cut)
+        rest = {name: value for name, value in arguments.items() if name not in used}
+    if rest not in (None, "", {}, []):
+        shown.append(_as_json(rest, cut, as_tree=as_tree))
+    return shown
+
+
+def language_read(arguments: Any) -> str:
+    """Return the language of the file that a call reads; empty if it does something else."""
+    if not isinstance(arguments, Mapping) or not set(arguments) <= _OF_READS:
+        return ""
+    return language_of(_first(arguments, _PATHS) or "")
+
+
+def _parsed(arguments: Any) -> Any:
+    """Return arguments that are JSON in a text, as some runners report them, as the value."""
+    if not isinstance(arguments, str) or not arguments.startswith("{"):
+        return arguments
+    try:
+        return json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def leading_argument(arguments: Mapping[str, Any]) -> str:
+    """Return what tells most of a call in one line: its command, or the file that it reads or writes; else empty."""
+    for name in _COMMANDS:
+        if command := _command(arguments.get(name)):
+            return command
+    is_of_file = set(arguments) <= _OF_READS or any(name in arguments for name in (*_OF_WRITES, *_CONTENTS))
+    return (_first(arguments, _PATHS) or "") if is_of_file else ""
+
+
+class _Cut:
+    """Prepares texts for display: how long they may be, and whether with secrets."""
+
+    def __init__(self, limit: int, *, secrets: bool) -> None:
+        self._limit = limit
+        self.secrets = secrets
+
+    def __call__(self, text: str) -> Clip:
+        return clip(text, self._limit, secrets=self.secrets)
+
+    def title(self, text: str) -> str:
+        return clip(text, _TITLE_BYTES, secrets=self.secrets).text
+
+
+def _known(arguments: Mapping[str, Any], cut: _Cut) -> tuple[list[ShownText], set[str]]:
+    """Return the arguments that have a form of their own, and their names."""
+    path = _first(arguments, _PATHS) or ""
+    if (edits := _edits(arguments)) is not None:
+        shown = [_edit(cut.title(path), old, new, cut) for old, new in edits[:MAX_EDITS]]
+        names = {"edits"} if "edits" in arguments and len(edits) <= MAX_EDITS else set()
+        return shown, {*names, *_PATHS, *(name for pair in _EDITS for name in pair)}
+    for name in _PATCHES:
+        if isinstance(text := arguments.get(name), str) and is_patch(text):
+            return [_patch(cut.title(path), text, cut)], {name, *_PATHS}
+    if path and (content := _first(arguments, _CONTENTS)):
+        return [titled(show_file(cut(content), language_of(path)), cut.title(path))], {*_PATHS, *_CONTENTS}
+    for name in _COMMANDS:
+        if command := _command(arguments.get(name)):
+            if (patch := command.partition("*** Begin Patch")[1:]) and is_patch("".join(patch)):
+                return [_patch("", "".join(patch), cut)], {name}
+            description = arguments.get("description")
+            title = cut.title(description) if isinstance(description, str) else ""
+            return [titled(show_file(cut(command), "bash"), title)], {name, "description"} if title else {name}
+    return [], set()
+
+
+def _edits(arguments: Mapping[str, Any]) -> list[tuple[str, str]] | None:
+    """Return the old and new texts of an edit, or of several; None if these are no edits."""
+    if (pair := _pair(arguments)) is not None:
+        return [pair]
+    edits = arguments.get("edits")
+    if not isinstance(edits, Sequence) or isinstance(edits, str) or not edits:
+        return None
+    pairs = [_pair(edit) if isinstance(edit, Mapping) else None for edit in edits[: MAX_EDITS + 1]]
+    return None if None in pairs else [pair for pair in pairs if pair is not None]
+
+
+def _pair(edit: Mapping[str, Any]) -> tuple[str, str] | None:
+    for old, new in _EDITS:
+        if isinstance(edit.get(old), str) and isinstance(edit.get(new), str):
+            return edit[old], edit[new]
+    return None
+
+
+def _edit(title: str, old: str, new: str, cut: _Cut) -> ShownText:
+    before, after = cut(old), cut(new)
+    is_cut = max(before.text.count("\n"), after.text.count("\n")) >= MAX_LINES
+    whole = len(old) + len(new) if is_cut or before.whole or after.whole else 0
+    return ShownText(title=title, difference=edit_difference(title, before.text, after.text), whole=whole)
+
+
+def _patch(title: str, text: str, cut: _Cut) -> ShownText:
+    patch = cut(text)
+    return ShownText(title=title, difference=patch_difference(title, patch.text), whole=patch.whole)
+
+
+def _as_json(value: Any, cut: _Cut, *, as_tree: bool) -> ShownText:
+    text = cut(format_json(value, secrets=cut.secrets))
+    return (show_tree(text, secrets=cut.secrets) if as_tree else None) or show_json(text)
+
+
+def _command(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    words = value if isinstance(value, list) else []
+    return "\n".join(_words(words)) if all(isinstance(word, str) for word in words) else ""
+
+
+def _words(words: Sequence[str]) -> Iterator[str]:
+    """Yield a command that is a list: what a shell is to run, or the words of a program on one line."""
+    if len(words) > 2 and words[1] in ("-c", "-lc"):
+        yield from words[2:]
+    else:
+        yield " ".join(words)
+
+
+def _first(arguments: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    return next((arguments[name] for name in names if isinstance(arguments.get(name), str)), None)

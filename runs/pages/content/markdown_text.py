@@ -1,0 +1,166 @@
+"""Render Markdown. Raw HTML stays text, images are links, and the time is bounded by the length of the text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from html import escape
+from urllib.parse import urlsplit
+
+from django.utils.safestring import SafeString
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.rules_core import StateCore
+from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
+
+from runs.pages.content.code_colours import coloured
+from runs.pages.content.markup import SCHEMES, sanitised
+
+#: Maximum characters that are rendered as Markdown; longer texts are displayed as they are.
+MAX_MARKDOWN = 64 * 1024
+#: Characters at which the parser looks for inline syntax, 10 to 30 µs for each. A text has so many that are parsed, and
+#: one more for so many characters: three times what models write. What is beyond stays plain.
+_MARKS = re.compile(r"[$%&*+\-:<=>@\[\\\]^_`{}~!#]")
+_MARKS_FREE, _CHARACTERS_PER_MARK = 512, 6
+#: The same for lines, 50 µs each, and for cells of tables; the parser fills up short rows with cells.
+_LINES_FREE, _CHARACTERS_PER_LINE = 512, 16
+_CELLS_FREE, _CHARACTERS_PER_CELL = 1024, 8
+#: A text in which nothing can be syntax: paragraphs, without the parser.
+_PLAIN = re.compile(r"(?![ \t>+-])[^*_`#<\[\]|~&\\\n]+(?:\n{1,2}(?![ \t>+=-]|\d+[.)])[^*_`#<\[\]|~&\\\n]+)*\n?")
+_NUMBER = re.compile(r"\d+[.)]")
+#: The page has headings of its own above those of the text.
+_HEADINGS_BELOW = 2
+_ALIGNMENT = re.compile(r"text-align:(\w+)")
+
+
+def can_render(text: str) -> bool:
+    """Return whether `text` is short enough to be rendered, and does not mostly consist of line breaks."""
+    if len(text) > MAX_MARKDOWN:
+        return False
+    return text.count("\n") <= _LINES_FREE + len(text) // _CHARACTERS_PER_LINE
+
+
+def markdown_html(text: str) -> SafeString:
+    """Return a text for which `can_render` holds as HTML of this site. The text must be redacted."""
+    if _PLAIN.fullmatch(text) and not _NUMBER.match(text):
+        return _paragraphs(text)
+    parser = _WITH_TABLES if _cells(text) <= _CELLS_FREE + len(text) // _CHARACTERS_PER_CELL else _PARSER
+    return sanitised(parser.render(text))
+
+
+def _paragraphs(text: str) -> SafeString:
+    paragraphs = escape(text.strip("\n"), quote=False).split("\n\n")
+    return sanitised("".join(f"<p>{paragraph.replace(chr(10), '<br>' + chr(10))}</p>\n" for paragraph in paragraphs))
+
+
+def _cells(text: str) -> int:
+    """Return an upper bound of the table cells of a text."""
+    lines = text.split("\n")
+    return max(line.count("|") + 1 for line in lines) * len(lines) if "|" in text else 0
+
+
+def _inline(state: StateCore) -> None:
+    """Parse the inline syntax of each block, until the text has used up its marks; the rest stays plain."""
+    left = _MARKS_FREE + len(state.src) // _CHARACTERS_PER_MARK
+    for token in state.tokens:
+        if token.type != "inline":
+            continue
+        token.children = []
+        left -= len(_MARKS.findall(token.content))
+        if left >= 0:
+            state.md.inline.parse(token.content, state.md, state.env, token.children)
+        else:
+            token.children.append(Token("text", "", 0, content=token.content))
+
+
+def _rewrite(state: StateCore) -> None:
+    """Lower headings, turn images into links, and let tables scroll."""
+    for token in state.tokens:
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(int(token.tag[1]) + _HEADINGS_BELOW, 6)}"
+        elif token.type in ("th_open", "td_open"):
+            _class_for_alignment(token)
+        elif token.children:
+            token.children = list(_links(token.children))
+
+
+def _class_for_alignment(token: Token) -> None:
+    alignment = _ALIGNMENT.match(str(token.attrs.pop("style", "")))
+    if alignment and alignment[1] in ("center", "right"):
+        token.attrSet("class", f"align-{alignment[1]}")
+
+
+def _links(tokens: Sequence[Token]) -> Iterator[Token]:
+    """Yield the tokens of a block, each link followed by its host unless its text is the address."""
+    address, words = "", ""
+    for token in tokens:
+        if token.type == "image":
+            yield from _image_link(token, inside=bool(address))
+            continue
+        if token.type == "link_open":
+            address, words = str(token.attrs.get("href", "")), ""
+            token.attrs = {"href": address, "target": "_blank"}
+        elif address:
+            words += token.content
+        yield token
+        if token.type == "link_close":
+            host = _host(address)
+            if host and host not in words:
+                yield Token("html_inline", "", 0, content=f' <span class="host">({escape(host)})</span>')
+            address = ""
+
+
+def _image_link(token: Token, *, inside: bool) -> Iterator[Token]:
+    """Yield an image as a link: a page that loaded it would tell its server who reads the run."""
+    address = str(token.attrs.get("src", ""))
+    words = Token("text", "", 0, content=f"[image: {token.content or 'no description'}]")
+    if inside:
+        yield words
+        return
+    yield Token("link_open", "a", 1, attrs={"href": address, "target": "_blank"})
+    yield words
+    yield Token("link_close", "a", -1)
+    yield Token("html_inline", "", 0, content=f' <span class="host">({escape(_host(address))})</span>')
+
+
+def _host(address: str) -> str:
+    try:
+        parts = urlsplit(address)
+        return parts.netloc or parts.path.rpartition("@")[2]
+    except ValueError:
+        return address
+
+
+def _is_link(url: str) -> bool:
+    """Return whether a link keeps its address: absolute, with a scheme that runs no code."""
+    scheme, colon, rest = url.strip().partition(":")
+    return bool(colon) and scheme.lower() in SCHEMES and (scheme.lower() == "mailto" or rest.startswith("//"))
+
+
+def _fence(_renderer: RendererHTML, tokens: Sequence[Token], index: int, _o: OptionsDict, _env: EnvType) -> str:
+    token = tokens[index]
+    language = token.info.split(maxsplit=1)[0] if token.info.strip() else ""
+    return f'<pre class="code-block" tabindex="0"><code>{coloured(token.content, language)}</code></pre>\n'
+
+
+def _table_open(_renderer: RendererHTML, *_: object) -> str:
+    return '<div class="table-scroll" tabindex="0"><table>\n'
+
+
+def _table_close(_renderer: RendererHTML, *_: object) -> str:
+    return "</table></div>\n"
+
+
+def _make_parser(*extensions: str) -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": False, "breaks": True}).enable(["strikethrough", *extensions])
+    parser.validateLink = _is_link  # type: ignore[method-assign]
+    parser.core.ruler.at("inline", _inline)
+    parser.core.ruler.push("agentops", _rewrite)
+    for name, rule in (("fence", _fence), ("code_block", _fence), ("table_open", _table_open)):
+        parser.add_render_rule(name, rule)
+    parser.add_render_rule("table_close", _table_close)
+    return parser
+
+
+_PARSER, _WITH_TABLES = _make_parser(), _make_parser("table")

@@ -1,0 +1,82 @@
+"""Choose the form of a text: Markdown, a diff, code, terminal output, JSON, or plain text.
+
+`templates/timeline/_content.html` renders the result, in cards and on the pages of payloads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from django.utils.safestring import SafeString
+
+from runs.pages.compare.differences import TextDifference
+from runs.pages.content.code_colours import coloured, coloured_file
+from runs.pages.content.json_tree import json_tree
+from runs.pages.content.markdown_text import can_render, markdown_html
+from runs.pages.content.markup import sanitised
+from runs.pages.content.patch_lines import is_patch, patch_difference
+from runs.pages.content.terminal_text import TextSpan, terminal_html
+from timeline.display import Clip, clean, make_legible, may_scroll
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownText:
+    """A text in its form: one of `html`, `difference` and `text`."""
+
+    title: str = ""
+    html: SafeString | None = None
+    difference: TextDifference | None = None
+    text: str = ""
+    #: "text" for prose, "payload" for what a program wrote or reads, "tree" for JSON that opens and closes.
+    kind: str = "payload"
+    #: Size of the full text in bytes if this is only its beginning, otherwise 0.
+    whole: int = 0
+
+    @property
+    def is_long(self) -> bool:
+        """Return whether the box of the text scrolls, and must therefore be reachable by keyboard."""
+        return may_scroll(self.text or self.html or "")
+
+
+def show_markdown(clip: Clip) -> ShownText:
+    """Return what a model wrote."""
+    if not can_render(clip.text):
+        return ShownText(text=clip.text, kind="text", whole=clip.whole)
+    return ShownText(html=markdown_html(clip.text), kind="text", whole=clip.whole)
+
+
+def show_json(clip: Clip) -> ShownText:
+    """Return JSON, whose end may be missing, as coloured text."""
+    return ShownText(html=sanitised(coloured(clip.text, "json")), whole=clip.whole)
+
+
+def show_tree(clip: Clip, *, secrets: bool = False) -> ShownText | None:
+    """Return JSON as a tree; None if its end is missing, or if it is not an object or list."""
+    tree = None if clip.whole else json_tree(clip.text, make_legible if secrets else clean)
+    return None if tree is None else ShownText(html=tree, kind="tree")
+
+
+def show_file(clip: Clip, language: str) -> ShownText:
+    """Return the content of a file, coloured if its language is known."""
+    if not language:
+        return ShownText(text=clip.text, whole=clip.whole)
+    return ShownText(html=sanitised(coloured_file(clip.text, language)), whole=clip.whole)
+
+
+def show_output(clip: Clip, colours: Sequence[TextSpan] = (), language: str = "") -> ShownText:
+    """Return what a tool wrote. `language` is that of the file it read, if it read one."""
+    if colours:
+        return ShownText(html=terminal_html(clip.text, colours), whole=clip.whole)
+    if is_patch(clip.text):
+        return ShownText(difference=patch_difference("", clip.text), whole=clip.whole)
+    if language:
+        return show_file(clip, language)
+    if clip.text[:1] in ("{", "["):
+        return show_json(clip)
+    return ShownText(text=clip.text, whole=clip.whole)
+
+
+def titled(shown: ShownText, title: str) -> ShownText:
+    """Return a text with a title."""
+    return replace(shown, title=title)

@@ -1,0 +1,110 @@
+"""The tabs of a run: which there are, where they lead, and what their pages have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from agentops.projects import incarnations
+from agentops.projects.access import Principal, projects_for
+from agentops.projects.requests import principal_of
+from runs.access import run_for
+from runs.models import AgentRun
+from runs.pages.run import facts
+from runs.pages.run.head import head_of
+from timeline.live.cursor import StreamCursor
+
+MAX_CHOICES = 200
+#: Names and labels of the tabs, in order. The name is that of the URL, and of the count.
+TABS = (
+    ("detail", "Timeline"),
+    ("waterfall", "Waterfall"),
+    ("conversation", "Messages"),
+    ("tool-calls", "Tool calls"),
+    ("errors", "Errors"),
+    ("files", "Files"),
+    ("cost", "Cost"),
+    ("state", "State"),
+    ("events", "Events"),
+    ("tree", "Tree"),
+    ("replay", "Replay"),
+)
+
+
+@dataclass(frozen=True)
+class RunTab:
+    """A tab. `count` is None where it is not known without a query."""
+
+    name: str
+    label: str
+    href: str
+    count: int | None
+    is_current: bool
+
+
+def tabs_of(run: AgentRun, current: str, counts: Mapping[str, int] | None = None) -> list[RunTab]:
+    """Return the tabs of a run. No queries."""
+    known = counts or {}
+    return [
+        RunTab(name, label, reverse(f"runs:{name}", args=[run.pk]), known.get(name) or None, name == current)
+        for name, label in TABS
+    ]
+
+
+def tab_links(run: AgentRun, current: str, counts: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """Return the context of `runs/_tabs.html`."""
+    return {
+        "tabs": tabs_of(run, current, counts),
+        "search_page": reverse("runs:search", args=[run.project.slug]),
+        "search_run": run.pk,
+    }
+
+
+def load(principal: Principal, run_id: UUID) -> facts.RunData:
+    """Return what every tab shows of a run. Raise RunNotFound or RunExpired. Three queries."""
+    return facts.run_data_of(run_for(principal, run_id, among=facts.with_facts(AgentRun.objects.all())))
+
+
+def run_context(request: HttpRequest, data: facts.RunData, tab: str) -> dict[str, Any]:
+    """Return the context that all tabs share: the head with its actions, the facts, the tabs and the project."""
+    principal, run = principal_of(request), data.run
+    run_head, run_facts = head_of(request, principal, data), facts.facts_of(data)
+    counts = {
+        "tool-calls": run_facts.all_calls,
+        "errors": run_facts.error_count,
+        "events": run.log.last_seq,
+        "tree": data.child_count,
+    }
+    return {
+        "project": run.project,
+        "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
+        "may_manage": run_head.may_manage,
+        "head": run_head,
+        "facts": run_facts,
+        "page": reverse("runs:detail", args=[run.pk]),
+        # The line of the run shows the state of the connection, so the top bar does not.
+        "has_run_line": True,
+        **tab_links(run, tab, counts),
+    }
+
+
+def tab_context(request: HttpRequest, run_id: UUID, tab: str) -> dict[str, Any]:
+    """Return the context of a tab besides the timeline. It follows the run's stream until the run has ended."""
+    # Read before the run: if the database is restored in between, the cursor must be an old one.
+    incarnation = incarnations.current()
+    data = load(principal_of(request), run_id)
+    run = data.run
+    return {
+        **run_context(request, data, tab),
+        "run": run,
+        "live": not run.state.terminal,
+        "stream_url": reverse("runs:stream", args=[run.pk]),
+        "cursor": StreamCursor(run.log.last_seq, incarnation),
+        "back": reverse("runs:list", args=[run.project.slug]),
+        "tab_url": request.get_full_path(),
+    }

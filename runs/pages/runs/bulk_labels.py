@@ -1,0 +1,64 @@
+"""Labels of several runs of the list."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.urls import reverse
+
+from agentops.http.methods import require_POST
+from agentops.projects.access import Action, project_for
+from agentops.projects.requests import principal_of
+from runs.actions.annotations import labels
+from runs.errors import RunRefusal
+from runs.models import AgentRun
+from runs.pages.forms import fields
+from runs.pages.runs.bulk_resume import MAX_RUNS
+from runs.pages.runs.list_query import ListQuery
+from runs.queries.run_lists.run_order import InvalidListQuery
+
+
+@require_POST
+def change(request: HttpRequest, project: str) -> HttpResponse:
+    """Add a label to the selected runs, or remove it with `do=remove-label`, and return to the list."""
+    principal = principal_of(request)
+    owner = project_for(principal, project, Action.OPERATE)
+    form = request.POST
+    ids = _ids(form)
+    label = fields.line(form.get("new_label", ""))
+    is_removal = form.get("do") == "remove-label"
+    # Runs of other projects and removed ones are left out.
+    run_ids = list(AgentRun.objects.filter(project=owner, pk__in=ids).values_list("pk", flat=True))
+    try:
+        if not run_ids:
+            raise InvalidListQuery("select at least one run")
+        if not label:
+            raise InvalidListQuery("enter a label")
+        changes = {"add": [], "remove": [label]} if is_removal else {"add": [label], "remove": []}
+        count = labels.change_labels_of_many(run_ids, by=principal, **changes)
+        verb = "removed from" if is_removal else "added to"
+        messages.success(request, f"Label “{label}” {verb} {count} run{'' if count == 1 else 's'}.")
+    except RunRefusal as refusal:
+        messages.error(request, f"Labels not changed: {refusal}.")
+    query = ListQuery.parse(_list_query(form))
+    location = reverse("runs:list", args=[owner.slug]) + (query.query_string() or "?all=1")
+    return HttpResponse(status=303, headers={"Location": location})
+
+
+def _ids(form: QueryDict) -> list[UUID]:
+    try:
+        ids = [UUID(text) for text in dict.fromkeys(form.getlist("id"))]
+    except ValueError:
+        raise InvalidListQuery("id must be a run ID") from None
+    if len(ids) > MAX_RUNS:
+        raise InvalidListQuery(f"at most {MAX_RUNS} runs can be labelled at once, not {len(ids)}")
+    return ids
+
+
+def _list_query(form: QueryDict) -> QueryDict:
+    """Return the query of the list that the form was on, whose parameters are among its fields."""
+    own = {"id", "new_label", "do", "csrfmiddlewaretoken"}
+    return QueryDict(urlencode([(name, value) for name in form if name not in own for value in form.getlist(name)]))

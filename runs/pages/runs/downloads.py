@@ -1,0 +1,44 @@
+"""Files to download: a run, the list of runs, and the response that sends a file while it is made."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.http import HttpRequest, StreamingHttpResponse
+
+from agentops.http.methods import require_safe
+from agentops.projects.access import Action, project_for
+from agentops.projects.requests import principal_of
+from runs.access import run_for
+from runs.exports.export_file import ExportFile
+from runs.exports.list_files import ListFormat, export_list
+from runs.exports.run_files import RunFormat, export_run
+from runs.models import AgentRun
+from runs.queries.run_lists.run_filters import Filters
+from runs.queries.run_lists.run_order import InvalidListQuery
+
+
+@require_safe
+def run(request: HttpRequest, run_id: UUID, file_format: str) -> StreamingHttpResponse:
+    """Send a run as a file."""
+    if file_format not in list(RunFormat):
+        raise InvalidListQuery(f"the format must be one of {', '.join(RunFormat)}, not {file_format[:64]!r}")
+    runs = AgentRun.objects.select_related("project", "log")
+    exported = run_for(principal_of(request), run_id, Action.EXPORT, among=runs)
+    return download(export_run(exported, RunFormat(file_format)))
+
+
+@require_safe
+def index(request: HttpRequest, project: str, file_format: str) -> StreamingHttpResponse:
+    """Send the runs that match the list's filters as a file."""
+    if file_format not in list(ListFormat):
+        raise InvalidListQuery(f"the format must be one of {', '.join(ListFormat)}, not {file_format[:64]!r}")
+    owner = project_for(principal_of(request), project, Action.EXPORT)
+    return download(export_list(owner, Filters.parse(request.GET), ListFormat(file_format)))
+
+
+def download(file: ExportFile) -> StreamingHttpResponse:
+    """Return the response that sends a file portion by portion."""
+    response = StreamingHttpResponse(file.portions, content_type=file.media_type)
+    response.headers["Content-Disposition"] = f'attachment; filename="{file.name}"'
+    return response

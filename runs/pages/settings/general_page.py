@@ -1,0 +1,90 @@
+"""The first page of a project's settings: its name, the members and keys that are added most, and its archiving."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render, resolve_url
+
+from agentops.http.methods import require_http_methods, require_POST
+from agentops.projects.access import Action, EnteredProject, enter
+from agentops.projects.errors import Invalid, NotArchivable
+from agentops.projects.memberships import change_project, unarchive_project
+from agentops.projects.models import Project
+from agentops.projects.requests import principal_of
+from agentops.projects.settings_pages.page_parts import add_refusal
+from agentops.projects.settings_pages.settings_forms import PROJECT_FIELDS, ProjectDetailsForm, key_form, member_form
+from runs.actions import archiving
+from runs.pages.agents.agents_page import page_context
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def index(request: HttpRequest, project: str) -> HttpResponse:
+    """Show the page, or change name and description. Status 422 with errors."""
+    principal = principal_of(request)
+    entry = enter(principal, project, Action.MANAGE)
+    if request.method != "POST":
+        return _page(request, entry)
+    form = ProjectDetailsForm(request.POST)
+    if form.is_valid():
+        try:
+            change_project(entry.project, **form.cleaned_data, actor=principal)
+        except Invalid as refusal:
+            add_refusal(form, refusal, PROJECT_FIELDS)
+        else:
+            messages.success(request, "Project saved.")
+            return _back(entry.project)
+    return _page(request, entry, form=form, status=422)
+
+
+@require_POST
+def archive(request: HttpRequest, project: str) -> HttpResponse:
+    """Archive the project if `slug` is its slug. Status 422 for another one, 409 while runs are in progress."""
+    principal = principal_of(request)
+    entry = enter(principal, project, Action.MANAGE)
+    if request.POST.get("slug", "").strip() != entry.project.slug:
+        error = f"Enter {entry.project.slug} to confirm."
+        return _page(request, entry, archive_error=error, status=422)
+    try:
+        archiving.archive(entry.project, by=principal)
+    except NotArchivable as refusal:
+        text = str(refusal)
+        return _page(request, entry, archive_error=f"{text[:1].upper()}{text[1:]}.", status=409)
+    messages.success(request, f"{entry.project.name} is archived: read-only, and not in menus any more.")
+    return _back(entry.project)
+
+
+@require_POST
+def unarchive(request: HttpRequest, project: str) -> HttpResponse:
+    """Undo the archiving."""
+    principal = principal_of(request)
+    entry = enter(principal, project, Action.MANAGE)
+    unarchive_project(entry.project, actor=principal)
+    messages.success(request, f"{entry.project.name} is no longer archived.")
+    return _back(entry.project)
+
+
+def _page(
+    request: HttpRequest,
+    entry: EnteredProject,
+    *,
+    form: ProjectDetailsForm | None = None,
+    archive_error: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    owner = Project.objects.get(pk=entry.project.pk) if form else entry.project
+    initial = {"name": owner.name, "description": owner.description}
+    context: dict[str, Any] = {
+        **page_context(entry, "settings"),
+        "form": form or ProjectDetailsForm(initial=initial),
+        "member_form": member_form(),
+        "key_form": key_form(),
+        "archive_error": archive_error,
+    }
+    return render(request, "projects/general.html", context, status=status)
+
+
+def _back(project: Project) -> HttpResponse:
+    return HttpResponse(status=303, headers={"Location": resolve_url("runs:settings", project.slug)})

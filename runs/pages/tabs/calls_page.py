@@ -1,0 +1,100 @@
+"""The tool calls of a run as a table, with filters, and what each tool has done."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+
+from agentops.http.methods import require_safe
+from runs.pages.run.facts import FAILED_CALLS
+from runs.pages.run.run_tabs import tab_context
+from runs.pages.timeline.card_contents import resolution_text
+from runs.pages.timeline.fragments import InvalidRunQuery
+from runs.queries.run_tabs import call_list
+from runs.statuses import ToolStatus
+from timeline.display import clean, clip
+
+PAGE_SIZE = 100
+NAME_BYTES = 120
+ARGUMENT_BYTES = 160
+MAX_NAME = 256
+FAILED = "failed"
+_POSITION = re.compile(r"([0-9]{1,9})\.([0-9a-f]{32})", re.ASCII)
+
+
+@dataclass(frozen=True)
+class ListedCall:
+    """A tool call with what its row shows."""
+
+    row: Any
+    name: str
+    arguments: str
+    #: Who said what came of a call of unknown outcome; empty if it was observed.
+    resolution: str
+    #: The page of the call, and its place in the timeline.
+    href: str
+    event_href: str
+    is_error: bool
+
+
+@require_safe
+def calls(request: HttpRequest, run_id: UUID) -> HttpResponse:
+    """Show the tool calls with the name `name` and the status `status`, after the position `after`."""
+    context = tab_context(request, run_id, "tool-calls")
+    name, status = request.GET.get("name", "").replace("\0", "")[:MAX_NAME], _status(request)
+    statuses = FAILED_CALLS if status == FAILED else [status] if status else []
+    # One more than a page, to know whether there are others.
+    rows = call_list.calls_after(run_id, _position(request), PAGE_SIZE + 1, name=name, statuses=statuses)
+    shown = rows[:PAGE_SIZE]
+    tools = call_list.used_tools(run_id, FAILED_CALLS)
+    kept = {key: value for key, value in (("name", name), ("status", status)) if value}
+    context |= {
+        "calls": [_listed(row, context["page"]) for row in shown],
+        "tools": [(clean(tool.name), tool) for tool in tools],
+        "has_durations": any(tool.duration_ms is not None for tool in tools),
+        "name": name,
+        "status": status,
+        "statuses": [FAILED, *ToolStatus],
+        "is_first_page": "after" not in request.GET,
+        "first_query": urlencode(kept),
+        "next_query": _after(shown[-1], kept) if len(rows) > PAGE_SIZE else "",
+    }
+    return render(request, "runs/tabs/calls.html", context)
+
+
+def _listed(row: Any, page: str) -> ListedCall:
+    return ListedCall(
+        row=row,
+        name=clip(row.tool_name, NAME_BYTES).text,
+        arguments=clip(" ".join((row.input_start or "").split()), ARGUMENT_BYTES).text,
+        resolution=resolution_text(row.status, row.resolved_by or ""),
+        href=reverse("runs:call", args=[row.run_id, row.pk]),
+        event_href=f"{page}?call={row.pk}",
+        is_error=row.status in FAILED_CALLS,
+    )
+
+
+def _after(row: Any, kept: dict[str, str]) -> str:
+    return urlencode({**kept, "after": f"{row.step_number}.{row.pk.hex}"})
+
+
+def _status(request: HttpRequest) -> str:
+    status = request.GET.get("status", "")
+    if status and status != FAILED and status not in tuple(ToolStatus):
+        raise InvalidRunQuery(f"status must be {FAILED} or one of {', '.join(ToolStatus)}")
+    return status
+
+
+def _position(request: HttpRequest) -> tuple[int, UUID] | None:
+    text = request.GET.get("after", "")
+    match = _POSITION.fullmatch(text)
+    if text and match is None:
+        raise InvalidRunQuery("after must be the position of a tool call, from the link to the next page")
+    return (int(match[1]), UUID(match[2])) if match else None

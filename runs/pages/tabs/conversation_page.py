@@ -1,0 +1,132 @@
+"""The messages of a run: its conversation with the model, and what was rolled back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+
+from agentops.http.methods import require_safe
+from agentops.projects.names import UUID_PATTERN
+from runs.errors import RunNotFound
+from runs.models import AgentRun, AgentRunMessage
+from runs.pages.content.images import media_name
+from runs.pages.run.run_tabs import tab_context
+from runs.pages.timeline.card_contents import one_line
+from runs.pages.timeline.event_texts import HIDDEN_THINKING
+from runs.pages.timeline.fragments import InvalidRunQuery, seq_of
+from runs.queries.run_tabs.conversation_list import MessagePage, conversation_page
+from timeline.display import Clip, clean, clip, format_json
+
+PAGE_SIZE = 50
+#: Bytes of a part of a message; its page has the whole.
+PART_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class MessagePart:
+    """A part of a message. Long and secondary parts are folded; `label` says what a folded one is."""
+
+    text: Clip
+    label: str = ""
+    summary: str = ""
+
+
+@dataclass(frozen=True)
+class ListedMessage:
+    """A message with what its row shows."""
+
+    row: AgentRunMessage
+    role: str
+    href: str
+    parts: list[MessagePart]
+
+
+@dataclass(frozen=True)
+class ListedSegment:
+    """The messages of a conversation that belong to one run."""
+
+    label: str
+    href: str
+    count: int
+    is_current: bool
+
+
+@require_safe
+def conversation(request: HttpRequest, run_id: UUID) -> HttpResponse:
+    """Show the messages of the run, or of the run `of` that it continues, after position `after`."""
+    context = tab_context(request, run_id, "conversation")
+    run, after = context["run"], min(seq_of(request, "after") or 0, 2**31 - 1)
+    # One more than a page, to know whether there are others.
+    page = conversation_page(run, _segment_of(request), after, PAGE_SIZE + 1)
+    if page is None:
+        raise RunNotFound("this run does not continue that one")
+    shown = page.messages[:PAGE_SIZE]
+    context |= {
+        "messages_shown": [_listed(row) for row in shown],
+        "segments": _segments(run, page),
+        "of": page.segment.run_id,
+        "next_after": shown[-1].position if len(page.messages) > PAGE_SIZE else None,
+        "after": after,
+    }
+    return render(request, "runs/tabs/conversation.html", context)
+
+
+def _segment_of(request: HttpRequest) -> UUID | None:
+    text = request.GET.get("of", "")
+    if text and not re.match(UUID_PATTERN, text):
+        raise InvalidRunQuery(f"of must be the ID of a run, not {text[:64]!r}")
+    return UUID(text) if text else None
+
+
+def _segments(run: AgentRun, page: MessagePage) -> list[ListedSegment]:
+    url = reverse("runs:conversation", args=[run.pk])
+    listed = []
+    for number, (segment, count) in enumerate(page.segments, start=1):
+        label = "This run" if segment.run_id == run.pk else f"Run {number}"
+        href = url if segment.run_id == run.pk else f"{url}?of={segment.run_id}"
+        listed.append(ListedSegment(label, href, count, segment.run_id == page.segment.run_id))
+    return listed
+
+
+def _listed(row: AgentRunMessage) -> ListedMessage:
+    href = reverse("runs:message", args=[row.run_id, row.pk])
+    parts = row.content.get("parts") if isinstance(row.content, dict) else None
+    return ListedMessage(row, row.get_role_display(), href, list(_parts(parts if isinstance(parts, list) else [])))
+
+
+def _parts(parts: list[Mapping[str, Any]]) -> Iterator[MessagePart]:
+    for part in parts:
+        kind, content = part.get("part_kind"), part.get("content")
+        if kind == "tool-call":
+            arguments = part.get("args") or {}
+            name = clean(str(part.get("tool_name") or "tool"))
+            yield MessagePart(clip(format_json(arguments), PART_BYTES), f"Calls {name}", one_line(arguments))
+        elif kind == "thinking":
+            text = clip(content or HIDDEN_THINKING, PART_BYTES)
+            yield MessagePart(text, "Thinking", one_line(text.text))
+        elif kind == "tool-return":
+            text = clip(_text(content), PART_BYTES)
+            yield MessagePart(text, f"Result of {clean(str(part.get('tool_name') or 'tool'))}", one_line(text.text))
+        elif kind == "system-prompt":
+            text = clip(_text(content), PART_BYTES)
+            yield MessagePart(text, "Instructions", one_line(text.text))
+        else:
+            yield MessagePart(clip(_text(content if content is not None else part), PART_BYTES))
+
+
+def _text(content: Any) -> str:
+    """Return content as text; media become placeholders."""
+    items = content if isinstance(content, list) else [content]
+    return "\n".join(item if isinstance(item, str) else _other(item) for item in items)
+
+
+def _other(item: Any) -> str:
+    is_media = isinstance(item, dict) and bool(item.keys() & {"media_type", "kind"})
+    return f"[{media_name(item)}]" if is_media else format_json(item)

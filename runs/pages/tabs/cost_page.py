@@ -1,0 +1,131 @@
+"""The cost of a run: by model and by step, with its tokens, its own and with its child runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from agentops.http.methods import require_safe
+from runs.agents.prices import Buckets
+from runs.pages.run.run_tabs import tab_context
+from runs.pages.runs.run_row import dollars
+from runs.pages.timeline.fragments import seq_of
+from runs.queries.model_usage import TOKENS, usage_by_model
+from runs.queries.run_tabs.step_costs import StepCost, step_costs
+from runs.queries.run_trees import TreeTotals, tree_totals
+from timeline.display import clean
+
+#: Steps on a page.
+PAGE_SIZE = 200
+COLUMNS = ("fresh", "cache read", "cache write", "output", "reasoning")
+
+
+@dataclass(frozen=True)
+class CostLine:
+    """A row of a table: a model, or a step. `tokens` are the disjoint counts of COLUMNS."""
+
+    name: str
+    calls: int
+    unpriced: int
+    tokens: list[int]
+    cost: str
+
+
+@dataclass(frozen=True)
+class StepBar:
+    """A bar of the chart. `x`, `width`, `y` and `height` are percentages of the chart."""
+
+    step: int
+    x: float
+    width: float
+    y: float
+    height: float
+    label: str
+
+
+@require_safe
+def cost(request: HttpRequest, run_id: UUID) -> HttpResponse:
+    """Show what the run has cost, with the steps after step `after`."""
+    context = tab_context(request, run_id, "cost")
+    run, data = context["run"], context["facts"]
+    after = min(seq_of(request, "after") or 0, 2**31 - 1)
+    # One more than a page, to know whether there are others.
+    steps = step_costs(run_id, after, PAGE_SIZE + 1)
+    shown = steps[:PAGE_SIZE]
+    models = usage_by_model(run_id)
+    has_costs = any(step.cost_usd is not None for step in shown)
+    totals = tree_totals([run_id]).get(run_id) if context["head"].child_count else None
+    context |= {
+        "columns": COLUMNS,
+        "models": [_model_line(row) for row in models],
+        "steps": [_step_line(step) for step in shown],
+        "bars": _bars(shown, by_cost=has_costs),
+        "by_cost": has_costs,
+        "own": dollars(run.cost_usd),
+        "tree": totals,
+        "tree_cost": dollars(totals.cost_usd) if totals is not None else "",
+        "children_cost": _children_cost(totals, run.cost_usd),
+        "calls": sum(row["calls"] for row in models),
+        "unpriced": sum(row["unpriced"] for row in models),
+        "share": _share(models),
+        "billing": data.billing,
+        "next_after": shown[-1].step if len(steps) > PAGE_SIZE else None,
+        "after": after,
+    }
+    return render(request, "runs/tabs/cost.html", context)
+
+
+def _model_line(row: Mapping[str, Any]) -> CostLine:
+    tokens = _tokens(*(row[name] or 0 for name in TOKENS))
+    name = clean(row["model"]) or "unknown model"
+    return CostLine(name, row["calls"], row["unpriced"], tokens, dollars(row["cost_usd"]))
+
+
+def _step_line(step: StepCost) -> CostLine:
+    tokens = _tokens(
+        step.input_tokens, step.output_tokens, step.cache_read_tokens, step.cache_write_tokens, step.reasoning_tokens
+    )
+    return CostLine(str(step.step), step.calls, step.unpriced, tokens, dollars(step.cost_usd))
+
+
+def _tokens(sent: int, received: int, read: int, written: int, reasoning: int) -> list[int]:
+    """Return disjoint counts: providers count the cache with the input, and reasoning with the output."""
+    buckets = Buckets.of(sent, received, cache_read=read, cache_write=written, reasoning=reasoning)
+    return [buckets.input, buckets.cache_read, buckets.cache_write, buckets.output, buckets.reasoning]
+
+
+def _bars(steps: Sequence[StepCost], *, by_cost: bool) -> list[StepBar]:
+    """Return a bar for each step, as high as its cost, or as its tokens where no cost is known."""
+    values = [_height(step, by_cost=by_cost) for step in steps]
+    highest = max(values, default=Decimal(0))
+    if not highest:
+        return []
+    width, bars = 100 / len(steps), []
+    for number, (step, value) in enumerate(zip(steps, values, strict=True)):
+        height = float(value / highest * 100)
+        text = dollars(step.cost_usd) if by_cost else f"{value:,} tokens"
+        label = f"Step {step.step}: {text or 'unpriced'}"
+        bars.append(StepBar(step.step, round(number * width, 3), round(width * 0.8, 3), 100 - height, height, label))
+    return bars
+
+
+def _height(step: StepCost, *, by_cost: bool) -> Decimal:
+    return (step.cost_usd or Decimal(0)) if by_cost else Decimal(step.input_tokens + step.output_tokens)
+
+
+def _children_cost(totals: TreeTotals | None, own: Decimal | None) -> str:
+    if totals is None or totals.cost_usd is None:
+        return ""
+    return dollars(max(totals.cost_usd - (own or 0), Decimal(0)))
+
+
+def _share(models: Sequence[Mapping[str, Any]]) -> int:
+    """Return the percentage of model calls without a known cost."""
+    calls = sum(row["calls"] for row in models)
+    return round(100 * sum(row["unpriced"] for row in models) / calls) if calls else 0

@@ -1,0 +1,58 @@
+"""The errors of a run: what failed, why, at which step, with links into the timeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from agentops.http.methods import require_safe
+from runs.pages.run.banner import href_of, label_of
+from runs.pages.run.run_tabs import tab_context
+from runs.pages.timeline.fragments import seq_of
+from runs.queries.run_tabs.failures_list import failures
+from timeline.display import Clip, clip
+from timeline.event_rows import EventRow, payload_of, row_of
+from timeline.models import Event
+
+PAGE_SIZE = 100
+MESSAGE_BYTES = 2048
+
+
+@dataclass(frozen=True)
+class ListedError:
+    """A failure with what its row shows."""
+
+    row: EventRow
+    step: int | None
+    #: The kind of error in words, and the message.
+    reason: str
+    message: Clip
+    href: str
+
+
+@require_safe
+def errors(request: HttpRequest, run_id: UUID) -> HttpResponse:
+    """Show the failures of a run after event `after`."""
+    context = tab_context(request, run_id, "errors")
+    after = min(seq_of(request, "after") or 0, context["run"].log.last_seq)
+    # One more than a page, to know whether there are others.
+    events = failures(run_id, after, PAGE_SIZE + 1)
+    shown = events[:PAGE_SIZE]
+    context |= {
+        "errors": [_listed(event, context["page"]) for event in shown],
+        "next_after": shown[-1].seq if len(events) > PAGE_SIZE else None,
+        "after": after,
+    }
+    return render(request, "runs/tabs/errors.html", context)
+
+
+def _listed(event: Event, page: str) -> ListedError:
+    payload = payload_of(event)
+    kind = payload.get("error_type")
+    status = payload.get("status")
+    message = next((payload[name] for name in ("error", "reason", "preview") if isinstance(payload.get(name), str)), "")
+    reason = label_of(str(kind or (status if isinstance(status, str) else "")))
+    return ListedError(row_of(event, page), event.step, reason, clip(message, MESSAGE_BYTES), href_of(event))

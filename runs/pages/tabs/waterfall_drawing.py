@@ -1,0 +1,204 @@
+"""The waterfall of a run for its template: rows with bars on a time axis on which idle time is shortened."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby
+
+from runs.queries.run_tabs.run_spans import Span, SpanKind
+from runs.statuses import ToolStatus
+from timeline.display import clean, clip
+from timeline.reasons import reason_label
+
+#: Above this number of bars, steps are drawn together: a row for each, or for several.
+MAX_BARS = 2000
+#: Rows of steps that are drawn together.
+MAX_GROUPS = 400
+#: An idle time is shortened to this share of the time in which something ran, and at least to this many seconds.
+IDLE_SHARE, IDLE_S = 0.05, 1.0
+#: Bars of the same kind in one row that are closer than this share of the axis are drawn as one.
+GAP_SHARE = 0.002
+NAME_BYTES = 120
+KIND_LABELS = {SpanKind.QUEUE: "queue", SpanKind.MODEL: "model", SpanKind.TOOL: "tool", SpanKind.WAIT: "wait"}
+_WORK = (SpanKind.MODEL, SpanKind.TOOL)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar of a row. `x` and `width` are percentages of the axis."""
+
+    kind: str
+    x: float
+    width: float
+
+
+@dataclass(frozen=True)
+class WaterfallRow:
+    """A span, or the spans of one or several steps together."""
+
+    kind: str
+    #: The steps, such as "3" or "3–12"; empty without one.
+    steps: str
+    name: str
+    #: The event that it begins with.
+    seq: int
+    #: Milliseconds from the beginning of the axis, and from the first beginning to the last end.
+    offset_ms: float
+    duration_ms: float
+    bars: list[Bar]
+    outcome: str = ""
+    is_failed: bool = False
+    is_open: bool = False
+    #: Number of spans that are drawn together.
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Waterfall:
+    """What the template draws."""
+
+    rows: list[WaterfallRow]
+    begin: datetime | None = None
+    #: Seconds of the axis, of all idle times, and of what was left out of them.
+    total_s: float = 0.0
+    idle_s: float = 0.0
+    hidden_s: float = 0.0
+    is_grouped: bool = False
+    bar_count: int = 0
+
+
+class Axis:
+    """Converts times to percentages. Times in which neither a model nor a tool ran are shortened."""
+
+    def __init__(self, begin: datetime, end: datetime, active: Sequence[tuple[datetime, datetime]]) -> None:
+        self.begin = begin
+        active_s = sum((until - since).total_seconds() for since, until in active)
+        self.longest_idle_s = max(active_s * IDLE_SHARE, IDLE_S)
+        self.idle_s = self.hidden_s = 0.0
+        #: Times at which the scale changes, as seconds since the beginning and as drawn seconds.
+        self._times, self._drawn = [0.0], [0.0]
+        for since, until in [*active, (end, end)]:
+            self._add_idle(self._seconds(since))
+            self._add(self._seconds(until), self._seconds(until) - self._times[-1])
+
+    def position(self, at: datetime) -> float:
+        """Return the place of a time as a percentage of the axis."""
+        seconds = min(max(self._seconds(at), 0.0), self._times[-1])
+        index = min(bisect_right(self._times, seconds), len(self._times) - 1)
+        before, after = self._times[index - 1], self._times[index]
+        share = (seconds - before) / (after - before) if after > before else 1.0
+        drawn = self._drawn[index - 1] + share * (self._drawn[index] - self._drawn[index - 1])
+        return 100 * drawn / self._drawn[-1] if self._drawn[-1] else 0.0
+
+    def _add_idle(self, until: float) -> None:
+        idle = max(until - self._times[-1], 0.0)
+        drawn = min(idle, self.longest_idle_s)
+        self.idle_s += idle
+        self.hidden_s += idle - drawn
+        self._add(until, drawn)
+
+    def _add(self, until: float, drawn: float) -> None:
+        if until > self._times[-1]:
+            self._times.append(until)
+            self._drawn.append(self._drawn[-1] + drawn)
+
+    def _seconds(self, at: datetime) -> float:
+        return (at - self.begin).total_seconds()
+
+
+def waterfall_of(spans: Sequence[Span], now: datetime) -> Waterfall:
+    """Return the waterfall of these spans, in order. `now` is the end of those that have not ended."""
+    if not spans:
+        return Waterfall([])
+    begin = min(span.begin for span in spans)
+    end = max(*(_end(span, now) for span in spans), begin + timedelta(milliseconds=1))
+    axis = Axis(begin, end, _union((s.begin, _end(s, now)) for s in spans if s.kind in _WORK))
+    is_grouped = len(spans) > MAX_BARS
+    rows = _grouped(spans, axis, now) if is_grouped else [_row([span], axis, now) for span in spans]
+    total_s = (end - begin).total_seconds()
+    return Waterfall(rows, begin, total_s, axis.idle_s, axis.hidden_s, is_grouped, len(spans))
+
+
+def _grouped(spans: Sequence[Span], axis: Axis, now: datetime) -> list[WaterfallRow]:
+    steps = sorted({span.step for span in spans if span.step is not None})
+    number_of = {step: number for number, step in enumerate(steps)}
+    size = max(-(-len(steps) // MAX_GROUPS), 1)
+    in_steps = sorted((s for s in spans if s.step is not None), key=lambda s: (number_of[s.step or 0], s.begin))
+    others = [span for span in spans if span.step is None]
+    groups = [list(group) for _, group in groupby(in_steps, key=lambda span: number_of[span.step or 0] // size)]
+    # What belongs to no step, such as waits, stays by itself: the newest of it, if it is much.
+    alone = [[span] for span in others[-MAX_GROUPS:]]
+    rows = [_row(group, axis, now) for group in [*groups, *alone]]
+    return sorted(rows, key=lambda row: row.offset_ms)
+
+
+def _row(spans: Sequence[Span], axis: Axis, now: datetime) -> WaterfallRow:
+    first, begin = spans[0], min(span.begin for span in spans)
+    end = max(_end(span, now) for span in spans)
+    steps = [span.step for span in spans if span.step is not None]
+    low, high = (min(steps), max(steps)) if steps else (None, None)
+    is_alone = len(spans) == 1
+    return WaterfallRow(
+        kind=KIND_LABELS[first.kind] if is_alone else "steps",
+        steps="" if low is None else str(low) if low == high else f"{low}–{high}",
+        name=_name(first) if is_alone else _summary(spans),
+        seq=first.seq,
+        offset_ms=(begin - axis.begin).total_seconds() * 1000,
+        duration_ms=(end - begin).total_seconds() * 1000,
+        bars=_bars(spans, axis, now),
+        outcome=_outcome(first) if is_alone else "",
+        is_failed=any(span.is_failed for span in spans),
+        is_open=any(span.end is None for span in spans),
+        count=len(spans),
+    )
+
+
+def _bars(spans: Sequence[Span], axis: Axis, now: datetime) -> list[Bar]:
+    bars = []
+    for kind in SpanKind:
+        gap = 0.0 if len(spans) == 1 else GAP_SHARE * 100
+        pieces: list[list[float]] = []
+        for since, until in _union((s.begin, _end(s, now)) for s in spans if s.kind is kind):
+            left, right = axis.position(since), axis.position(until)
+            if pieces and left - pieces[-1][1] <= gap:
+                pieces[-1][1] = right
+            else:
+                pieces.append([left, right])
+        # Numbers in SVG have a point, whatever the language of the site is.
+        bars += [Bar(KIND_LABELS[kind], round(left, 3), round(max(right - left, 0.15), 3)) for left, right in pieces]
+    return bars
+
+
+def _name(span: Span) -> str:
+    name = clip(span.name, NAME_BYTES).text
+    if span.kind in _WORK:
+        return f"{name or KIND_LABELS[span.kind]}{f' (attempt {span.attempt + 1})' if span.attempt else ''}"
+    return "Before the next attempt" if span.name == "retry" else clean(reason_label(span.name)).capitalize()
+
+
+def _outcome(span: Span) -> str:
+    """Return how a span ended; empty for a tool call with an error: the phrase of that code is for pauses."""
+    return "" if span.outcome == ToolStatus.ERROR else clean(reason_label(span.outcome))
+
+
+def _summary(spans: Sequence[Span]) -> str:
+    counts = [(kind, sum(span.kind is kind for span in spans)) for kind in _WORK]
+    return ", ".join(f"{count} {KIND_LABELS[kind]} call{'' if count == 1 else 's'}" for kind, count in counts if count)
+
+
+def _end(span: Span, now: datetime) -> datetime:
+    return max(span.end or now, span.begin)
+
+
+def _union(spans: Iterable[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
+    """Return the times that are in any of the spans, as spans that do not touch, in order."""
+    merged: list[tuple[datetime, datetime]] = []
+    for since, until in sorted(spans):
+        if merged and since <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], until))
+        else:
+            merged.append((since, until))
+    return merged

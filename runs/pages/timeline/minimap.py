@@ -1,0 +1,104 @@
+"""The minimap of a run: a strip of its whole log that shows where steps, errors and waits are, with a link to each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Count, F, Max, Min, Q
+
+from timeline.events import EventType
+from timeline.events.failures import FAILURES
+from timeline.models import Event
+
+#: Columns of the strip; a shorter log has one for each event.
+COLUMNS = 120
+_WAITS = Q(type__in=[EventType.RUN_WAITING, EventType.RUN_PAUSED, EventType.APPROVAL_REQUESTED])
+
+
+@dataclass(frozen=True)
+class MapColumn:
+    """A column: the events between two sequence numbers."""
+
+    index: int
+    #: The seq of the event that the column links to: its first error or wait, otherwise the first one.
+    seq: int
+    first_step: int | None
+    last_step: int | None
+    errors: int
+    waits: int
+
+    @property
+    def kind(self) -> str:
+        """Return what is most important in it: "error", "wait", "step", or "other" if it belongs to no step."""
+        return "error" if self.errors else "wait" if self.waits else "step" if self.first_step is not None else "other"
+
+    @property
+    def title(self) -> str:
+        """Return what it contains, such as "Steps 3 to 5, 2 errors"."""
+        steps = (
+            f"Step {self.first_step}"
+            if self.first_step == self.last_step
+            else f"Steps {self.first_step} to {self.last_step}"
+        )
+        counts = [_count(self.errors, "error"), _count(self.waits, "wait")]
+        return ", ".join(
+            part for part in [steps if self.first_step is not None else f"Event {self.seq}", *counts] if part
+        )
+
+
+@dataclass(frozen=True)
+class Minimap:
+    """The strip of a log."""
+
+    columns: Sequence[MapColumn]
+
+    @property
+    def width(self) -> int:
+        """Return the number of columns, also of those without events."""
+        return self.columns[-1].index + 1 if self.columns else 0
+
+    @property
+    def last_step(self) -> int | None:
+        """Return the highest step of the log, or None."""
+        return max((column.last_step for column in self.columns if column.last_step is not None), default=None)
+
+    @property
+    def summary(self) -> str:
+        """Return the number of errors and waits, in words."""
+        errors, waits = (sum(getattr(column, name) for column in self.columns) for name in ("errors", "waits"))
+        return ", ".join(part for part in (_count(errors, "error"), _count(waits, "wait")) if part) or "no errors"
+
+
+def minimap_of(log_id: UUID, last_seq: int) -> Minimap:
+    """Return the strip of the events up to `last_seq`. Two queries over the log: for a page, not for each event."""
+    width = min(COLUMNS, last_seq)
+    if not width:
+        return Minimap([])
+    events = Event.objects.filter(log=log_id, seq__lte=last_seq)
+    columns = events.annotate(column=(F("seq") - 1) * width / last_seq).values("column").order_by("column")
+    rows = columns.annotate(first=Min("seq"), first_step=Min("step"), last_step=Max("step"))
+    # Apart: PostgreSQL would carry the payloads, which say what failed, through the sorting of all events.
+    marks = columns.filter(FAILURES | _WAITS).annotate(
+        first=Min("seq"), errors=Count("pk", filter=FAILURES), waits=Count("pk", filter=_WAITS)
+    )
+    marks_of: dict[int, Mapping[str, Any]] = {mark["column"]: mark for mark in marks}
+    none = {"first": None, "errors": 0, "waits": 0}
+    return Minimap([_column(row, marks_of.get(row["column"], none)) for row in rows])
+
+
+def _column(row: Mapping[str, Any], mark: Mapping[str, Any]) -> MapColumn:
+    return MapColumn(
+        index=row["column"],
+        seq=mark["first"] or row["first"],
+        first_step=row["first_step"],
+        last_step=row["last_step"],
+        errors=mark["errors"],
+        waits=mark["waits"],
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}" if number else ""

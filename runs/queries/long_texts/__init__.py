@@ -1,0 +1,1 @@
+"""Long texts in JSON columns, of which a query reads a part."""

@@ -1,0 +1,133 @@
+"""Sums of the runs of a project that have ended since a time: outcomes, durations, tokens and cost.
+
+One query reads the newest ended runs by the index `run_retention`, at most `MAX_RUNS`, so that its cost does not grow
+with the project; everything else is added up from them. A run counts when it ends, with all its tokens and its whole
+cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import NamedTuple, TypeVar
+from uuid import UUID
+
+from agentops.projects.models import Project
+from runs.models import AgentRun
+from runs.queries.durations import with_times
+from runs.statuses import RunStatus
+
+#: The newest ended runs that are read.
+MAX_RUNS = 10_000
+#: The time buckets begin at whole multiples of their size after this.
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TRIED = (RunStatus.COMPLETED, RunStatus.FAILED)
+_COLUMNS = (
+    *("completed_at", "status", "agent_id", "input_tokens", "output_tokens", "cost_usd"),
+    *("started_at", "worked_time"),
+)
+Key = TypeVar("Key", bound=Hashable)
+
+
+class EndedRun(NamedTuple):
+    """The columns of a run that are added up."""
+
+    completed_at: datetime
+    status: str
+    agent_id: UUID | None
+    input_tokens: int
+    output_tokens: int
+    cost_usd: Decimal | None
+    started_at: datetime | None
+    worked_time: timedelta | None
+
+    @property
+    def duration_s(self) -> float | None:
+        """The time with workers; of an external run, from its start to its end. None if it never started."""
+        if self.worked_time is not None:
+            return self.worked_time.total_seconds()
+        if self.started_at is None:
+            return None
+        return max((self.completed_at - self.started_at).total_seconds(), 0.0)
+
+
+@dataclass
+class Sums:
+    """What a group of ended runs has come to."""
+
+    #: Status → number of runs.
+    by_status: dict[str, int] = field(default_factory=dict)
+    #: Of completed and failed runs, in seconds, without waits.
+    durations_s: list[float] = field(default_factory=list)
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: Decimal = Decimal(0)
+    #: Runs with tokens, and those of them whose cost is unknown.
+    with_tokens: int = 0
+    unpriced: int = 0
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_status.values())
+
+    @property
+    def completed(self) -> int:
+        return self.by_status.get(RunStatus.COMPLETED, 0)
+
+    @property
+    def failed(self) -> int:
+        return self.by_status.get(RunStatus.FAILED, 0)
+
+    @property
+    def failure_rate(self) -> float | None:
+        """The failed share of those that completed or failed, from 0 to 1. None if there are none."""
+        tried = self.completed + self.failed
+        return self.failed / tried if tried else None
+
+    def percentile_s(self, share: float) -> float | None:
+        """Return the smallest duration that at least this share of the durations does not exceed."""
+        if not self.durations_s:
+            return None
+        rank = -(-len(self.durations_s) * share // 1)  # rounded up
+        return sorted(self.durations_s)[max(int(rank), 1) - 1]
+
+    def add(self, run: EndedRun) -> None:
+        self.by_status[run.status] = self.by_status.get(run.status, 0) + 1
+        if run.status in _TRIED and (duration := run.duration_s) is not None:
+            self.durations_s.append(duration)
+        self.input_tokens += run.input_tokens
+        self.output_tokens += run.output_tokens
+        self.cost_usd += run.cost_usd or 0
+        if run.input_tokens or run.output_tokens:
+            self.with_tokens += 1
+            self.unpriced += run.cost_usd is None
+
+
+def ended_since(project: Project, since: datetime) -> list[EndedRun]:
+    """Return the runs that ended since a time, the newest first, at most `MAX_RUNS`. One query."""
+    runs = AgentRun.objects.filter(project=project, completed_at__isnull=False, completed_at__gte=since)
+    rows = with_times(runs).order_by("-completed_at", "-pk").values_list(*_COLUMNS)
+    return [EndedRun(*row) for row in rows[:MAX_RUNS]]
+
+
+def sums_of(runs: Iterable[EndedRun]) -> Sums:
+    """Return the sums of these runs."""
+    sums = Sums()
+    for run in runs:
+        sums.add(run)
+    return sums
+
+
+def sums_by(runs: Iterable[EndedRun], key: Callable[[EndedRun], Key]) -> dict[Key, Sums]:
+    """Return the sums of each group of runs, by what `key` returns of them."""
+    groups: dict[Key, Sums] = {}
+    for run in runs:
+        groups.setdefault(key(run), Sums()).add(run)
+    return groups
+
+
+def period_of(at: datetime, size: timedelta) -> datetime:
+    """Return the beginning of the period that contains a time."""
+    return at - (at - EPOCH) % size

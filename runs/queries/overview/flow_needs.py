@@ -1,0 +1,59 @@
+"""Flow runs that need a person: paused ones, flows that failed by themselves, and those that no worker moves.
+
+The runs of nodes are entries of their own, except those that are paused because their flow is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Coalesce
+
+from agentops.projects.models import Project
+from runs.models import FlowRun
+from runs.models.flows.flow_run import FlowRunQuerySet
+from runs.statuses import RunStatus
+from timeline.database_clock import Now
+
+Projects = Sequence[UUID] | QuerySet[Project]
+
+
+def paused_flow_runs(projects: Projects) -> QuerySet[Any]:
+    """Return the paused flow runs. Uses the index `flow_run_unended`. The pause is the last event of nearly all."""
+    rows = FlowRun.objects.filter(project__in=projects, status=RunStatus.PAUSED, completed_at=None)
+    return _rows(rows, Coalesce("log__last_event_at", "created_at"))
+
+
+def failed_flow_runs(projects: Projects, failed_for: timedelta) -> FlowRunQuerySet:
+    """Return the flows that failed by themselves and that nobody has dismissed. Uses the index `flow_run_failures`.
+
+    One that failed with a run of a node is left out: that run is an entry.
+    """
+    return FlowRun.objects.filter(
+        project__in=projects,
+        status=RunStatus.FAILED,
+        failed_run_id=None,
+        dismissed_at=None,
+        completed_at__gte=Now() - failed_for,
+    )
+
+
+def failed_flow_rows(projects: Projects, failed_for: timedelta) -> QuerySet[Any]:
+    return _rows(failed_flow_runs(projects, failed_for), F("completed_at"))
+
+
+def stuck_flow_runs(projects: Projects, queued_for: timedelta, lost_for: timedelta) -> QuerySet[Any]:
+    """Return the flow runs that could move and that no worker moves. Uses the index `flow_run_moving`."""
+    is_late = Q(status=RunStatus.QUEUED, stuck_since__lt=Now() - queued_for)
+    is_late |= ~Q(status=RunStatus.QUEUED) & Q(stuck_since__lt=Now() - lost_for)
+    rows = FlowRun.objects.filter(project__in=projects).with_stuck_since().filter(is_late)
+    return _rows(rows, F("stuck_since"))
+
+
+def _rows(rows: QuerySet[Any], since: Any) -> QuerySet[Any]:
+    annotated: QuerySet[Any] = rows.annotate(item=F("pk"), of_run=F("pk"), since=since)
+    return annotated

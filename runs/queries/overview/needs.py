@@ -1,0 +1,309 @@
+"""What needs a person, as one list: the start page, the inbox and the bell show the same one.
+
+An entry leaves the list when it is done: decided, answered, resolved, resumed or stopped. A failed run leaves it when
+somebody dismisses it or forks it, and after `FAILED_FOR`; so does a flow run that failed by itself. A silent runner
+leaves it when it sends events again, when somebody dismisses it, and after `FAILED_FOR`; a session of another program
+when it goes on, or is dismissed.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
+
+from agentops.projects.models import Project
+from runs.conversation.open_calls import asking_calls
+from runs.models import AgentRun, Approval, FlowRun
+from runs.models.querysets import CLAIMED_FROM
+from runs.queries.overview.flow_needs import failed_flow_rows, paused_flow_runs, stuck_flow_runs
+from runs.queries.waiting_for_people import waiting_sessions
+from runs.queries.waiting_items import ItemKind, WaitingItem, load_items, question_runs, unknown_outcome_calls
+from runs.statuses import RunStatus
+from timeline.database_clock import Now
+
+#: Failed runs, and runners that are silent, leave the list after this time.
+FAILED_FOR = timedelta(days=7)
+#: A run should have found a worker by then. A worker takes over a lost run within seconds.
+QUEUED_FOR = timedelta(minutes=5)
+LOST_FOR = timedelta(minutes=1)
+#: The largest number that is counted of each kind; more are shown as "99+".
+MAX_COUNT = 100
+
+Projects = Sequence[UUID] | QuerySet[Project]
+
+
+class NeedKind(enum.StrEnum):
+    """Why a person is needed."""
+
+    APPROVAL = "approval"
+    QUESTION = "question"
+    UNKNOWN_OUTCOME = "unknown_outcome"
+    #: Sessions of other programs that wait for a permission or for their user, where they run.
+    SESSION = "session"
+    #: Paused and escalated runs.
+    PAUSED = "paused"
+    FAILED = "failed"
+    #: Runs and flow runs that should go on and do not: no worker takes them, or their runner is silent.
+    STALLED = "stalled"
+
+
+#: The kinds that are tool calls; the others are runs.
+CALL_KINDS = (NeedKind.APPROVAL, NeedKind.QUESTION, NeedKind.UNKNOWN_OUTCOME)
+
+
+@dataclass(frozen=True)
+class NeedPosition:
+    """A position in the list: since when, then the ID of the entry."""
+
+    since: datetime
+    id: UUID
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that needs a person. `run` and its project are loaded."""
+
+    kind: NeedKind
+    #: The ID of the approval, of the tool call, of the run, or of the flow run.
+    id: UUID
+    since: datetime
+    run: AgentRun | FlowRun
+    #: What waits, for the kinds in `CALL_KINDS`.
+    item: WaitingItem | None = None
+
+    @property
+    def position(self) -> NeedPosition:
+        return NeedPosition(self.since, self.id)
+
+
+class NeedPlace(NamedTuple):
+    """An entry of the list that is not loaded yet."""
+
+    kind: NeedKind
+    item: UUID
+    run_id: UUID
+    since: datetime
+    is_of_flow: bool
+
+
+@dataclass(frozen=True)
+class NeedCounts:
+    """How much of each kind needs a person, each at most `MAX_COUNT`."""
+
+    by_kind: Mapping[NeedKind, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_kind.values())
+
+    @property
+    def label(self) -> str:
+        """The total as text: "7", or "99+"."""
+        return label_of(self.total)
+
+
+def label_of(number: int) -> str:
+    """Return a count as text, with "99+" for all above."""
+    return str(number) if number < MAX_COUNT else f"{MAX_COUNT - 1}+"
+
+
+def needs(
+    projects: Projects, *, limit: int, kinds: Iterable[NeedKind] = tuple(NeedKind), after: NeedPosition | None = None
+) -> list[Need]:
+    """Return the oldest entries of these projects after a position, at most `limit`.
+
+    Bounded queries for each kind find them, and at most five load them, whatever their number is.
+    """
+    found = [place for kind in kinds for rows in _ROWS[kind](projects) for place in _placed(kind, rows, after, limit)]
+    return _load(sorted(found, key=lambda place: (place.since, place.item))[:limit])
+
+
+def need_counts(project_ids: Collection[UUID]) -> dict[UUID, NeedCounts]:
+    """Return what needs a person in each of these projects. One query, of which each part is bounded."""
+    if not project_ids:
+        return {}
+    key = Project._meta.pk
+    params = [key.get_db_prep_value(each, connection) for each in project_ids]
+    sql, own = _count_sql(connection.vendor)
+    marks = ", ".join(["%s"] * len(params))
+    with connection.cursor() as cursor:
+        cursor.execute(f"{sql} WHERE project.id IN ({marks})", [*own, *params])
+        rows = cursor.fetchall()
+    return {
+        key.to_python(project_id): NeedCounts(dict(zip(NeedKind, counts, strict=True))) for project_id, *counts in rows
+    }
+
+
+def count_of(project_id: UUID) -> NeedCounts:
+    """Return what needs a person in a project. One query."""
+    return need_counts([project_id]).get(project_id, NeedCounts())
+
+
+# --- The rows of each kind, with `item`, `of_run` and `since` ---------------------------------------------------------
+
+
+def _approvals(projects: Projects) -> list[QuerySet[Any]]:
+    rows = Approval.objects.filter(project__in=projects, state=Approval.State.PENDING)
+    return [rows.annotate(item=F("pk"), of_run=F("run_id"), since=F("created_at"))]
+
+
+def _questions(projects: Projects) -> list[QuerySet[Any]]:
+    asked = Subquery(asking_calls(OuterRef("pk")).values("created_at")[:1])
+    return [question_runs(projects).annotate(item=F("item_id"), of_run=F("pk"), since=asked)]
+
+
+def _unknown_outcomes(projects: Projects) -> list[QuerySet[Any]]:
+    rows = unknown_outcome_calls(projects)
+    return [rows.annotate(item=F("pk"), of_run=F("run_id"), since=Coalesce("finished_at", "created_at"))]
+
+
+def _sessions(projects: Projects) -> list[QuerySet[Any]]:
+    return [_run_rows(runs, F("waits_since")) for runs in waiting_sessions(projects)]
+
+
+def _paused(projects: Projects) -> list[QuerySet[Any]]:
+    """Uses the index `run_list_by_status`. The pause is the last event of nearly all paused runs.
+
+    Runs that are paused because their flow is are resumed with it: the flow run is the entry.
+    """
+    runs = AgentRun.objects.filter(
+        project__in=projects, status=RunStatus.PAUSED, source=AgentRun.Source.NATIVE
+    )  # those of other runners are resumed there
+    runs = runs.exclude(flow_run__status=RunStatus.PAUSED)
+    return [_run_rows(runs, Coalesce("log__last_event_at", "created_at")), paused_flow_runs(projects)]
+
+
+def _failed(projects: Projects) -> list[QuerySet[Any]]:
+    return [_run_rows(failed_runs(projects), F("completed_at")), failed_flow_rows(projects, FAILED_FOR)]
+
+
+def failed_runs(projects: Projects) -> QuerySet[AgentRun]:
+    """Return the failed runs that are on the list. Uses the index `run_failures`.
+
+    Imported runs are records: nobody has to act on them.
+    """
+    runs = AgentRun.objects.filter(
+        project__in=projects,
+        status=RunStatus.FAILED,
+        completed_at__gte=Now() - FAILED_FOR,
+        parent_run=None,
+        dismissed_at=None,
+    ).exclude(source=AgentRun.Source.IMPORT)
+    forks = AgentRun.objects.filter(forked_from=OuterRef("pk"))
+    return runs.exclude(Exists(forks))
+
+
+def _stalled(projects: Projects) -> list[QuerySet[Any]]:
+    """Uses the indexes `run_list_by_status` and `run_order`. Of a queue, only the oldest run is an entry."""
+    runs = AgentRun.objects.filter(project__in=projects, status__in=CLAIMED_FROM)
+    native = runs.filter(source=AgentRun.Source.NATIVE)
+    earlier = AgentRun.objects.filter(
+        project=OuterRef("project"),
+        source=AgentRun.Source.NATIVE,
+        status=RunStatus.QUEUED,
+        queued_at__lt=OuterRef("queued_at"),
+    )
+    queued = native.filter(status=RunStatus.QUEUED, queued_at__lt=Now() - QUEUED_FOR).exclude(Exists(earlier))
+    lost = native.filter(status=RunStatus.RUNNING, lease_expires_at__lt=Now() - LOST_FOR)
+    silent = runs.filter(
+        Q(dismissed_at=None) | Q(dismissed_at__lt=F("external__silent_since")),
+        source=AgentRun.Source.EXTERNAL,
+        status=RunStatus.RUNNING,
+        external__silent_since__gte=Now() - FAILED_FOR,
+    )
+    return [
+        _run_rows(queued, F("queued_at")),
+        _run_rows(lost, F("lease_expires_at")),
+        _run_rows(silent, F("external__silent_since")),
+        stuck_flow_runs(projects, QUEUED_FOR, LOST_FOR),
+    ]
+
+
+_ROWS = {
+    NeedKind.APPROVAL: _approvals,
+    NeedKind.QUESTION: _questions,
+    NeedKind.UNKNOWN_OUTCOME: _unknown_outcomes,
+    NeedKind.SESSION: _sessions,
+    NeedKind.PAUSED: _paused,
+    NeedKind.FAILED: _failed,
+    NeedKind.STALLED: _stalled,
+}
+
+
+def _run_rows(runs: QuerySet[AgentRun], since: Any) -> QuerySet[Any]:
+    return runs.annotate(item=F("pk"), of_run=F("pk"), since=since)
+
+
+def _placed(kind: NeedKind, rows: QuerySet[Any], after: NeedPosition | None, limit: int) -> Iterator[NeedPlace]:
+    """Yield the places of the oldest rows after a position."""
+    if after is not None:
+        rows = rows.filter(Q(since__gt=after.since) | Q(since=after.since, item__gt=after.id))
+    for item, run_id, since in rows.order_by("since", "item").values_list("item", "of_run", "since")[:limit]:
+        yield NeedPlace(kind, item, run_id, since, rows.model is FlowRun)
+
+
+# --- Counting ---------------------------------------------------------------------------------------------------------
+
+#: Stands for the project in a query that is compiled once, because every page has a bell.
+_PLACE = UUID(int=0)
+
+
+@lru_cache(maxsize=2)
+def _count_sql(vendor: str) -> tuple[str, list[Any]]:
+    """Return the statement that counts the kinds for each project, and its parameters, for the current database."""
+    place = Project._meta.pk.get_db_prep_value(_PLACE, connection)
+    columns: list[str] = []
+    own: list[Any] = []
+    for kind in NeedKind:
+        counts = []
+        for rows in _ROWS[kind]([_PLACE]):
+            sql, params = rows.order_by().values("pk")[:MAX_COUNT].query.sql_with_params()
+            # Each "%s" is a parameter. Literal percent signs are doubled.
+            head, *tails = sql.split("%s")
+            marks = ["project.id" if each == place else "%s" for each in params]
+            own += [each for each in params if each != place]
+            text = head + "".join(mark + tail for mark, tail in zip(marks, tails, strict=True))
+            counts.append(f"(SELECT COUNT(*) FROM ({text}) AS bounded)")  # noqa: S608
+        columns.append(" + ".join(counts))
+    sql = f"SELECT project.id, {', '.join(columns)} FROM {Project._meta.db_table} AS project"  # noqa: S608
+    return sql, own
+
+
+# --- Loading ----------------------------------------------------------------------------------------------------------
+
+
+def _load(found: Sequence[NeedPlace]) -> list[Need]:
+    """Return the entries in this order. One that is gone meanwhile is left out."""
+    calls = [(each.item, ItemKind(each.kind), each.run_id) for each in found if each.kind in CALL_KINDS]
+    items = {item.id: item for item in load_items(calls)}
+    runs = _runs_by_id(found)
+    entries = []
+    for place in found:
+        item, run = items.get(place.item), runs.get(place.run_id)
+        if item is not None:
+            entries.append(Need(place.kind, place.item, place.since, item.run, item))
+        elif run is not None:
+            entries.append(Need(place.kind, place.item, place.since, run))
+    return entries
+
+
+def _runs_by_id(found: Sequence[NeedPlace]) -> dict[UUID, AgentRun | FlowRun]:
+    """Return the runs and flow runs of entries that are no tool calls. At most two queries."""
+    loaded: dict[UUID, AgentRun | FlowRun] = {}
+    others = [place for place in found if place.kind not in CALL_KINDS]
+    if run_ids := [place.run_id for place in others if not place.is_of_flow]:
+        runs = AgentRun.objects.select_related("project", "agent").defer("prompt", "result", "structured_output")
+        loaded |= runs.in_bulk(run_ids)
+    if flow_run_ids := [place.run_id for place in others if place.is_of_flow]:
+        flow_runs = FlowRun.objects.select_related("project", "flow").defer("definition", "snapshot", "inputs")
+        loaded |= flow_runs.in_bulk(flow_run_ids)
+    return loaded

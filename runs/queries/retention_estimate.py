@@ -1,0 +1,68 @@
+"""An estimate of what a retention period would delete now, with few bounded queries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Avg, Count, QuerySet, Sum, TextField
+from django.db.models.functions import Cast, Length
+from django.utils import timezone
+
+from agentops.projects.models import Project
+from runs.models import AgentRun, FlowRun
+from timeline.models import Event
+
+#: Runs are counted up to here.
+MAX_RUNS = 10_000
+#: Events whose size is measured.
+SAMPLE = 500
+
+
+@dataclass(frozen=True)
+class RetentionEstimate:
+    """What would be deleted at most. Runs that newer or held runs need are kept, and are counted here too."""
+
+    runs: int
+    #: Whether there are more runs than `runs`; `events` and `size` then lack theirs.
+    is_more: bool
+    events: int
+    #: Bytes of the events' payloads, from the average of a sample.
+    size: int
+    #: When the oldest of these runs ended.
+    oldest: datetime | None
+
+
+def estimate(project: Project, days: int) -> RetentionEstimate:
+    """Return what a retention of `days` days would delete, without runs on hold. At most five queries."""
+    before = timezone.now() - timedelta(days=days)
+    old = AgentRun.objects.filter(project=project, completed_at__lt=before, held_at=None).order_by("completed_at", "pk")
+    old_flow_runs = FlowRun.objects.filter(project=project, completed_at__lt=before).order_by("completed_at", "pk")
+    runs, events = _totals(old)
+    flow_runs, flow_events = _totals(old_flow_runs)
+    oldest = old.values_list("completed_at", flat=True).first()
+    total = runs + flow_runs
+    return RetentionEstimate(
+        runs=min(total, MAX_RUNS),
+        is_more=total > MAX_RUNS,
+        events=events + flow_events,
+        size=int((events + flow_events) * _event_size(old)) if events else 0,
+        oldest=oldest,
+    )
+
+
+def _totals(rows: QuerySet[Any]) -> tuple[int, int]:
+    """Return the number of runs, at most one more than `MAX_RUNS`, and of their events."""
+    page = rows.values("pk", "log__last_seq")[: MAX_RUNS + 1]
+    sums = page.aggregate(runs=Count("pk"), events=Sum("log__last_seq"))
+    return sums["runs"], sums["events"] or 0
+
+
+def _event_size(old: QuerySet[AgentRun]) -> float:
+    """Return the average size of the first events of the oldest runs, in bytes."""
+    ids = list(old.values_list("pk", flat=True)[:20])
+    sample = (
+        Event.objects.filter(log__in=ids).order_by("log", "seq").annotate(size=Length(Cast("payload", TextField())))
+    )
+    return float(sample.values("size")[:SAMPLE].aggregate(average=Avg("size"))["average"] or 0)

@@ -1,0 +1,208 @@
+"""The orders of the run list, and positions in them.
+
+An order sorts by a whole number and then by run ID. Unknown values come last in both directions.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db.models import (
+    BigIntegerField,
+    DurationField,
+    Expression,
+    ExpressionWrapper,
+    F,
+    Func,
+    OuterRef,
+    Q,
+    Subquery,
+    Sum,
+    Value,
+)
+from django.db.models.functions import Cast, Coalesce
+from django.http import QueryDict
+from django.utils import timezone
+
+from runs.errors import RunRefusal
+from runs.models import Attempt
+from runs.models.querysets import RunQuerySet
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: 17 digits: microseconds until the year 5138.
+POSITION = re.compile(r"([0-9]{1,17})-([0-9a-f]{32})", re.ASCII)
+#: The sort values of runs whose value is unknown. Known values are between them.
+LOWEST, HIGHEST = 0, 10**17 - 1
+#: Digits after the decimal point of a stored cost.
+COST_UNITS = 10**8
+
+
+class InvalidListQuery(RunRefusal):
+    """A URL of the run list with an invalid query parameter."""
+
+    code = "invalid_query"
+    status = 400
+
+
+class SortKey(enum.StrEnum):
+    """What the list can be sorted by."""
+
+    CREATED = "created"
+    DURATION = "duration"
+    COST = "cost"
+    TOKENS = "tokens"
+    LAST_EVENT = "last_event"
+
+
+@dataclass(frozen=True)
+class ListPosition:
+    """A position in a list: the sort value of a run, and its ID."""
+
+    number: int
+    run_id: UUID
+
+    @classmethod
+    def at(cls, created_at: datetime, run_id: UUID) -> ListPosition:
+        """Return a position in the order of creation."""
+        return cls((created_at - EPOCH) // timedelta(microseconds=1), run_id)
+
+    @classmethod
+    def of(cls, run: Any) -> ListPosition:
+        """Return the position of `run` in the order of creation."""
+        return cls.at(run.created_at, run.pk)
+
+    @classmethod
+    def now(cls) -> ListPosition:
+        """Return the position before all existing runs in the order of creation."""
+        return cls.at(timezone.now(), UUID(int=2**128 - 1))
+
+    @classmethod
+    def parse(cls, text: str, name: str) -> ListPosition:
+        """Return the position in the query parameter `name`. Raise InvalidListQuery for any other text."""
+        match = POSITION.fullmatch(text)
+        if match is None:
+            raise InvalidListQuery(f"{name} is not a position in the list: {text[:64]!r}")
+        return cls(int(match[1]), UUID(match[2]))
+
+    @property
+    def created_at(self) -> datetime:
+        """The creation time, of a position in the order of creation."""
+        return EPOCH + timedelta(microseconds=self.number)
+
+    def __str__(self) -> str:
+        return f"{self.number}-{self.run_id.hex}"
+
+
+class _Microseconds(Func):
+    """A duration as microseconds, which SQLite stores as such."""
+
+    output_field = BigIntegerField()
+    template = "%(expressions)s"
+
+    def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        template = "CAST(EXTRACT(epoch FROM %(expressions)s) * 1000000 AS bigint)"
+        return self.as_sql(compiler, connection, template=template, **extra)
+
+
+class _SinceEpoch(Func):
+    """A time as microseconds since 1970. A sum of floats would differ from PostgreSQL's digits."""
+
+    output_field = BigIntegerField()
+    template = (
+        "(CAST(STRFTIME('%%%%s', SUBSTR(%(expressions)s, 1, 19)) AS INTEGER) * 1000000"
+        " + CAST(SUBSTR(SUBSTR(%(expressions)s, 21) || '000000', 1, 6) AS INTEGER))"
+    )
+
+    def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        template = "CAST(EXTRACT(epoch FROM %(expressions)s) * 1000000 AS bigint)"
+        return self.as_sql(compiler, connection, template=template, **extra)
+
+
+def duration_us() -> Expression:
+    """Return the duration of a run in microseconds: the time that workers held it, up to its last event.
+
+    For a run without a worker of this site, the time from its start. Null before the start.
+    """
+    end = Coalesce(F("ended_at"), OuterRef("log__last_event_at"), F("claimed_at"))
+    hold = ExpressionWrapper(end - F("claimed_at"), output_field=DurationField())
+    attempts = Attempt.objects.filter(run=OuterRef("pk")).order_by().values("run")
+    worked = Subquery(attempts.annotate(time=Sum(hold)).values("time"), output_field=DurationField())
+    span = ExpressionWrapper(
+        Coalesce(F("completed_at"), F("log__last_event_at")) - F("started_at"), output_field=DurationField()
+    )
+    return _Microseconds(Coalesce(worked, span))
+
+
+def _value(key: SortKey) -> Any:
+    if key is SortKey.DURATION:
+        return duration_us()
+    if key is SortKey.COST:
+        return Cast(F("cost_usd") * COST_UNITS, BigIntegerField())
+    if key is SortKey.TOKENS:
+        return F("input_tokens") + F("output_tokens")
+    return _SinceEpoch(F("log__last_event_at"))
+
+
+@dataclass(frozen=True)
+class RunOrder:
+    """An order of the list."""
+
+    key: SortKey = SortKey.CREATED
+    ascending: bool = False
+
+    @classmethod
+    def parse(cls, query: QueryDict) -> RunOrder:
+        """Return the order of a query string. Raise InvalidListQuery for invalid values."""
+        key, direction = query.get("sort") or SortKey.CREATED.value, query.get("order") or "desc"
+        if key not in list(SortKey):
+            raise InvalidListQuery(f"sort must be one of {', '.join(SortKey)}, not {key[:64]!r}")
+        if direction not in ("asc", "desc"):
+            raise InvalidListQuery(f"order must be asc or desc, not {direction[:64]!r}")
+        return cls(SortKey(key), direction == "asc")
+
+    @property
+    def is_by_creation(self) -> bool:
+        """Whether the order follows an index."""
+        return self.key is SortKey.CREATED
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return the order as query parameters."""
+        pairs = [("sort", self.key.value)] if self.key is not SortKey.CREATED else []
+        return [*pairs, ("order", "asc")] if self.ascending else pairs
+
+    def with_numbers(self, runs: RunQuerySet) -> RunQuerySet:
+        """Annotate runs with `sort_number`, for an order other than that of creation."""
+        known = ExpressionWrapper(_value(self.key) + 1, output_field=BigIntegerField())
+        unknown = Value(HIGHEST if self.ascending else LOWEST, output_field=BigIntegerField())
+        return runs.annotate(sort_number=Coalesce(known, unknown))
+
+    def beyond(self, runs: RunQuerySet, position: ListPosition | None, *, backward: bool) -> RunQuerySet:
+        """Return the runs after a position, or before it if `backward`, nearest first.
+
+        For an order other than that of creation, `runs` comes from `with_numbers`.
+        """
+        ascending = self.ascending != backward
+        if self.is_by_creation:
+            return _beyond_creation(runs, position, ascending=ascending)
+        if position is not None:
+            sign = "gt" if ascending else "lt"
+            further = Q((f"sort_number__{sign}", position.number))
+            same = Q(("sort_number", position.number), (f"pk__{sign}", position.run_id))
+            runs = runs.filter(further | same)
+        names = ("sort_number", "pk") if ascending else ("-sort_number", "-pk")
+        return runs.order_by(*names)
+
+
+NEWEST_FIRST = RunOrder()
+
+
+def _beyond_creation(runs: RunQuerySet, position: ListPosition | None, *, ascending: bool) -> RunQuerySet:
+    if position is not None:
+        beyond = runs.newer_than if ascending else runs.older_than
+        runs = beyond(position.created_at, position.run_id)
+    return runs.order_by("created_at", "pk") if ascending else runs.newest_first()

@@ -1,0 +1,55 @@
+"""What each step of a run has used: tokens and cost of its model calls, including those without an answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Count, Q, Sum
+
+from runs.models import TurnUsage
+from runs.models.run import CostSource
+
+TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """The model calls of a step. Tokens read from the cache and written to it are part of the input."""
+
+    step: int
+    calls: int
+    #: Calls without a known cost.
+    unpriced: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    reasoning_tokens: int
+    cost_usd: Decimal | None
+    duration_ms: int | None
+
+
+def step_costs(run_id: UUID, after: int, limit: int) -> list[StepCost]:
+    """Return what the next steps after step `after` have used, in order. One query."""
+    rows: Any = TurnUsage.objects.filter(run=run_id, step_number__gt=after).values("step_number")
+    summed = rows.annotate(
+        n=Count("pk"),
+        without=Count("pk", filter=Q(cost_source=CostSource.UNKNOWN)),
+        **{f"sum_{name}": Sum(name) for name in (*TOKENS, "cost_usd", "duration_ms")},
+    ).order_by("step_number")
+    return [_step_cost(row) for row in summed[:limit]]
+
+
+def _step_cost(row: dict[str, Any]) -> StepCost:
+    tokens = {name: row[f"sum_{name}"] or 0 for name in TOKENS}
+    return StepCost(
+        step=row["step_number"],
+        calls=row["n"],
+        unpriced=row["without"],
+        cost_usd=row["sum_cost_usd"],
+        duration_ms=row["sum_duration_ms"],
+        **tokens,
+    )
