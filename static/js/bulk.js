@@ -34,6 +34,9 @@
     if (target === body && !dialog.open) dialog.showModal();
   });
   dialog.addEventListener("click", ({ target }) => target === dialog && dialog.close());
+  // Buttons of other actions submit the form without htmx, to their own address.
+  const isPlain = ({ submitter }) => submitter?.matches("[data-plain]");
+  document.addEventListener("submit", (event) => isPlain(event) && event.stopPropagation(), { capture: true });
   // Clear the selection after a resume; keep it if only the preview was shown.
   dialog.addEventListener("close", () => {
     if (body.querySelector("[data-done]")) selectAll(false);

@@ -1,10 +1,16 @@
-// Copy buttons: <button class="copy" data-copy="text"> or data-copy-from="id of the element with the text".
+// Copy buttons: <button class="copy" data-copy="text">, data-copy-from="id of the element with the text", or
+// data-copy-url="address of the text", for texts that the page shows only in part or in another form.
 "use strict";
 (() => {
   const FEEDBACK_MS = 1600;
 
-  const textOf = ({ dataset }) =>
-    dataset.copyFrom ? document.getElementById(dataset.copyFrom)?.textContent : dataset.copy;
+  async function textOf({ dataset }) {
+    if (dataset.copyFrom) return document.getElementById(dataset.copyFrom)?.textContent;
+    if (!dataset.copyUrl) return dataset.copy;
+    const response = await fetch(dataset.copyUrl);
+    if (!response.ok) throw new Error(`the server answered ${response.status}`);
+    return response.text();
+  }
 
   // navigator.clipboard needs https or localhost; elsewhere use execCommand.
   async function copy(text) {
@@ -33,10 +39,11 @@
   }
 
   document.addEventListener("click", async (event) => {
-    const button = event.target.closest("[data-copy], [data-copy-from]");
-    const text = button && textOf(button);
-    if (text === undefined || text === null) return;
+    const button = event.target.closest("[data-copy], [data-copy-from], [data-copy-url]");
+    if (!button) return;
     try {
+      const text = await textOf(button);
+      if (text === undefined) return;
       await copy(text);
       showResult(button, "Copied");
     } catch {

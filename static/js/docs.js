@@ -7,7 +7,7 @@ addEventListener("DOMContentLoaded", () => {
     domNode: place,
     url: place.dataset.document,
     deepLinking: true,
-    docExpansion: "list",
+    docExpansion: "none", // Swagger UI 5.33 stops in the middle of a list of more than 128 operations.
     defaultModelsExpandDepth: 0,
     tryItOutEnabled: true,
     validatorUrl: null, // The default sends the document to another site.

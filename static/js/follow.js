@@ -13,7 +13,9 @@
   const following = () => "following" in timeline.dataset;
   let lastY = scrollY;
   let unseen = 0;
-  let waits = false; // rows.js has stopped adding rows because the user is not following
+  let settling = 0; // frames until which the page is scrolled by rows that were added or removed, not by the user
+  const edges = window.timelineEdges;
+  const isDigest = () => window.timelineDigest.isOn();
 
   // --- On and off --------------------------------------------------------------------------------------------------
 
@@ -34,13 +36,14 @@
 
   // Turned on only by scrolling down to the bottom: at the bottom the user may have turned it off on purpose.
   function scrolled() {
-    if (atBottom()) set(!waits);
-    else look();
+    // Below the last row there may be others that are not loaded yet.
+    if (!atBottom()) look();
+    else if (!edges.isCut() || isDigest()) set(true);
     lastY = scrollY;
   }
 
   function look() {
-    if (!atBottom() && scrollY < lastY - 1) set(false);
+    if (!atBottom() && scrollY < lastY - 1 && !settling) set(false);
     lastY = scrollY;
   }
 
@@ -50,15 +53,21 @@
   }
 
   function follow() {
-    // Too many rows to add one by one: reload the page.
-    if (waits) return location.assign(location.pathname);
     set(true);
+    if (edges.isCut() && !isDigest()) edges.loadNewest();
     toBottom();
   }
 
+  // Browsers keep the visible rows in place, and report it as scrolling one frame later.
+  function settle() {
+    settling += 1;
+    requestAnimationFrame(() => requestAnimationFrame(() => (settling -= 1)));
+  }
+  for (const name of ["agentops:rows-leave", "agentops:page"]) timeline.addEventListener(name, settle);
+
   addEventListener("scroll", scrolled, { passive: true });
   // Scroll events fire one frame late; a row that arrives in between must not scroll the page back.
-  timeline.addEventListener("htmx:sseBeforeMessage", look, { capture: true });
+  timeline.addEventListener("agentops:before-rows", look);
 
   // Rows that grow, and rows that are laid out late, must not turn it off.
   new ResizeObserver(stay).observe(timeline);
@@ -101,24 +110,23 @@
     }, ANNOUNCE_MS);
   }
 
+  // The ResizeObserver scrolls to the bottom, after the layout that the new rows need anyway.
   timeline.addEventListener("agentops:rows", ({ detail }) => {
-    if (detail.added) announce(detail.added);
-    if (following()) return toBottom();
-    unseen += detail.added;
+    const count = edges.isCut() ? detail.events : detail.added;
+    if (count) announce(count);
+    if (detail.added) settle();
+    if (following()) return;
+    unseen += count;
     show();
   });
-  timeline.addEventListener("agentops:rows-wait", ({ detail }) => {
-    const placed = unseen;
-    waits = true;
-    pill.hidden = false;
-    pill.textContent = `↓ ${placed + detail.newest - detail.last} new`;
-  });
+  // All rows were replaced by the newest ones.
+  timeline.addEventListener("agentops:rows-reach-end", () => following() && toBottom());
   document.addEventListener("agentops:follow", follow);
 
   // --- Initial position ------------------------------------------------------------------------------------------
 
   const query = new URLSearchParams(location.search);
-  const elsewhere = location.hash || query.has("event") || query.has("before");
+  const elsewhere = location.hash || ["event", "step", "before", "after"].some((name) => query.has(name));
   if (elsewhere) document.querySelector(".is-target")?.scrollIntoView({ block: "center" });
   // A page whose timeline is only a part of it begins at its top.
   else if (!("stays" in timeline.dataset) && history.state?.following !== false) follow();

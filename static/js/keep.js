@@ -14,7 +14,8 @@
   const keyed = (root, selector) =>
     [...root.querySelectorAll(selector)].map((element, index) => [keyOf(element, index), element]);
 
-  function remember(root) {
+  // `withSelection`: looking for selected text needs a layout of the page.
+  function remember(root, withSelection = true) {
     const focused = root.contains(document.activeElement) ? document.activeElement : null;
     return {
       details: keyed(root, "details")
@@ -24,7 +25,7 @@
         .filter(([, field]) => isDirty(field))
         .map(([key, field]) => [key, valueOf(field)]),
       focus: focused && focused !== root ? focusOf(root, focused) : null,
-      selection: selectionIn(root),
+      selection: withSelection ? selectionIn(root) : null,
     };
   }
 
@@ -59,6 +60,8 @@
       if (!element) continue;
       element.open = open;
       element.dataset.touched = "";
+      // A card that has become a single line stays open around what the user reads.
+      if (open) element.parentElement.closest("details")?.setAttribute("open", "");
     }
     const fields = new Map(keyed(root, FIELDS));
     for (const [key, value] of kept.fields) if (fields.has(key)) Object.assign(fields.get(key), value);
@@ -116,14 +119,23 @@
     return node ? [node, offset] : [root, root.childNodes.length];
   }
 
-  // --- The two ways in which htmx replaces elements ------------------------------------------------------------------
+  // --- The ways in which elements are replaced -------------------------------------------------------------------------
 
-  // Out-of-band swaps: the new element is available before it is inserted, so nothing flickers.
+  // Rows of lists, which htmx replaces out of band.
   document.addEventListener("htmx:oobBeforeSwap", ({ detail: { target, fragment } }) => {
-    const fresh = fragment.firstElementChild;
-    // Streamed text replaces nothing; a card may be replaced by one with another id.
-    if (!fresh?.id) return;
-    const kept = remember(target);
+    if (fragment.firstElementChild?.id) carryOver(target, fragment.firstElementChild, true);
+  });
+
+  // Cards of the timeline (rows.js).
+  let isSelecting = false;
+  document.addEventListener("agentops:before-rows", () => {
+    isSelecting = !getSelection().isCollapsed;
+  });
+  document.addEventListener("agentops:replace", ({ detail: { target, fresh } }) => carryOver(target, fresh, isSelecting));
+
+  // The new element is available before it is inserted, so nothing flickers.
+  function carryOver(target, fresh, withSelection) {
+    const kept = remember(target, withSelection);
     restoreDetails(fresh, kept);
     if (!kept.focus && !kept.selection) return;
     // After this swap, before the next paint.
@@ -132,6 +144,17 @@
       restoreFocus(fresh, kept);
       restoreSelection(fresh, kept);
     });
+  }
+
+  // Rows that leave a long timeline and come back (edges.js).
+  const MOST_LEFT = 1000;
+  const left = new Map();
+  document.addEventListener("agentops:rows-leave", ({ detail: { rows } }) => {
+    for (const row of rows) if (row.querySelector("details[data-touched]")) left.set(row.id, remember(row));
+    for (const id of [...left.keys()].slice(0, Math.max(0, left.size - MOST_LEFT))) left.delete(id);
+  });
+  document.addEventListener("agentops:rows-enter", ({ detail: { rows } }) => {
+    for (const row of rows) if (left.has(row.id)) restoreDetails(row, left.get(row.id));
   });
 
   // Request swaps: the run header is reloaded when the run's status changes. Delayed while a button in it is pressed,
@@ -151,7 +174,7 @@
 
   document.addEventListener("htmx:beforeSwap", ({ detail }) => {
     const { target } = detail;
-    if (target.id) waiting.set(target.id, remember(target));
+    if (target.id && detail.shouldSwap) waiting.set(target.id, remember(target));
     if (target.id !== "head" || !target.contains(pressed)) return;
     detail.shouldSwap = false;
     late = detail;

@@ -1,7 +1,7 @@
 // Keyboard shortcuts: moving through rows, expanding them, and the help dialog (templates/_keys.html).
 "use strict";
 (() => {
-  const ROWS = "#timeline > .row:not(.older), [data-rows] > tr, .table tbody > tr, .results > li";
+  const ROWS = "#timeline > .row:not(.older), [data-rows] > tr, .table tbody > tr, .results > li, .conversation > li, .failures > li";
   const TYPING = "input, textarea, select, [contenteditable]";
   const CHORD_MS = 1500;
 
@@ -18,12 +18,37 @@
     row.scrollIntoView({ block: "nearest" });
   }
 
+  const ANY = () => true;
+
   // Without a current row, start at the first visible one.
-  function step(by, matches = () => true) {
+  function step(by, matches = ANY) {
     const all = rows();
     const at = all.indexOf(current());
     const from = at >= 0 ? at + by : Math.max(0, all.findIndex((row) => row.getBoundingClientRect().bottom > 0));
-    for (let index = from; index >= 0 && index < all.length; index += by) if (matches(all[index])) return go(all[index]);
+    for (let index = from; index >= 0 && index < all.length; index += by) {
+      if (!matches(all[index])) continue;
+      go(all[index]);
+      return true;
+    }
+    if (at >= 0 && matches === ANY) stepBeyond(by);
+    return false;
+  }
+
+  // At an end of a long timeline, load the next rows.
+  function stepBeyond(by) {
+    const link = document.querySelector(by > 0 ? "#newer a" : "#older a");
+    if (!link) return;
+    document.addEventListener("agentops:page", () => step(by), { once: true });
+    link.click();
+  }
+
+  // The next error on the page, or else the next one of the run after the last row here; the server starts over at its
+  // first error.
+  function nextError() {
+    if (step(1, (row) => row.matches(".is-error") && row !== current())) return;
+    const link = document.querySelector("[data-next-error]");
+    const last = [...document.querySelectorAll("#timeline > .row[data-seq]")].pop();
+    if (link) location.assign(`${link.dataset.nextError}&after=${last ? Number(last.dataset.seq) : 0}`);
   }
 
   // --- Opening -----------------------------------------------------------------------------------------------------
@@ -55,7 +80,7 @@
   const KEYS = {
     j: () => step(1),
     k: () => step(-1),
-    x: () => step(1, (row) => row.matches(".is-error") && row !== current()),
+    x: nextError,
     e: () => toggleAll(true),
     w: () => toggleAll(false),
     f: () => emit("agentops:follow"),
@@ -63,7 +88,8 @@
     "/": () => (document.querySelector("[data-filter]") || document.querySelector(".tabs a"))?.focus(),
     "?": () => sheet?.showModal(),
   };
-  const CHORDS = { g: { r: () => visit("runs"), n: () => visit("start"), s: () => visit("search") } };
+  const PLACES = { h: "home", i: "inbox", r: "runs", n: "start", s: "search" };
+  const CHORDS = { g: Object.fromEntries(Object.entries(PLACES).map(([key, where]) => [key, () => visit(where)])) };
 
   let chord = null;
   let chordEnds = 0;
@@ -93,7 +119,9 @@
   // Menus are <details> and open without JavaScript; a click elsewhere or Escape closes them.
   function closeMenus(target) {
     for (const menu of document.querySelectorAll("details.menu[open]")) {
-      if (menu.contains(target)) continue;
+      // On a narrow screen, the actions of a run are shown beside the menu that opens them.
+      const beside = menu.matches(".actions-toggle") ? menu.nextElementSibling : null;
+      if (menu.contains(target) || beside?.contains(target)) continue;
       menu.open = false;
       if (!target && menu.contains(document.activeElement)) menu.querySelector("summary").focus();
     }

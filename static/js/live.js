@@ -106,7 +106,8 @@
       return this.url;
     }
 
-    open() {
+    // `isQuiet`: the connection is not lost, so its status does not change.
+    open(isQuiet = false) {
       this.drop();
       if (this.done) return;
       const address = this.address();
@@ -116,7 +117,7 @@
       this.heard = Date.now();
       source.onopen = () => this.opened();
       source.onerror = () => this.lost(source.readyState === CLOSED);
-      if (this.failures === 0) showState("connecting");
+      if (this.failures === 0 && !isQuiet) showState("connecting");
       if (this.early) this.takeOver(this.early.flow);
       else for (const name of this.names) this.forward(source, name);
     }
@@ -223,6 +224,7 @@
   function reload() {
     setTimeout(() => location.reload(), Math.max(0, RELOAD_MS - performance.now()));
   }
+  document.addEventListener("agentops:reopen", () => each((stream) => stream.open(true)));
   document.addEventListener("agentops:start-over", () => {
     each((stream) => stream.finish("connecting"));
     reload();

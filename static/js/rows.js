@@ -1,159 +1,199 @@
-// Live rows: inserts the contents of `rows` messages, moves the cursor, and limits the number of rows on the page.
+// Live rows: inserts the contents of `rows` messages, once per animation frame, in log order.
 //
-// htmx swaps out-of-band pieces first and the rest afterwards, so a batch that opens a card, streams into it and
-// continues with other rows would be out of order. This script swaps each piece separately, in log order:
+// Each piece of a message is an element:
 //   no hx-swap-oob            a row: appended to the timeline, once
 //   hx-swap-oob="true"        replaces the element with its id; if there is none and it has data-append: appended
 //   hx-swap-oob="how:#where"  changes or replaces that element; if there is none: as above
+//
+// htmx is not asked to swap them: it would search the whole list for its attributes after each one.
 "use strict";
 (() => {
-  const MOST_ROWS = 600; // while following: older rows are removed; "Load older events" restores them
-  const STEP_ROWS = 60;
-  const MOST_AWAY = 2000; // while not following the page must not move: beyond this limit rows are not inserted
   const MOST_PIECES = 2000; // text nodes in one streaming output
+  const MOST_WAITING = 400; // messages of a hidden page; beyond this limit their rows are loaded when it is shown
+  const MOST_A_FRAME = 64_000; // characters: beyond this limit the rest waits for the next frame
+  const FACTS_MS = 500;
+  const HIDDEN_MS = 250; // a hidden page has no animation frames
+  // Of a filtered page. The server filters the first rows in the same way (EventRow.shows and that of each card).
+  const SHOWN = {
+    messages: ".step, .row-message, .card:not(.card-tool)",
+    tools: ".card-tool, .row-tool, .row-safety, .row-hook, .row-approval",
+    errors: ".is-error",
+  };
 
   const timeline = document.getElementById("timeline");
   if (!timeline) return;
 
+  const edges = window.timelineEdges;
+  const digest = window.timelineDigest; // not on every page
   const seqOf = (id) => Number.parseInt(id, 10) || 0; // "n", or "n.k" after the database was restored k times
   const following = () => "following" in timeline.dataset;
   const emit = (name, detail) => timeline.dispatchEvent(new CustomEvent(name, { bubbles: true, detail }));
+  const isShown = (row) => !(timeline.dataset.show in SHOWN) || row.matches(SHOWN[timeline.dataset.show]);
 
-  // --- Inserting rows --------------------------------------------------------------------------------------------
+  // --- Messages ----------------------------------------------------------------------------------------------------
 
+  let waiting = []; // { data, from, to, at }: the events after seq `from`, up to seq `to`, and when they came
+  let frame = 0;
+
+  // The cursor moves at once, so that a new connection does not repeat what waits for a frame.
   timeline.addEventListener("htmx:sseBeforeMessage", (event) => {
     event.preventDefault();
     const { data, lastEventId } = event.detail;
-    if (seqOf(lastEventId) <= seqOf(timeline.dataset.last)) return;
-    if (!following() && timeline.childElementCount > MOST_AWAY) {
-      emit("agentops:rows-wait", { newest: seqOf(lastEventId), last: seqOf(timeline.dataset.last) });
-      return;
-    }
+    const from = seqOf(timeline.dataset.last);
+    if (seqOf(lastEventId) <= from) return;
+    timeline.dataset.last = lastEventId;
+    waiting.push({ data, from, to: seqOf(lastEventId), at: performance.now() });
+    if (waiting.length > MOST_WAITING) cut();
+    schedule();
+  });
+
+  function schedule() {
+    frame ||= document.hidden ? setTimeout(flush, HIDDEN_MS) : requestAnimationFrame(flush);
+  }
+  // A frame that was asked for comes when the page is shown again.
+  document.addEventListener("visibilitychange", () => {
+    if (!document.hidden && waiting.length) flush();
+  });
+
+  function cut() {
+    const [first] = waiting;
+    if (!edges.isCut()) edges.offerNewer(first.from, following());
+    waiting = [];
+    if (following()) edges.loadNewest();
+  }
+
+  function flush() {
+    frame = 0;
+    emit("agentops:before-rows");
+    const change = { added: 0, events: 0 };
     try {
-      const added = place(data);
-      // After place(): if it raises, the cursor must still be before the rows that were not inserted.
-      timeline.dataset.last = lastEventId;
-      if (following()) shorten();
-      emit("agentops:rows", { added });
+      const messages = nextMessages();
+      messages.forEach(measure);
+      for (const message of messages) place(message, change);
     } catch (fault) {
       console.error(fault);
       emit("agentops:start-over");
+      return;
     }
+    if (following() && change.added) edges.shortenTop();
+    emit("agentops:rows", change);
+    if (waiting.length) schedule();
+  }
+
+  // The rows loaded last end where the stream continues: what came meanwhile comes again.
+  timeline.addEventListener("agentops:rows-reach-end", ({ detail: { cursor } }) => {
+    waiting = [];
+    if (timeline.dataset.last === cursor) return;
+    timeline.dataset.last = cursor;
+    emit("agentops:reopen");
   });
 
-  function place(html) {
-    const parsed = document.createElement("template");
-    parsed.innerHTML = html;
-    const before = timeline.childElementCount;
-    let plain = new DocumentFragment();
-    for (const piece of [...parsed.content.children]) {
-      const how = piece.getAttribute("hx-swap-oob");
-      // The target may be earlier in this batch, so insert pending rows first.
-      if (how) plain = swap(plain);
-      const target = how ? targetOf(piece, how) : null;
-      if (target) {
-        if (how.startsWith("beforeend")) grow(target, piece);
-        else replace(target, piece);
-      } else if (isNew(piece, how, plain)) {
-        piece.removeAttribute("hx-swap-oob");
-        plain.append(piece);
-      }
+  // At least one, and no more than a frame has time for.
+  function nextMessages() {
+    const messages = [];
+    let size = 0;
+    while (waiting.length && (!size || size + waiting[0].data.length < MOST_A_FRAME)) {
+      const message = waiting.shift();
+      size += message.data.length;
+      messages.push({ ...message, pieces: [...edges.parse(message.data).children] });
     }
-    swap(plain);
-    const fresh = [...timeline.children].slice(before);
-    return fresh.filter(isShown).length;
+    return messages;
   }
 
-  // Rows hidden by the filter are removed: they would count towards MOST_ROWS.
-  function isShown(row) {
-    if (getComputedStyle(row).display !== "none") return true;
-    row.remove();
-    return false;
+  // --- Pieces ------------------------------------------------------------------------------------------------------
+
+  function place({ pieces, from, to, at }, change) {
+    const fresh = pieces.filter(isNewRow);
+    change.events += to - from;
+    if (!edges.isCut() && !following() && edges.isFull()) edges.offerNewer(from);
+    if (digest?.takes(fresh, from, at) || edges.isCut()) {
+      digest?.note(to - from, fresh);
+      pieces.forEach(update);
+      return;
+    }
+    const rows = [];
+    for (const piece of pieces) {
+      if (update(piece) || !isNewRow(piece) || document.getElementById(piece.id)) continue;
+      piece.removeAttribute("hx-swap-oob");
+      piece.dataset.isNew = "";
+      timeline.append(piece);
+      edges.prepare(piece);
+      rows.push(piece);
+    }
+    change.added += rows.length;
   }
 
-  function targetOf(piece, how) {
-    return how === "true" ? document.getElementById(piece.id) : document.querySelector(how.slice(how.indexOf(":") + 1));
-  }
-
-  // A card that was removed at the top (see shorten) is restored by "Load older events", not appended at the end.
-  function isNew(piece, how, plain) {
-    if (how) return "append" in piece.dataset && !isAbove(piece);
-    return !piece.id || !(document.getElementById(piece.id) || plain.querySelector(`#${CSS.escape(piece.id)}`));
+  // A card that was removed at the top is restored by "Load older events", not appended at the end.
+  function isNewRow(piece) {
+    const how = piece.getAttribute("hx-swap-oob");
+    if (!piece.dataset.seq || (how && !("append" in piece.dataset)) || !isShown(piece)) return false;
+    return !how || !(targetOf(piece, how) || isAbove(piece));
   }
 
   function isAbove(piece) {
     const first = timeline.querySelector(":scope > [data-seq]");
-    return Boolean(first && piece.dataset.seq) && seqOf(piece.dataset.seq) < seqOf(first.dataset.seq);
+    return Boolean(first) && seqOf(piece.dataset.seq) < seqOf(first.dataset.seq);
   }
 
-  function swap(piece) {
-    if (piece instanceof DocumentFragment ? piece.childElementCount : piece) {
-      const fragment = new DocumentFragment();
-      fragment.append(piece);
-      htmx.swap(timeline, fragment, { swapStyle: "beforeend", swapDelay: 0, settleDelay: 20 });
-    }
-    return new DocumentFragment();
+  function targetOf(piece, how) {
+    return document.getElementById(how === "true" ? piece.id : how.slice(how.indexOf("#") + 1));
+  }
+
+  // Changes what a piece is for, if the page has it. Returns whether it did.
+  function update(piece) {
+    const how = piece.getAttribute("hx-swap-oob");
+    const target = how ? targetOf(piece, how) : null;
+    if (!target) return false;
+    piece.removeAttribute("hx-swap-oob");
+    // A card that was cut off lacks the text in between; the finished one replaces it.
+    if (how.startsWith("beforeend")) edges.isCut() || grow(target, piece);
+    else if (target.id === "facts") later(piece);
+    else replace(target, piece);
+    return true;
   }
 
   // A card keeps its original seq: one that is restarted after a crash has a higher one.
   function replace(target, piece) {
     const { seq } = target.dataset;
     if (seq && seqOf(seq) < seqOf(piece.dataset.seq)) piece.dataset.seq = seq;
-    swap(piece);
+    emit("agentops:replace", { target, fresh: piece });
+    target.replaceWith(piece);
+    edges.prepare(piece);
   }
 
   // Limit the text of a streaming output, to bound memory; the page of the call has all of it. An element that is
-  // scrolled to its end stays there.
+  // scrolled to its end stays there. All are measured before anything changes, because that needs a layout.
+  const atEnd = new Map();
+  function measure({ pieces }) {
+    for (const piece of pieces) {
+      const how = piece.getAttribute("hx-swap-oob");
+      const target = how?.startsWith("beforeend") ? targetOf(piece, how) : null;
+      if (!target || atEnd.has(target)) continue;
+      atEnd.set(target, target.scrollHeight - target.scrollTop - target.clientHeight < 4);
+    }
+  }
+
   function grow(target, piece) {
-    const atEnd = target.scrollHeight - target.scrollTop - target.clientHeight < 4;
     while (target.childNodes.length > MOST_PIECES) target.firstChild.remove();
-    swap(piece);
-    if (atEnd) target.scrollTop = target.scrollHeight;
+    target.append(...piece.childNodes);
   }
-
-  // --- Limiting the size of the page --------------------------------------------------------------------------------
-
-  function shorten() {
-    const rows = [...timeline.querySelectorAll(":scope > [data-seq]")];
-    if (rows.length <= MOST_ROWS) return;
-    // Remove a fifth of the rows at a time, so that this is rare, and up to the start of a step if one is near.
-    const least = rows.length - Math.floor(MOST_ROWS * 0.8);
-    const step = rows.slice(least, least + STEP_ROWS).findIndex((row) => row.matches(".step"));
-    const cut = least + Math.max(step, 0);
-    rows.slice(0, cut).forEach((row) => row.remove());
-    offerOlder(rows[cut].dataset.seq);
-  }
-
-  function offerOlder(seq) {
-    document.getElementById("older")?.remove();
-    const { rowsUrl, show } = timeline.dataset;
-    const query = `?before=${seq}${show && show !== "all" ? `&show=${show}` : ""}`;
-    const item = document.createElement("li");
-    const link = document.createElement("a");
-    item.id = "older";
-    item.className = "row older";
-    // Same as templates/timeline/_older.html.
-    link.href = location.pathname + query;
-    link.textContent = "Load older events";
-    link.setAttribute("hx-get", rowsUrl + query);
-    link.setAttribute("hx-target", "#older");
-    link.setAttribute("hx-swap", "outerHTML");
-    link.setAttribute("hx-trigger", "intersect once, click");
-    item.append(link);
-    timeline.prepend(item);
-    htmx.process(item);
-  }
-
-  // Keep the scroll position when older rows are inserted above. Browsers do this themselves, except at the very top.
-  let anchor = null;
-  timeline.addEventListener("htmx:beforeSwap", ({ detail: { target } }) => {
-    const row = target.id === "older" && target.nextElementSibling;
-    anchor = row ? { row, top: row.getBoundingClientRect().top } : null;
+  timeline.addEventListener("agentops:rows", () => {
+    for (const [target, stays] of atEnd) if (stays) target.scrollTop = target.scrollHeight;
+    atEnd.clear();
   });
-  timeline.addEventListener("htmx:afterSwap", () => {
-    if (!anchor?.row.isConnected) return;
-    const { row, top } = anchor;
-    anchor = null;
-    scrollBy({ top: row.getBoundingClientRect().top - top, behavior: "instant" });
-  });
+
+  // The facts come with each message, and are read once in a while.
+  let facts = null;
+  let shownFacts = "";
+  let factsTimer = 0;
+  function later(piece) {
+    facts = piece;
+    factsTimer ||= setTimeout(() => {
+      factsTimer = 0;
+      const target = document.getElementById("facts");
+      const html = facts.outerHTML;
+      if (target && html !== shownFacts) replace(target, facts);
+      shownFacts = html;
+    }, FACTS_MS);
+  }
 })();
