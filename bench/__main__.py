@@ -11,15 +11,16 @@ from bench import workspace
 
 NAMES = (
     *("steps", "storage", "append", "duplicates", "ingest", "import", "lists", "search", "search_sqlite", "servers"),
-    *("streams", "browser", "words", "watch", "startup", "redaction", "outputs", "sinks"),
+    *("streams", "browser", "words", "watch", "startup", "redaction", "outputs", "sinks", "overview", "concurrent"),
 )
 #: Benchmarks whose number of rows can be chosen.
-SIZED = ("search", "search_sqlite")
-EXTRA = ("profile", "follow")
+SIZED = ("search", "search_sqlite", "overview")
+EXTRA = ("profile", "follow", "long")
 MODULES = {
     "follow": "following",
     "import": "importing",
     "lists": "list_requests",
+    "long": "long_pages",
     "profile": "profiling",
     "watch": "watching",
 }
@@ -57,9 +58,7 @@ def _parse_options() -> argparse.Namespace:
         default=1000,
         help="length of the runs (1000, at least 50); with less, the rest is shorter too",
     )
-    parser.add_argument(
-        "--size", type=int, default=1_000_000, help=f"messages and tool calls of {' and '.join(SIZED)} (1,000,000)"
-    )
+    parser.add_argument("--size", type=int, default=1_000_000, help=f"rows of {' and '.join(SIZED)} (1,000,000)")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in (*NAMES, *EXTRA)]
     if unknown:

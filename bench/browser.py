@@ -1,4 +1,4 @@
-"""The pages in Chromium: from a commit to the row, from Start to the first step (G12), and a long run (G13).
+"""The pages in Chromium: from a commit to the row, from Start to the first step (G12), and long runs (G13, G19).
 
 The figures are compared with goals, because there is no peer. Prints idle memory too (G15).
 """
@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from uuid import UUID
 
+from bench import long_pages
 from bench.following import long_page
 from bench.page_reader import PageReader, Start, chromium, reading
 from bench.publishing import PublisherProcess
@@ -39,9 +40,11 @@ def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> N
         idle_memory("web, worker and clock", stack, SCALED_MIB)
         starts("scaled", stack, clicks, SCALED_MS)
     events, seconds = (1_000, 1) if small else (5_000, 5) if quick else (50_000, 60)
+    sizes = long_pages.SIZES[:1] if small else long_pages.SIZES
     with scaled(workspace, workers=0) as stack:
         rows(workspace, stack, 2 if small else 10 if quick else 60)
         long_page(workspace, stack, events=events, seconds=seconds)
+        long_pages.measure(workspace, stack, sizes, seconds=4 if quick else 20)
 
 
 def idle_memory(what: str, stack: Stack, limit: float) -> None:

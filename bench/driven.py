@@ -59,7 +59,7 @@ class Driven:
 
 def drive(worker: Worker, fixture: str, *, steps: int, window: int = 0, others: Callable[[], None] = nobody) -> Driven:
     """Execute a new run of the fixture on this thread. `others` is called after each `window` steps."""
-    run = _created(fixture, steps)
+    run = created(fixture, steps)
     began = time.perf_counter()
     with _marking(window, others) as clock:
         if not worker.drive(run.pk):
@@ -84,7 +84,7 @@ def working() -> Iterator[Worker]:
         worker.close(5)
 
 
-def _created(fixture: str, steps: int) -> AgentRun:
+def created(fixture: str, steps: int) -> AgentRun:
     project, _ = Project.objects.get_or_create(slug="bench", defaults={"name": "Bench"})
     agent, _ = Agent.objects.get_or_create(
         project=project,

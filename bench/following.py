@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-from bench.page_reader import Memory, PageReader, Visit, chromium, reading
+from bench.long_pages import judge_visits
+from bench.page_reader import Memory, PageReader, chromium, reading
 from bench.publishing import PublisherProcess
-from bench.report import Row, heading, mid, note, show
+from bench.report import Row, heading, note, show
 from bench.stacks import Stack, scaled
 from bench.stream_servers import fresh_run, own_publisher
 from bench.workspace import Workspace
 
-PAINT_MS = 1500
-WEIGHT_KB = 300
 #: "Flat", with what a collection may leave over.
 MEMORY_GOAL = 1.2
 VISITS = 5
@@ -44,22 +43,11 @@ def long_page(workspace: Workspace, stack: Stack, *, events: int, seconds: int) 
         behind = opening + publisher.published(str(run_id)) - reader.newest()
     if behind > long_run.PER_STEP:
         raise RuntimeError(f"the page is {behind} events behind")
-    _judge_visits(f"{events:,} events", visits)
+    judge_visits(f"{events:,} events", visits)
     ratio = after.heap_mb / before.heap_mb
     figures = (f"{after.heap_mb:.1f} MB", f"before: {before.heap_mb:.1f} MB")
     show(Row(f"memory of the tab after {seconds} s", *figures, ratio, at_most=MEMORY_GOAL))
     note(f"nodes {before.nodes:,} before, {after.nodes:,} after; {RATE:.0f} events/s")
-
-
-def _judge_visits(what: str, visits: list[Visit]) -> None:
-    painted, weight = mid([visit.painted for visit in visits]), mid([visit.size / 1000 for visit in visits])
-    goal = f"the goal: {PAINT_MS:,} ms"
-    show(Row(f"first paint, {what}", f"{painted:.0f} ms", goal, painted / PAINT_MS, at_most=1))
-    goal = f"the goal: {WEIGHT_KB} kB"
-    show(Row(f"page weight, {what}", f"{weight:.0f} kB", goal, weight / WEIGHT_KB, at_most=1))
-    answered, ready = mid([visit.answered for visit in visits]), mid([visit.ready for visit in visits])
-    parts = f"first byte {answered:.0f} ms, ready {ready:.0f} ms"
-    note(f"{parts}; {visits[0].files} files, cache empty; {len(visits)} visits")
 
 
 def _follow(reader: PageReader, publisher: PublisherProcess, run_id: str, seconds: int) -> tuple[Memory, Memory]:

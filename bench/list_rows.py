@@ -49,7 +49,7 @@ JOIN unnest(%(places)s::int[], %(types)s::text[], %(payloads)s::jsonb[]) AS one 
     ON one.place = (n - 1) %% {per_step}"""
 #: Time-ordered as UUIDv7 are, and the same in both tables.
 _ID = "(lpad(to_hex(n), 12, '0') || '70008000' || lpad(to_hex(n), 12, '0'))::uuid"
-_AT = f"(timestamptz '{BEGIN}' + n * interval '{APART_S} s')"
+_AT = f"(%(begin)s::timestamptz + n * interval '{APART_S} s')"
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,12 @@ class FilledSite:
     session: str
 
 
-def fill(workspace: Workspace, count: int) -> FilledSite:
-    """Generate the rows of a project, without foreign key checks and without synchronous commits."""
+def fill(workspace: Workspace, count: int, *, begin: str = BEGIN, event_count: int | None = None) -> FilledSite:
+    """Generate the rows of a project, without foreign key checks and without synchronous commits.
+
+    `begin` is the time of the oldest run; the others follow, `APART_S` apart. The newest one gets `event_count` events,
+    by default as many as there are runs.
+    """
     from agentops.projects.access import SYSTEM
     from agentops.projects.keys import create_key
     from agentops.projects.memberships import create_project
@@ -72,15 +76,16 @@ def fill(workspace: Workspace, count: int) -> FilledSite:
 
     project = create_project("bench", "Bench", actor=SYSTEM)
     agent = Agent.objects.create(project=project, slug="bench", provider="fixture", model="m")
-    values = {"project": project.pk, "agent": agent.pk, "count": count}
+    values = {"project": project.pk, "agent": agent.pk, "count": count, "begin": begin}
     with workspace.connect() as connection:
         connection.execute("SET session_replication_role = replica")
         connection.execute("SET synchronous_commit = off")
         for statement in (_LOGS, _RUNS):
             connection.execute(statement.format(id=_ID, at=_AT), values)
         newest = AgentRun.objects.newest_first()[:1].get()
-        connection.execute(_EVENTS.format(at=_AT, per_step=PER_STEP), {"log": newest.pk, "count": count, **_step()})
-        connection.execute("UPDATE timeline_log SET last_seq = %s WHERE id = %s", [count, newest.pk])
+        events = {"log": newest.pk, "count": count if event_count is None else event_count, "begin": begin}
+        connection.execute(_EVENTS.format(at=_AT, per_step=PER_STEP), {**events, **_step()})
+        connection.execute("UPDATE timeline_log SET last_seq = %s WHERE id = %s", [events["count"], newest.pk])
     vacuum(workspace)
     key = create_key(project, name="bench", scopes=["read"], actor=SYSTEM).plain
     return FilledSite(count, project.pk, newest.pk, key, _session())

@@ -1,28 +1,44 @@
-"""Generates a run of any number of events: model turns with deltas, and tool calls, in the order of real runs.
+"""Runs of any number of events, made of real sessions that are repeated.
+
+An imported run has messages, calls and events as any import has. A run that is still followed gets events of the same
+sessions one by one, in the order and form in which an external runner sends them.
 
 Import it after Django was set up, because it imports the product.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+import json
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
+from django.db import connection, transaction
 
-from bench import payload
+from bench.importing import write_grown
+from bench.payload import PayloadStep
+from bench.stacks import PROJECT
+from bench.workspace import Workspace
 from timeline import log
 from timeline.events import EventType
 from timeline.log import Entry
 from timeline.models import Source
 
 BATCH = 500
-#: Different steps; after them the same texts come again.
-STEPS = 200
 DELTAS = 3
 #: The turn's start, its pieces, its message and its end; the call's start, its output, its end and its message.
 PER_STEP = 3 + DELTAS + 4
+#: Recorded sessions: their contents are in the package.
+RECORDINGS = Path(__file__).resolve().parent.parent / "runs" / "fixtures" / "data"
+SESSIONS = ("claude-code-5c", "claude-code-7e", "claude-code-b6")
+
+
+def imported(workspace: Workspace, session: Path, count: int) -> UUID:
+    """Import a session whose lines are repeated until it has at least `count` events. Return the ID of its run."""
+    once = _import(workspace, session, 1)
+    copy = max(log.events_of(once).count() - 2, 1)
+    return once if copy >= count else _import(workspace, session, -(-count // copy))
 
 
 def fill(log_id: UUID, count: int) -> None:
@@ -34,26 +50,25 @@ def fill(log_id: UUID, count: int) -> None:
 
 
 def entry(number: int) -> Entry:
-    """Return event `number`, counted from 1. Its texts are generated and need no redaction."""
+    """Return event `number`, counted from 1. The texts of the recordings need no redaction."""
     step, position = divmod(number - 1, PER_STEP)
-    type_, texts = events_of_step(step % STEPS)[position]
-    return Entry(texts, type_, step=step, clean=True)
+    type_, texts = events_of_step(step % len(_steps()))[position]
+    if "call_id" in texts:
+        texts = texts | {"call_id": f"{texts['call_id']}-{step}"}
+    return Entry(texts, type_, step=step + 1, clean=True)
 
 
-@lru_cache(maxsize=STEPS)
+@cache
 def events_of_step(step: int) -> list[tuple[EventType, dict[str, Any]]]:
     """Return the events of one step. Contents are in the payloads, as for external runs."""
     recorded_step = _steps()[step]
     call = {"call_id": recorded_step.call_id, "tool_name": recorded_step.tool}
     counts = {"input_tokens": 1800 + step, "output_tokens": 260, "duration_ms": 3400, "finish_reason": "tool_use"}
     return [
-        (EventType.LLM_TURN_START, {"model": "made-up-1"}),
-        *[
-            (EventType.LLM_TEXT_DELTA, {"text": piece, "index": at})
-            for at, piece in enumerate(_pieces(recorded_step.text))
-        ],
+        (EventType.LLM_TURN_START, {"model": "recorded"}),
+        *[(EventType.LLM_TEXT_DELTA, {"text": piece, "index": at}) for at, piece in enumerate(_pieces(recorded_step))],
         (EventType.MESSAGE_ADDED, {"role": "assistant", "content": recorded_step.text}),
-        (EventType.LLM_TURN_END, {"model": "made-up-1", "tool_calls": 1, **counts}),
+        (EventType.LLM_TURN_END, {"model": "recorded", "tool_calls": 1, **counts}),
         (EventType.TOOL_START, {**call, "arguments": recorded_step.arguments}),
         (EventType.TOOL_OUTPUT, {"call_id": recorded_step.call_id, "text": recorded_step.output}),
         (EventType.TOOL_END, {**call, "status": "completed", "duration_ms": 42, "output": recorded_step.output}),
@@ -62,10 +77,45 @@ def events_of_step(step: int) -> list[tuple[EventType, dict[str, Any]]]:
 
 
 @lru_cache(maxsize=1)
-def _steps() -> list[payload.PayloadStep]:
-    return payload.steps(STEPS)
+def _steps() -> list[PayloadStep]:
+    """Return a step for each tool call of the recorded sessions."""
+    steps = []
+    for name in SESSIONS:
+        for call in json.loads((RECORDINGS / f"{name}.json").read_text())["calls"]:
+            for part in call["output"].get("message", {}).get("parts", []):
+                if part["part_kind"] != "tool-call":
+                    continue
+                call_id, tool, arguments = part["tool_call_id"], part["tool_name"], part["args"]
+                output = _plain(call.get("tools", {}).get(call_id, {}).get("output"))
+                steps.append(PayloadStep(call_id, call["output"].get("text") or tool, tool, arguments, output))
+    return steps
 
 
-def _pieces(text: str) -> list[str]:
-    size = -(-len(text) // DELTAS)
-    return [text[at : at + size] for at in range(0, len(text), size)]
+def _plain(output: Any) -> str:
+    return output if isinstance(output, str) else json.dumps(output)
+
+
+def _pieces(step: PayloadStep) -> list[str]:
+    """Return the text in exactly DELTAS pieces."""
+    size = -(-len(step.text) // DELTAS)
+    return [step.text[at * size : (at + 1) * size] for at in range(DELTAS)]
+
+
+def _import(workspace: Workspace, session: Path, copies: int) -> UUID:
+    """Import `copies` of a session as one. Return the ID of its run."""
+    from agentops.projects.models import Project
+    from runs.external.import_runs import import_file
+    from runs.external.importers import formats
+    from runs.external.importers.base import ImportFile
+
+    project, _ = Project.objects.get_or_create(slug=PROJECT, defaults={"name": PROJECT})
+    path = workspace.folder / f"session-{copies}.jsonl"
+    write_grown(session, path, 1, copies, salt=f"long-{copies}")
+    file = ImportFile.open(path)
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            # A busy machine reads so long a file for longer than the site lets a transaction wait.
+            cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        report = import_file(project, file, formats.find(file, ""), by="bench")
+    path.unlink()
+    return max(report.runs, key=lambda run: report.events_of[run.pk]).pk

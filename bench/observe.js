@@ -12,6 +12,8 @@
     stepSeen: null,
     words: null, // the first words of an answer that streams: in the page, and in the frame that shows them
     wordsSeen: null,
+    longest: 0, // milliseconds of the longest task of the main thread over 50 ms
+    shift: 0, // cumulative layout shift without input
   };
   window.bench = noted;
 
@@ -44,6 +46,13 @@
     if (first) noted.painted = performance.timeOrigin + first.startTime;
     settle();
   }).observe({ type: "paint", buffered: true });
+
+  new PerformanceObserver((list) => {
+    for (const { duration } of list.getEntries()) noted.longest = Math.max(noted.longest, duration);
+  }).observe({ type: "longtask" });
+  new PerformanceObserver((list) => {
+    for (const { value, hadRecentInput } of list.getEntries()) if (!hadRecentInput) noted.shift += value;
+  }).observe({ type: "layout-shift" });
 
   const hear = (node, at) => {
     const streams = noted.words === null && node.parentElement?.closest("#timeline [id^=turn-][id$=-text]");

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +59,15 @@ class Memory:
     nodes: int
 
 
+@dataclass(frozen=True)
+class Busy:
+    """The main thread of a page over some time: its processor time, its longest task, and how far rows moved."""
+
+    cpu_ms: float
+    longest_ms: float
+    shift: float
+
+
 class PageReader:
     """A signed-in user with one tab."""
 
@@ -96,13 +105,14 @@ class PageReader:
         page.wait_for_selector("#head .status-completed")
         return Start(**noted)
 
-    def open_run(self, run_id: str) -> Visit:
+    def open_run(self, run_id: str, *, live: bool = True) -> Visit:
         page = self.page
         with self._protocol() as session:
             session.send("Network.clearBrowserCache")
         page.goto(f"{self._stack.url}/runs/{run_id}")
         page.wait_for_selector("#timeline > [data-seq]")
-        page.wait_for_selector("#connection[data-state=live]", state="attached")
+        if live:
+            page.wait_for_selector("#connection[data-state=live]", state="attached")
         page.wait_for_selector("html[data-bench-painted]", state="attached")
         noted = page.evaluate(
             """() => {
@@ -128,6 +138,58 @@ class PageReader:
     def newest(self) -> int:
         """Return the sequence number of the last event in the page."""
         return int(self.page.get_attribute("#timeline", "data-last") or 0)
+
+    def go_to_step(self, run_id: str, step: int) -> float:
+        """Return the milliseconds from the request for a step to the page that shows it, with a warm cache."""
+        page = self.page
+        page.goto(f"{self._stack.url}/runs/{run_id}?step={step}")
+        page.wait_for_selector("#timeline > .is-target")
+        page.wait_for_selector("html[data-bench-painted]", state="attached")
+        shown: float = page.evaluate(
+            """() => {
+                const [nav] = performance.getEntriesByType("navigation");
+                return Math.max(bench.painted - performance.timeOrigin, nav.domContentLoadedEventEnd);
+            }"""
+        )
+        return shown
+
+    def last_step(self) -> int:
+        """Return the last step of the page's run, as the box to go to one says."""
+        return int(self.page.inner_text("#last-step").split()[-1])
+
+    def scroll_back(self, pages: int) -> tuple[Busy, int]:
+        """Scroll to the top, time after time, until older rows are there. Return the greatest number of rows, too."""
+        page, most = self.page, 0
+        with self.busy() as so_far:
+            for _ in range(pages):
+                first = page.get_attribute("#timeline > [data-seq]", "data-seq")
+                if not page.locator("#older").count():
+                    break
+                page.evaluate("document.getElementById('older').scrollIntoView()")
+                page.wait_for_selector(f"#timeline > [data-seq]:not([data-seq='{first}'])")
+                page.wait_for_selector(f"#timeline > [data-seq='{first}'] ~ *, #newer", state="attached")
+                page.wait_for_timeout(200)
+                most = max(most, page.locator("#timeline > [data-seq]").count())
+            return so_far(), most
+
+    @contextmanager
+    def busy(self) -> Iterator[Callable[[], Busy]]:
+        """Give a function that returns what the main thread did so far, in processor time."""
+        self.page.evaluate("() => Object.assign(bench, { longest: 0, shift: 0 })")
+        with self._protocol() as session:
+            session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+            def cpu_s() -> float:
+                found: list[dict[str, Any]] = session.send("Performance.getMetrics")["metrics"]
+                return float(next(metric["value"] for metric in found if metric["name"] == "TaskDuration"))
+
+            before = cpu_s()
+
+            def so_far() -> Busy:
+                noted = self.page.evaluate("() => [bench.longest, bench.shift]")
+                return Busy((cpu_s() - before) * 1000, *noted)
+
+            yield so_far
 
     def memory(self) -> Memory:
         with self._protocol() as session:

@@ -1,14 +1,18 @@
-"""Whether a sink delays runs: the same run with no sink, with one that is down, one that is slow, and one that works.
+"""Whether a sink delays runs: the same run with no sink, and with one that is down, slow, full, or works.
 
-Runs of each kind take turns, in one process with the worker's export thread. The slow sink answers after 30 seconds.
+Runs of each kind take turns, in one process with the worker's export thread. The slow sink answers after 30 seconds. Of
+the full ones, one answers that it has no room (507); the other writes files on a disk that is full after 4 KiB of each:
+the limit of the process for files (RLIMIT_FSIZE), which needs no rights, and does not reach PostgreSQL.
 """
 
 from __future__ import annotations
 
+import resource
 import socket
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -21,6 +25,13 @@ STEPS = 50
 SLOW_S = 30.0
 MOST = 1.02
 NONE, DEAD, SLOW, WORKING = "no sink", "dead sink", "slow sink", "working sink"
+FULL, DISK = "full receiver", "full disk"
+REFUSING = (DEAD, FULL, DISK)
+NO_ROOM = 507
+#: A worker looks for events every second.
+WORKER_LOOKS_S = 10.0
+#: Bytes of a file, after which the full disk is full: the first lines of a run.
+DISK_BYTES = 4096
 
 
 def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
@@ -32,25 +43,37 @@ def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> N
     heading(f"sinks: runs of {steps} steps, {rounds} of each kind in turns")
     settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
     payload.write_fixture(workspace.fixtures(), "sinks", payload.steps(steps))
-    with _answering(0) as works, _answering(SLOW_S) as slow, driven.working() as worker, _exporting():
+    with (
+        _answering(0) as works,
+        _answering(SLOW_S) as slow,
+        _answering(0, NO_ROOM) as full,
+        driven.working() as worker,
+        _exporting(),
+    ):
         driven.drive(worker, "sinks", steps=steps)
-        urls = {DEAD: f"http://127.0.0.1:{_closed_port()}/", SLOW: slow, WORKING: works}
+        urls = {DEAD: f"http://127.0.0.1:{_closed_port()}/", SLOW: slow, FULL: full, WORKING: works}
         _add_sinks(urls)
-        took: dict[str, list[float]] = {name: [] for name in (NONE, *urls)}
+        took: dict[str, list[float]] = {name: [] for name in (NONE, *urls, DISK)}
+        errors: dict[str, str] = {}
         for _ in range(rounds):
             for name, seconds in took.items():
                 _enable(name)
-                seconds.append(driven.drive(worker, "sinks", steps=steps).seconds)
-    _report(took)
+                with _disk_of(name):
+                    seconds.append(driven.drive(worker, "sinks", steps=steps).seconds)
+                    if name in REFUSING:
+                        errors[name] = _error_of(name)
+    _report(took, errors)
 
 
-def _report(took: dict[str, list[float]]) -> None:
+def _report(took: dict[str, list[float]], errors: dict[str, str]) -> None:
     plain = mid(took[NONE])
-    for name in (DEAD, SLOW, WORKING):
+    for name in (DEAD, SLOW, FULL, DISK, WORKING):
         # In pairs, because the speed of the machine changes from round to round.
         ratio = mid([own / other for own, other in zip(took[name], took[NONE], strict=True)])
         goal = MOST if name != WORKING else None
         show(Row(f"a run with a {name}", f"{mid(took[name]):.3f} s", f"{NONE}: {plain:.3f} s", ratio, at_most=goal))
+    for name, error in errors.items():
+        note(f"{name}: {error}")
     note(", ".join(f"{name} {min(seconds):.3f} to {max(seconds):.3f} s" for name, seconds in took.items()))
 
 
@@ -63,6 +86,8 @@ def _add_sinks(urls: dict[str, str]) -> None:
     for name, url in urls.items():
         change = SinkChange(name=name.replace(" ", "-"), config={"url": url}, is_enabled=False)
         sink_changes.create(project, "http", change, by="bench")
+    change = SinkChange(name=DISK.replace(" ", "-"), config={}, is_enabled=False)
+    sink_changes.create(project, "jsonl", change, by="bench")
 
 
 def _enable(name: str) -> None:
@@ -71,8 +96,34 @@ def _enable(name: str) -> None:
     from timeline.bulk.settled import newest_event
 
     Sink.objects.update(is_enabled=False)
-    SinkCursor.objects.update(event_id=newest_event(), due_at=None, leased_until=None, failures=0)
+    SinkCursor.objects.update(event_id=newest_event(), due_at=None, leased_until=None, failures=0, last_error="")
     Sink.objects.filter(name=name.replace(" ", "-")).update(is_enabled=True)
+
+
+def _error_of(name: str) -> str:
+    """Return why the sink has refused the events of the run, which is proof that it was dead or full."""
+    from runs.models import SinkCursor
+
+    cursor = SinkCursor.objects.filter(sink__name=name.replace(" ", "-"))
+    until = time.monotonic() + WORKER_LOOKS_S
+    while not (error := cursor.values_list("last_error", flat=True).get()) and time.monotonic() < until:
+        time.sleep(0.05)
+    return str(error) or "nothing was sent to it"
+
+
+def _disk_of(name: str) -> AbstractContextManager[None]:
+    return _full_disk() if name == DISK else nullcontext()
+
+
+@contextmanager
+def _full_disk() -> Iterator[None]:
+    """Let this process write no further than so many bytes into any file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (DISK_BYTES, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @contextmanager
@@ -91,15 +142,15 @@ def _exporting() -> Iterator[None]:
 
 
 @contextmanager
-def _answering(after_s: float) -> Iterator[str]:
-    """Serve a receiver that answers so late, and yield its URL."""
+def _answering(after_s: float, status: int = 200) -> Iterator[str]:
+    """Serve a receiver that answers so late, and with this status, and yield its URL."""
     ended = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             ended.wait(after_s)
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("Content-Length", "0")
             self.end_headers()
 

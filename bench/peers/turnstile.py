@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,15 @@ class Turnstile:
         if self._began is not None:
             _say({"seconds": time.perf_counter() - self._began})
             self._began = None
+
+
+def rounds(title: str, work: Callable[[], object]) -> None:
+    """Do all the work once in each turn, instead of a window of steps."""
+    _say({"title": title})
+    while sys.stdin.readline():
+        began = time.perf_counter()
+        work()
+        _say({"seconds": time.perf_counter() - began})
 
 
 def arguments() -> tuple[list[dict[str, Any]], str, int, int, list[str]]:

@@ -1,0 +1,108 @@
+"""Runs of 1,000, 10,000 and 50,000 events of real sessions in the browser: opening, going to a step, reading back, and
+following them live at 50 events per second (G13, G19).
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from bench.importing import SHARED
+from bench.page_reader import PageReader, Visit, chromium, reading
+from bench.publishing import PublisherProcess
+from bench.report import Row, heading, mid, note, percentile, show
+from bench.stacks import Stack, scaled
+from bench.stream_servers import fresh_run, own_publisher
+from bench.workspace import Workspace
+
+SIZES = (1_000, 10_000, 50_000)
+#: Of a size that fits into what an import accepts when it is repeated up to the longest run.
+SESSION = SHARED / "claude-code" / "5c-1039ad85f4-0.jsonl"
+PAINT_MS, STEP_MS, TASK_MS, EVENT_MS, WEIGHT_KB = 1500, 500, 100, 4, 300
+MOST_ROWS = 600
+VISITS, JUMPS, PAGES = 5, 5, 12
+RATE = 50.0
+
+
+def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
+    heading("long: runs of 1,000 to 50,000 events in the browser")
+    if chromium() is None:
+        show(Row("all browser benchmarks", "-", "Chromium is not installed"))
+        return
+    with scaled(workspace, workers=0) as stack:
+        measure(workspace, stack, SIZES, seconds=4 if quick else 20)
+
+
+def measure(workspace: Workspace, stack: Stack, sizes: tuple[int, ...], *, seconds: int) -> None:
+    """Measure runs of these numbers of events. Needs Django set up."""
+    for size in sizes:
+        read = _imported(workspace, size)
+        live, opening = fresh_run()
+        from bench import long_run
+
+        long_run.fill(live, size)
+        with own_publisher(workspace, "steps") as publisher, reading(stack) as reader:
+            publisher.skip(str(live), size)
+            _read(reader, str(read or live), f"{size:,} events")
+            _follow(reader, publisher, str(live), f"{size:,} events", seconds)
+            behind = opening + publisher.published(str(live)) - reader.newest()
+        if behind > long_run.PER_STEP:
+            raise RuntimeError(f"the page is {behind} events behind")
+
+
+def _imported(workspace: Workspace, size: int) -> UUID | None:
+    """Import a run of the recorded session. Return None if it is not on this machine."""
+    from bench import long_run
+
+    if SESSION.is_file():
+        return long_run.imported(workspace, SESSION, size)
+    note(f"no recording at {SESSION}: the run has events of the package's recordings")
+    return None
+
+
+def _read(reader: PageReader, run_id: str, what: str) -> None:
+    visits = [reader.open_run(run_id, live=False) for _ in range(VISITS)]
+    judge_visits(what, visits)
+    last = reader.last_step()
+    steps = [max(last * part // JUMPS, 1) for part in range(1, JUMPS + 1)]
+    took = [reader.go_to_step(run_id, step) for step in steps]
+    _judge(f"go to a step, p95, {what}", percentile(took, 95), STEP_MS, "ms")
+    note(f"steps {', '.join(map(str, steps))}: {', '.join(f'{each:.0f}' for each in took)} ms")
+    reader.open_run(run_id, live=False)
+    back, rows = reader.scroll_back(PAGES)
+    _judge(f"scroll back, longest task, {what}", back.longest_ms, TASK_MS, "ms")
+    _judge(f"scroll back, rows kept, {what}", rows, MOST_ROWS, "rows")
+    memory = reader.memory()
+    note(f"after {PAGES} pages: {memory.heap_mb:.1f} MB, {memory.nodes:,} nodes; layout shift {back.shift:.3f}")
+
+
+def _follow(reader: PageReader, publisher: PublisherProcess, run_id: str, what: str, seconds: int) -> None:
+    reader.open_run(run_id)
+    reader.page.wait_for_timeout(1000)
+    before = reader.memory()
+    events = int(RATE * seconds)
+    with reader.busy() as so_far:
+        publisher.publish(run_id, bursts=events, rate=RATE)
+        reader.page.wait_for_timeout(500)
+        busy = so_far()
+    reader.page.wait_for_timeout(4000)  # the digest settles
+    after = reader.memory()
+    _judge(f"main thread per live event, {what}", busy.cpu_ms / events, EVENT_MS, "ms")
+    _judge(f"longest task while live, {what}", busy.longest_ms, TASK_MS, "ms")
+    note(
+        f"{RATE:.0f} events/s for {seconds} s; layout shift {busy.shift:.3f}; tab {before.heap_mb:.1f} MB, "
+        f"then {after.heap_mb:.1f} MB and {after.nodes:,} nodes"
+    )
+
+
+def judge_visits(what: str, visits: list[Visit]) -> None:
+    """Print the rows of visits with an empty cache."""
+    _judge(f"first paint, {what}", mid([visit.painted for visit in visits]), PAINT_MS, "ms")
+    _judge(f"page weight, {what}", mid([visit.size / 1000 for visit in visits]), WEIGHT_KB, "kB")
+    answered, ready = mid([visit.answered for visit in visits]), mid([visit.ready for visit in visits])
+    parts = f"first byte {answered:.0f} ms, ready {ready:.0f} ms"
+    note(f"{parts}; {visits[0].files} files, cache empty; {len(visits)} visits")
+
+
+def _judge(what: str, value: float, limit: float, unit: str) -> None:
+    figure = f"{value:.1f} {unit}" if value < 10 else f"{value:,.0f} {unit}"
+    show(Row(what, figure, f"the goal: {limit:,} {unit}", value / limit, at_most=1))
