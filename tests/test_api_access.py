@@ -15,11 +15,16 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import get_resolver
 
-from agentops.projects.models import Project, Role
+from agentops.projects.access import SYSTEM
+from agentops.projects.invitations import invite
+from agentops.projects.keys import create_key
+from agentops.projects.memberships import add_member
+from agentops.projects.models import Invitation, Project, Role
 from runs.alerts.alert_rule_changes import add_rule
 from runs.models import AgentRun, AlertRule, FileImport, FlowRun, Sink
 from runs.telemetry import deliveries
 from tests.support.accounts import make_person, with_key
+from tests.support.annotations import annotation_ids
 from tests.support.factories import drive, make_agent, make_import, make_project, make_run
 from tests.support.flows.flow_runs import CONSTANT, make_ended_flow_run
 from tests.support.sinks import make_sink
@@ -28,13 +33,16 @@ from tests.support.web.addresses import addresses, bare, headers_of
 UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
 ANYONE, READ, OPERATE, PERSON, INGEST = "anyone", "read", "operate", "person", "ingest"
 REPORT, UPLOAD, VIEW_IMPORTS, REVEAL = "report", "upload", "view imports", "reveal"
-CONFIGURE, ADD, REMOVE, SEND = "configure", "add", "remove", "send"
+CONFIGURE, ADD, REMOVE, SEND, SUPER = "configure", "add", "remove", "send", "super"
+#: What belongs to somebody else here: nobody may change it. OWN: everyone may who may read, OWN_RUN: operate.
+OWN, OWN_RUN, SAVE = "own", "own of a run", "save"
 _SESSION = "api/projects/<str:project>/agent/sessions/<str:session>"
 _CLAUDE = "api/projects/<str:project>/claude-sessions"
 _ALERT_RULES = "api/projects/<str:project>/alert-rules"
 _RUN = "api/projects/<str:project>/agent-runs/<uuid:run_id>"
 _FLOWS = "api/projects/<str:project>/flows"
 _FLOW_RUN = "api/projects/<str:project>/flow-runs/<uuid:flow_run_id>"
+_PROJECT = "api/projects/<str:project>"
 _SINKS, _WEBHOOKS = "api/projects/<str:project>/sinks", "api/projects/<str:project>/webhooks"
 API: dict[str, dict[str, str]] = {
     "api/schema": {"GET": ANYONE},
@@ -50,7 +58,19 @@ API: dict[str, dict[str, str]] = {
     "v1/traces": {"POST": INGEST},
     "v1/logs": {"POST": INGEST},
     "v1/metrics": {"POST": INGEST},
-    "api/projects": {"GET": ANYONE},
+    "api/projects": {"GET": ANYONE, "POST": SUPER},
+    _PROJECT: {"GET": READ, "PATCH": CONFIGURE},
+    f"{_PROJECT}/members": {"GET": CONFIGURE, "POST": ADD},
+    f"{_PROJECT}/members/<str:username>": {"PATCH": CONFIGURE, "DELETE": REMOVE},
+    f"{_PROJECT}/invitations": {"GET": CONFIGURE, "POST": ADD},
+    f"{_PROJECT}/invitations/<uuid:invitation_id>": {"DELETE": REMOVE},
+    f"{_PROJECT}/keys": {"GET": CONFIGURE, "POST": ADD},
+    f"{_PROJECT}/keys/<uuid:key_id>": {"GET": CONFIGURE},
+    f"{_PROJECT}/keys/<uuid:key_id>/rotate": {"POST": ADD},
+    f"{_PROJECT}/keys/<uuid:key_id>/revoke": {"POST": CONFIGURE},
+    # One after the other, because nobody may act in an archived project.
+    f"{_PROJECT}/archive": {"POST": CONFIGURE},
+    f"{_PROJECT}/unarchive": {"POST": CONFIGURE},
     "api/projects/<str:project>/agents": {"GET": READ},
     "api/projects/<str:project>/agents/<str:agent>": {"GET": READ},
     "api/projects/<str:project>/agents/<str:agent>/versions": {"GET": READ},
@@ -58,6 +78,9 @@ API: dict[str, dict[str, str]] = {
     "api/projects/<str:project>/agents/<str:agent>/ag-ui": {"POST": OPERATE},
     "api/projects/<str:project>/agent-runs": {"GET": READ, "POST": OPERATE},
     "api/projects/<str:project>/agent-runs/resume": {"POST": OPERATE},
+    "api/projects/<str:project>/agent-runs/export": {"GET": READ},
+    "api/projects/<str:project>/saved-views": {"GET": READ, "POST": SAVE},
+    "api/projects/<str:project>/saved-views/<uuid:view_id>": {"PATCH": OWN, "DELETE": OWN},
     "api/jobs/<str:job>/events": {"GET": READ},
     "api/jobs/<str:job>/events/stream": {"GET": READ},
     _SESSION: {"GET": READ, "PATCH": REPORT},
@@ -76,11 +99,17 @@ API: dict[str, dict[str, str]] = {
     "api/projects/<str:project>/search": {"GET": READ},
     "api/projects/<str:project>/notifications": {"GET": READ},
     "api/projects/<str:project>/notifications/read": {"POST": PERSON},
-    _RUN: {"GET": READ},
+    _RUN: {"GET": READ, "PATCH": OPERATE},
+    f"{_RUN}/export": {"GET": READ},
+    f"{_RUN}/notes": {"GET": READ, "POST": OPERATE},
+    f"{_RUN}/notes/<uuid:note_id>": {"PATCH": OWN_RUN, "DELETE": OWN_RUN},
+    f"{_RUN}/share-links": {"GET": CONFIGURE, "POST": CONFIGURE},
+    f"{_RUN}/share-links/<uuid:link_id>": {"DELETE": CONFIGURE},
     f"{_RUN}/messages": {"GET": READ},
     f"{_RUN}/messages/<uuid:message_id>": {"GET": READ},
     f"{_RUN}/tool-calls": {"GET": READ},
     f"{_RUN}/tool-calls/<uuid:call_id>": {"GET": READ},
+    f"{_RUN}/tool-calls/<uuid:call_id>/output": {"GET": READ},
     f"{_RUN}/tool-calls/<uuid:call_id>/resolve": {"POST": OPERATE},
     f"{_RUN}/events": {"GET": READ},
     f"{_RUN}/events/stream": {"GET": READ},
@@ -103,6 +132,7 @@ API: dict[str, dict[str, str]] = {
     _FLOW_RUN: {"GET": READ},
     f"{_FLOW_RUN}/events": {"GET": READ},
     f"{_FLOW_RUN}/fixtures": {"GET": READ},
+    f"{_FLOW_RUN}/replay": {"GET": READ},
     f"{_FLOW_RUN}/events/stream": {"GET": READ},
     f"{_FLOW_RUN}/snapshot": {"GET": READ},
     f"{_FLOW_RUN}/commands": {"POST": OPERATE},
@@ -148,6 +178,11 @@ BODIES = {
         "runId": "r",
         "messages": [{"id": "m", "role": "user", "content": "Go."}],
     },
+    "api/projects": {"slug": "gamma"},
+    f"{_PROJECT}/members": {"user": "joiner", "role": "viewer"},
+    f"{_PROJECT}/members/<str:username>": {"role": "operator"},
+    f"{_PROJECT}/invitations": {"email": "new@example.org", "role": "viewer"},
+    f"{_PROJECT}/keys": {"name": "ci", "scopes": ["read"]},
     "api/projects/<str:project>/agent-runs": {"agent_id": "AGENT"},
     "api/projects/<str:project>/agent-runs/resume": {"ids": [UNKNOWN]},
     "api/projects/<str:project>/notifications/read": {"ids": [UNKNOWN]},
@@ -165,8 +200,14 @@ BODIES = {
     f"{_RUN}/approvals/<uuid:call_id>": {"decision": "approve"},
     f"{_RUN}/commands": {"type": "stop"},
     f"{_RUN}/fork": {"step": 1},
+    _RUN: {"add_labels": ["nightly"]},
+    f"{_RUN}/notes": {"text": "Seen."},
+    f"{_RUN}/notes/<uuid:note_id>": {"text": "Changed."},
+    "api/projects/<str:project>/saved-views": {"name": "Mine", "query": "status=failed"},
+    "api/projects/<str:project>/saved-views/<uuid:view_id>": {"name": "Ours"},
     f"{_RUN}/tool-calls/<uuid:call_id>/resolve": {"choice": "retry"},
 }
+DONE = {ADD: 201, SUPER: 201, SAVE: 201, REMOVE: 204, UPLOAD: 202, SEND: 202}
 READERS = {"viewer", "operator", "admin", "superuser", "key:read", "key:write"}
 OPERATORS = {"operator", "admin", "superuser", "key:write"}
 PEOPLE = {"viewer", "operator", "admin", "superuser"}
@@ -175,6 +216,10 @@ ALLOWED = {
     "read": READERS,
     "operate": OPERATORS,
     "person": PEOPLE,
+    SUPER: {"superuser"},
+    OWN: READERS,
+    SAVE: PEOPLE,
+    OWN_RUN: OPERATORS,
     "report": {"key:ingest", "key:write"},
     "upload": {"operator", *ADMINS, "key:ingest"},
     "reveal": ADMINS,
@@ -224,10 +269,25 @@ def parts_of(run: AgentRun) -> Parts:
     own |= {"flow": flow_run.slug, "flow_run_id": flow_run.pk}
     rule = AlertRule.objects.filter(project=run.project).first()
     rule = rule or add_rule(run.project, {"name": "Stalls", "kind": "run_stalled"}, by="test")[0]
-    ids = {"rule_id": rule.pk, "message_id": message.pk, "call_id": call.pk, "import_id": file_import.pk}
+    annotations = {name.removeprefix("uuid:"): pk for name, pk in annotation_ids(run).items()}
+    ids = annotations | {"rule_id": rule.pk, "message_id": message.pk, "call_id": call.pk, "import_id": file_import.pk}
     sink, webhook = sinks_of(run.project)
     deliveries = {"delivery_id": sink[1], "webhook's delivery": webhook[1]}
+    ids |= managed_parts(run.project)
     return {**own, "run_id": run.pk, **ids, "sink_id": sink[0], "webhook_id": webhook[0], **deliveries}
+
+
+def managed_parts(project: Project) -> Parts:
+    """A member to change and to remove, an invitation to withdraw, a key to rotate and to revoke; and who may join."""
+    name = f"member of {project.slug}"
+    if not User.objects.filter(username=name).exists():
+        add_member(project, User.objects.create_user(name), Role.VIEWER, actor=SYSTEM)
+        User.objects.get_or_create(username="joiner")
+    invitation = Invitation.objects.filter(project=project, email="old@example.org").first()
+    invitation = invitation or invite(project, "old@example.org", Role.VIEWER, actor=SYSTEM)
+    key = project.api_keys.filter(name="to rotate").first()
+    key = key or create_key(project, name="to rotate", scopes=["read"], actor=SYSTEM).key
+    return {"username": name, "invitation_id": invitation.pk, "key_id": key.pk}
 
 
 def sinks_of(project: Project) -> list[tuple[object, object]]:
@@ -253,6 +313,11 @@ def ask(client: Client, method: str, address: str, parts: Parts) -> Any:
     )
 
 
+def of_somebody_else(served: str, method: str, who: str) -> set[int]:
+    """Admins may delete others' notes and shared views."""
+    return {204} if method == "DELETE" and who in ADMINS else {403 if served == OWN_RUN else 404}
+
+
 def expected(address: str, method: str, who: str) -> set[int]:
     served = API[address][method]
     if who == "anonymous":
@@ -263,15 +328,15 @@ def expected(address: str, method: str, who: str) -> set[int]:
     if served == ANYONE:
         return {200}
     if who in FOREIGNERS:
-        return {404}
+        return {403 if served == SUPER else 404}
     if who not in ALLOWED[served]:
         return {403}
     if who == "key:ingest" and "import_id" in address:
         return {404}  # another key has uploaded it
-    if served in (ADD, REMOVE):
-        return {201} if served == ADD else {204}
-    if served in (UPLOAD, SEND):
-        return {202}
+    if served in (OWN, OWN_RUN):
+        return of_somebody_else(served, method, who)
+    if served in DONE:
+        return {DONE[served]}
     if address == f"{_FLOW_RUN}/fixtures":
         return {409}  # no agent node has run
     # The run has ended: what may be asked of it is refused for that alone.
@@ -343,7 +408,7 @@ def test_a_foreign_object_is_an_unknown_one(who: str, project: Project, foreign:
                 nobodys = ask(client, method, address, of_nobody(theirs))
                 assert nobodys.status_code == 404, address
                 assert same(ask(client, method, address, theirs), nobodys), address
-                if (served[method] == OPERATE and who not in OPERATORS) or "run_id" not in address:
+                if "run_id" not in address or who not in ALLOWED[served[method]]:
                     continue
                 unknown = ask(client, method, address, {**of_nobody(theirs), "project": "alpha"})
                 assert unknown.status_code == 404, address

@@ -228,7 +228,7 @@ def logged() -> Any:
 @pytest.mark.parametrize(
     "host", ["rebound.example", "localhost.evil.example", "a b", "[::1", "x" * 5000, "é\x1b[2J\r\nforged"]
 )
-@pytest.mark.parametrize("url", ["/login", "/api/projects", "/static/app.css", "/p/alpha/runs/stream"])
+@pytest.mark.parametrize("url", ["/login", "/api/projects", "/static/css/timeline.css", "/p/alpha/runs/stream"])
 def test_another_host_is_one_line(host: str, url: str, logged: list[str]) -> None:
     answer = Client().get(url, HTTP_HOST=host)
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-CSS = Path(__file__).resolve().parent.parent / "static" / "app.css"
+CSS = Path(__file__).resolve().parent.parent / "static/css/tokens.css"
+CONTENT = CSS.with_name("content.css")
 AA = 4.5
 #: How much of a status's colour its badge is tinted with; see .status.
 TINT = 0.11
@@ -57,6 +58,19 @@ def test_statuses_can_be_read(status: str, ground: str, scheme: int) -> None:
     ink = colour(status, scheme)
 
     assert contrast(ink, tinted(ink, colour(ground, scheme))) >= AA
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_code_and_terminal_output_can_be_read(scheme: int) -> None:
+    """Every colour of content.css on the ground of a payload, and on the lines of a diff."""
+    ground = colour("sunken", scheme)
+    names = set(re.findall(r"^\.(?:hl|tty)-\w+ \{[^}]*?\bcolor: var\(--([\w-]+)\)", CONTENT.read_text(), re.MULTILINE))
+    assert len(names) > 6
+    for name in names:
+        assert contrast(colour(name, scheme), ground) >= AA, name
+    for sign in ("red", "green"):
+        assert contrast(colour(sign, scheme), tinted(colour(sign, scheme), ground)) >= AA
+        assert contrast(colour("text", scheme), tinted(colour(sign, scheme), ground)) >= AA
 
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])

@@ -17,10 +17,13 @@ PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md"))]
 #: Of a page about one decision.
 MAX_DECISION_LINES = 60
 MAX_README_LINES = 150
-MAX_IMAGE_BYTES = 300_000
+MAX_IMAGE_BYTES = 200_000
+PICTURE = re.compile(r"!\[[^\]]+\]\(([^)]+)\)")
 VARIABLE = re.compile(r"\b(AGENTOPS_[A-Z_]+)\b(?!…)")
 #: Prefixes of names, in "AGENTOPS_RATE_…" and the like.
 PARTIAL = re.compile(r"`AGENTOPS_[A-Z_]*…`|`AGENTOPS_…`")
+#: The package without a path before it, where an installer reads it. A package index has another project of the name.
+FROM_INDEX = re.compile(r"(?<![\w./-])agentops\[|pip install [^\n`]*(?<![\w./-])agentops(?![\w./-])")
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -35,14 +38,29 @@ def test_every_setting_that_is_named_exists(path: Path) -> None:
     assert named - env.registered.keys() == set()
 
 
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_installs_a_stranger_s_package_of_the_name(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    found = [text[match.start() :].partition("\n")[0] for match in FROM_INDEX.finditer(text)]
+    assert found == []
+
+
 def test_the_readme_is_one_page() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
 
     assert len(text.splitlines()) <= MAX_README_LINES
     assert "\nmake up " in text
     assert "\nmake test " in text
-    assert "(docs/images/run.png)" in text
-    assert (ROOT / "docs" / "images" / "run.png").stat().st_size <= MAX_IMAGE_BYTES
+    # The first screen is a sentence and the commands; the pictures come below.
+    assert text.index("\nmake test ") < text.index("(docs/images/run.png)")
+
+
+def test_pictures_are_small_and_shown() -> None:
+    pictures = sorted((ROOT / "docs" / "images").iterdir())
+    shown = {(page.parent / link).resolve() for page in PAGES for link in PICTURE.findall(page.read_text())}
+
+    assert set(pictures) == shown
+    assert [path.name for path in pictures if path.stat().st_size > MAX_IMAGE_BYTES] == []
 
 
 def test_the_readme_leads_to_every_guide_and_reference() -> None:

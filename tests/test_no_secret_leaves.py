@@ -38,6 +38,7 @@ from runs.models import (
     FlowVisit,
     RunCommand,
     RunError,
+    RunNote,
     Sink,
     SinkCursor,
 )
@@ -45,6 +46,7 @@ from runs.pages.runs.list_query import PAGE_SIZE, ListPosition
 from runs.pages.sinks.sink_page import PAGE_SIZE as DELIVERIES
 from tests.support.accounts import make_person, with_key
 from tests.support.admin.alert_rows import fill_alerts
+from tests.support.annotations import annotate
 from tests.support.factories import drive, make_agent, make_import, make_project, make_run
 from tests.support.flows.flow_runs import make_ended_flow_run
 from tests.support.searching import index_all
@@ -79,20 +81,35 @@ API = {
     *("api/projects/<str:project>/agent-runs", "api/projects/<str:project>/notifications", RUN),
     *("api/projects/<str:project>/imports", "api/projects/<str:project>/imports/<uuid:import_id>"),
     "api/projects/<str:project>/search",
+    *("api/projects/<str:project>/agent-runs/export", "api/projects/<str:project>/saved-views"),
     "api/projects/<str:project>/approvals",
     *(f"api/projects/<str:project>/{part}" for part in ("alerts", "alert-rules", "alert-mutes")),
     *(
         f"{RUN}/{part}"
-        for part in ("messages", "messages/<uuid:message_id>", "tool-calls", "tool-calls/<uuid:call_id>")
+        for part in (
+            *("messages", "messages/<uuid:message_id>"),
+            *("tool-calls", "tool-calls/<uuid:call_id>", "tool-calls/<uuid:call_id>/output"),
+        )
     ),
     *(
         f"{RUN}/{part}"
-        for part in ("events", "replay", "snapshot", "children", "checkpoints", "errors", "usage", "fixture")
+        for part in (
+            "events",
+            "replay",
+            "snapshot",
+            "children",
+            "checkpoints",
+            "errors",
+            "usage",
+            "fixture",
+            "export",
+            "notes",
+        )
     ),
     SESSION,
     *(f"{FLOWS}{part}" for part in ("", "/<str:flow>", "/<str:flow>/versions", "/<str:flow>/versions/<int:number>")),
     *("api/projects/<str:project>/flow-runs", FLOW_RUN),
-    *(f"{FLOW_RUN}/{part}" for part in ("events", "snapshot", "fixtures")),
+    *(f"{FLOW_RUN}/{part}" for part in ("events", "snapshot", "replay", "fixtures")),
 }
 _DELIVERIES = ("/deliveries", "/deliveries/<uuid:delivery_id>", "/deliveries/<uuid:delivery_id>/resend")
 SINK_PARTS = ("", *(f"/<uuid:sink_id>{part}" for part in ("", "/test", *_DELIVERIES)))
@@ -101,6 +118,8 @@ WEBHOOK_PARTS = ("", *(f"/<uuid:webhook_id>{part}" for part in ("", "/test", "/r
 OTHERS = {
     *(f"{RUN}/{part}" for part in ("resume", "fork", "pause", "stop", "commands", "tool-calls/<uuid:call_id>/resolve")),
     f"{RUN}/approvals/<uuid:call_id>",
+    *(f"{RUN}/{part}" for part in ("notes/<uuid:note_id>", "share-links", "share-links/<uuid:link_id>")),
+    "api/projects/<str:project>/saved-views/<uuid:view_id>",
     *(f"api/projects/<str:project>/alert-rules/<uuid:rule_id>{part}" for part in ("", "/test")),
     *("api/docs", "api/projects/<str:project>/agent-runs/resume", "api/projects/<str:project>/notifications/read"),
     *(f"api/internal/{part}" for part in ("agent-events", "agent-hooks/claude-code")),
@@ -113,6 +132,15 @@ OTHERS = {
     *(f"api/jobs/<str:job>/{part}" for part in ("events", "events/stream")),
     f"{RUN}/events/stream",  # the events of `events`, one by one
     "api/projects/<str:project>/agents/<str:agent>/ag-ui",  # as the stream with dialect=ag-ui, see tests/live
+    # Who may enter a project, and its keys without themselves.
+    *(
+        f"api/projects/<str:project>{part}"
+        for part in (
+            *("", "/archive", "/unarchive", "/members", "/members/<str:username>"),
+            *("/invitations", "/invitations/<uuid:invitation_id>"),
+            *("/keys", "/keys/<uuid:key_id>", "/keys/<uuid:key_id>/rotate", "/keys/<uuid:key_id>/revoke"),
+        )
+    ),
     # Where events are sent; what is sent: test_no_sink_is_sent_a_canary.
     *(f"api/projects/<str:project>/sinks{part}" for part in SINK_PARTS),
     *(f"api/projects/<str:project>/webhooks{part}" for part in WEBHOOK_PARTS),
@@ -127,6 +155,7 @@ def run() -> AgentRun:
     run = drive(make_run(make_agent(make_project("alpha"))))
     add_rules(run.project)
     fill_alerts(run.project, run, 1, "alert")
+    RunNote.objects.filter(pk=annotate(run, "note")[0].pk).update(text=TEXT)
     AgentRun.objects.filter(pk=run.pk).update(
         title=TEXT[:200], summary=TEXT, result=TEXT, error_message=TEXT, prompt=TEXT, labels=[TEXT],
         agent_config={**run.agent_config, "instructions": TEXT},
@@ -212,7 +241,7 @@ def url_of(address: str, run: AgentRun) -> str:
 def text_of(answer: Any) -> str:
     """What an answer holds, or all files of an archive."""
     if answer["Content-Type"] != "application/zip":
-        return str(answer.content.decode())
+        return str(answer.getvalue().decode())
     archive = zipfile.ZipFile(BytesIO(answer.content))
     return "".join(archive.read(name).decode() for name in archive.namelist())
 
@@ -236,7 +265,7 @@ def test_no_answer_to_a_read_key_has_a_canary(run: AgentRun) -> None:
         url = url_of(address, run)
         answer = Client().get(f"{url}?limit=200" if address.endswith(("events", "replay")) else url, headers=headers)
         assert answer.status_code == 200, url
-        leaks[address] = seen_in(answer.content.decode())
+        leaks[address] = seen_in(answer.getvalue().decode())
 
     assert not {address: kinds for address, kinds in leaks.items() if kinds}
 
@@ -303,7 +332,7 @@ def test_no_page_of_the_administration_has_a_canary(run: AgentRun) -> None:
     answers = {url: client.get(url) for url in urls}
 
     assert {answer.status_code for answer in answers.values()} == {200}
-    assert not {url: kinds for url, answer in answers.items() if (kinds := seen_in(answer.content.decode()))}
+    assert not {url: kinds for url, answer in answers.items() if (kinds := seen_in(answer.getvalue().decode()))}
 
 
 @pytest.mark.parametrize("kind", ["messages/<uuid:message_id>", "tool-calls/<uuid:call_id>"])
@@ -410,13 +439,15 @@ def test_no_search_of_the_list_lets_a_reader_guess_a_secret_of_a_title(run: Agen
     AgentRun.objects.filter(pk__in=[one.pk for one in others]).update(title=f"words {shown}")
     client = Client()
     client.force_login(make_person(run.project, Role.VIEWER))
-    since = ListPosition(run.created_at, run.pk)
+    since = ListPosition.at(run.created_at, run.pk)
     for said, found, new in ((secret, 0, "0"), (secret[8:14], 0, "0"), ("WORDS BESIDE", 1, "0"), ("Words", 50, "55")):
         page = client.get("/p/alpha/runs", {"q": said})
         assert len(page.context["rows"]) == found, said
         rows = client.get("/p/alpha/runs/rows", {"q": said, "since": str(since)})
         assert str(rows.context["new"]) == new, said
-    beside = client.get("/p/alpha/runs", {"q": "beside", "after": str(ListPosition(others[0].created_at, UUID(int=0)))})
+    beside = client.get(
+        "/p/alpha/runs", {"q": "beside", "after": str(ListPosition.at(others[0].created_at, UUID(int=0)))}
+    )
     assert len(beside.context["rows"]) == 0
 
 

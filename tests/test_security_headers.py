@@ -95,7 +95,7 @@ ASKED = [
     ("GET", "/api/no/such/path", 404),
     ("GET", "/api/breaks", 500),
     ("GET", "/admin/", 302),
-    ("GET", "/static/app.css", 200),
+    ("GET", "/static/css/timeline.css", 200),
     ("GET", "/static/admin/css/base.css", 200),
     ("POST", "/csp-report", 204),
     ("GET", "/csp-report", 405),
@@ -269,19 +269,19 @@ def test_an_error_page_that_breaks_itself_is_still_an_answer(settings: Any) -> N
 
 
 def test_a_static_file_comes_whole_and_then_not_again() -> None:
-    first = client().get("/static/app.css")
+    first = client().get("/static/css/timeline.css")
     assert not first.streaming
-    assert first.content == (Path(__file__).parent.parent / "static" / "app.css").read_bytes()
+    assert first.content == (Path(__file__).parent.parent / "static/css/timeline.css").read_bytes()
     assert first["Content-Type"] == 'text/css; charset="utf-8"'
 
-    again = client().get("/static/app.css", headers={"If-None-Match": first["ETag"]})
+    again = client().get("/static/css/timeline.css", headers={"If-None-Match": first["ETag"]})
     assert (again.status_code, again.content, again["ETag"]) == (304, b"", first["ETag"])
     assert "Content-Type" not in again
 
-    head = client().head("/static/app.css")
+    head = client().head("/static/css/timeline.css")
     assert (head.status_code, head.content, head["Content-Length"]) == (200, b"", str(len(first.content)))
 
-    part = client().get("/static/app.css", headers={"Range": "bytes=0-9"})
+    part = client().get("/static/css/timeline.css", headers={"Range": "bytes=0-9"})
     assert (part.status_code, part.content) == (206, first.content[:10])
 
 
@@ -293,7 +293,7 @@ def test_nothing_else_is_served_as_a_file(url: str) -> None:
 
 
 def test_a_static_file_cannot_be_posted_to() -> None:
-    assert client().post("/static/app.css").status_code == 405
+    assert client().post("/static/css/timeline.css").status_code == 405
 
 
 # --- Reports of the policy ---------------------------------------------------------------------------------------

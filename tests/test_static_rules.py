@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 STATIC = ROOT / "static"
 VENDOR = STATIC / "vendor"
 TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
+#: The report of a run is a file of its own, with its style sheet inside and a policy that allows no other.
+REPORT = ROOT / "templates/runs/report/head.html"
 SCRIPTS = sorted((STATIC / "js").glob("*.js"))
 #: Code that makes HTML: the templates, and the Python that fills them.
 PYTHON = sorted(path for package in ("agentops", "timeline", "runs") for path in (ROOT / package).rglob("*.py"))
@@ -54,7 +56,7 @@ def faults(paths: Iterable[Path], rules: dict[str, re.Pattern[str]]) -> list[str
 
 def test_templates_leave_scripts_styles_and_escaping_alone() -> None:
     assert TEMPLATES
-    assert not faults(TEMPLATES, IN_TEMPLATES)
+    assert faults(TEMPLATES, IN_TEMPLATES) == faults([REPORT], {"an inline style": IN_TEMPLATES["an inline style"]})
 
 
 def test_no_line_of_a_template_is_too_long_to_be_read() -> None:
@@ -65,7 +67,11 @@ def test_no_line_of_a_template_is_too_long_to_be_read() -> None:
 
 
 def test_python_marks_no_text_as_safe() -> None:
-    assert not faults(PYTHON, {"a text marked as safe": IN_PYTHON})
+    """But for what has passed the sanitiser, in one place."""
+    [*marked] = faults(PYTHON, {"a text marked as safe": IN_PYTHON})
+
+    assert marked
+    assert {fault.partition(":")[0] for fault in marked} == {"runs/pages/content/markup.py"}
 
 
 def test_scripts_run_no_text() -> None:
@@ -73,10 +79,10 @@ def test_scripts_run_no_text() -> None:
 
 
 def test_html_is_parsed_in_one_place_only() -> None:
-    """`innerHTML` is how a live row becomes an element; nothing else needs it."""
+    """`innerHTML` is how a row becomes an element; nothing else needs it."""
     users = [path.name for path in SCRIPTS if ".innerHTML" in path.read_text()]
 
-    assert users == ["rows.js"]
+    assert users == ["edges.js"]
 
 
 def test_every_script_is_loaded_by_a_template() -> None:
@@ -95,7 +101,7 @@ def test_every_icon_that_is_shown_is_drawn() -> None:
 
 
 def test_every_status_has_a_colour_and_an_icon() -> None:
-    drawn, styled = (STATIC / "icons.svg").read_text(), (STATIC / "app.css").read_text()
+    drawn, styled = (STATIC / "icons.svg").read_text(), (STATIC / "css/status.css").read_text()
 
     for status in [*RunStatus, *ToolStatus]:
         assert f'<symbol id="{status}"' in drawn

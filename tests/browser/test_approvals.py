@@ -38,14 +38,14 @@ def call_of(run: AgentRun) -> AgentRunToolCall:
 def test_a_call_is_edited_and_approved_without_scripts(tabs: Tabs, web: WebThread, run: AgentRun) -> None:
     page = tabs.open(web.url, make_person(run.project, Role.OPERATOR), javascript=False)
     open_run(page, run)
-    page.get_by_role("link", name="Approvals 1 waiting").click()
+    page.get_by_role("link", name="Needs you: 1").click()
     place = page.locator(f"#approval-{Approval.objects.get(run=run).pk}")
     place.get_by_text("Edit and approve…").click()
     place.get_by_label("Arguments", exact=True).fill('{"pattern": "x"}')
     place.get_by_role("button", name="Approve edited call").click()
 
     expect(page.get_by_text("approved. The run continues.")).to_be_visible()
-    expect(page.get_by_role("heading", name="Nothing is waiting")).to_be_visible()
+    expect(page.get_by_role("heading", name="Nothing needs you")).to_be_visible()
     assert call_of(run).changed_arguments == {"pattern": "x"}
 
 
@@ -56,7 +56,7 @@ def test_the_inbox_of_all_projects_has_a_menu_and_settles_each_kind(tabs: Tabs, 
     page = tabs.open(web.url, person, viewport={"width": 400, "height": 800})
     page.goto(f"{web.url}/p/alpha/approvals")
     page.get_by_role("link", name="Show all projects").click()
-    expect(page.get_by_role("heading", name="Approvals in all projects")).to_be_visible()
+    expect(page.get_by_role("heading", name="Needs you, in all projects")).to_be_visible()
     page.locator("summary", has_text="All projects").click()
     expect(page.get_by_role("link", name="Beta")).to_be_visible()
     assert_fits(page)

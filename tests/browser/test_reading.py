@@ -199,7 +199,8 @@ def test_a_run_is_read_without_scripts(tabs: Tabs, web: WebThread) -> None:
     run = full_run()
     page = tabs.open(web.url, make_person(run.project), javascript=False)
     page.goto("/")
-    expect(page).to_have_url(re.compile(f"/p/{run.project.slug}/runs"))
+    expect(page).to_have_url(re.compile(f"/p/{run.project.slug}$"))
+    page.get_by_role("link", name="Runs", exact=True).click()
     page.locator("tr.run td.title a").click()
     status(page, "completed")
     card = page.locator(".card-tool").first

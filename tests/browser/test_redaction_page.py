@@ -33,6 +33,7 @@ def test_an_admin_adds_tests_and_removes_rules(tabs: Tabs, web: WebThread, proje
     page = tabs.open(web.url, make_person(project, Role.ADMIN), javascript=javascript)
     page.goto("/p/alpha/runs")
     page.get_by_role("navigation", name="Project").get_by_role("link", name="Settings").click()
+    page.get_by_role("navigation", name="Settings").get_by_role("link", name="Redaction").click()
     expect(page.get_by_text("This project has no rules of its own.")).to_be_visible()
     add_secret(page, "billing_password", "correct horse battery")
     expect(page.get_by_text("Rule added.")).to_be_visible()

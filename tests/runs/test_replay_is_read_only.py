@@ -15,9 +15,10 @@ from pydantic_ai.messages import ToolCallPart
 from agentops.projects.models import Role
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
-from runs.upkeep.replay_check import differences
+from runs.upkeep.replay_check import differences, flow_differences
 from tests.support.accounts import make_person, with_key
-from tests.support.factories import drive
+from tests.support.factories import drive, make_project
+from tests.support.flows.flow_runs import make_failed_flow_run
 from tests.support.pages.timelines import scripted
 from tests.support.processes.scripted_model import PLAYS
 from timeline import log
@@ -73,3 +74,23 @@ def test_a_replay_calls_nothing_and_changes_nothing(run: AgentRun) -> None:
 
     assert dump() == before
     assert differences(run.pk) == []
+
+
+def test_a_replay_of_a_flow_changes_nothing_either(transactional_db: None) -> None:
+    project = make_project()
+    flow_run = make_failed_flow_run(project)
+    page, program = Client(), Client(headers=with_key(project))
+    page.force_login(make_person(project, Role.OPERATOR))
+    api = f"/api/projects/{project.slug}/flow-runs/{flow_run.pk}/replay"
+    assert program.get(api).status_code == 200
+    last = log.read(flow_run.pk, limit=1000)[-1].seq
+    before = dump()
+
+    for seq in range(1, last + 1):
+        assert page.get(f"/flow-runs/{flow_run.pk}/replay?seq={seq}").status_code == 200
+        assert page.get(f"/flow-runs/{flow_run.pk}/replay/frame?seq={seq}").status_code == 200
+        assert program.get(f"{api}?afterSeq={seq - 1}&limit=5").status_code == 200
+    call_command("replay", str(flow_run.pk), "--at-once", "--json", stdout=io.StringIO())
+
+    assert dump() == before
+    assert flow_differences(flow_run.pk) == []

@@ -34,6 +34,7 @@ def sign_in(page: Page, password: str | None) -> None:
     page.get_by_label("Username").fill("admin")
     page.get_by_label("Password").fill(password or "")
     page.get_by_role("button", name="Log in").click()
+    page.get_by_role("link", name="Runs", exact=True).click()
     # Beside those of the demo flow, whose number grows.
     expect(page.locator("tr.run", has_text=re.compile("demo-replay|claude-code-"))).to_have_count(4)
 
@@ -61,6 +62,7 @@ def test_runs_and_pages_outlive_kills(site: Site, tabs: Tabs, tmp_path: Path) ->
     sign_in(page, site.password)
     demo = page.context.new_page()
     demo.goto("/")
+    demo.get_by_role("link", name="Runs", exact=True).click()
     demo.locator("tr.run", has_text="Demo replay").locator("td.title a").click()
     live(demo)
     mark(demo)

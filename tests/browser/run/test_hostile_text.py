@@ -30,9 +30,9 @@ def say_everywhere(run: AgentRun) -> None:
     entries += [
         Entry({"message": WHOLE, "error_type": "boom"}, type="error"),
         Entry({"role": "user", "content": WHOLE[:2000]}, type="message.added"),
-        Entry({"text": WHOLE[:2000]}, type="llm.text"),
+        *(Entry({"text": text[:8000]}, type="llm.text") for text in (*HOSTILE, WHOLE)),
     ]
-    for place, text in enumerate(HOSTILE[:16]):
+    for place, text in enumerate(HOSTILE):
         # An external runner chooses the ids of its calls, by which cards are found again.
         call = {"call_id": text[:60] or str(place), "tool_name": text[:100]}
         entries += [
@@ -69,6 +69,14 @@ def test_hostile_events_are_text_live_and_at_first(tabs: Tabs, web: WebThread) -
     assert_inert(page)
     page.keyboard.press("e")
     assert_inert(page)
+    # The fragment that replaces a card's text, and the page of its own.
+    page.locator(".card-assistant .plain").first.click()
+    expect(page.locator(".card-assistant .payload-parts")).to_be_visible()
+    assert_inert(page)
+    for seq in (last_seq(run) - 1, *range(len(HOSTILE) + 2, len(HOSTILE) + 6)):
+        for form in ("", "?as=text"):
+            page.goto(f"{web.url}/runs/{run.pk}/events/{seq}{form}")
+            assert page.evaluate(FOREIGN) == []
 
 
 def test_a_hostile_model_and_tools_are_text(tabs: Tabs, web: WebThread) -> None:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 
 import pytest
+from django.db import transaction
 from playwright.sync_api import Page, expect
 
 from agentops.projects.models import Role
 from runs.models import AgentRun
 from tests.support.accounts import make_person
+from tests.support.browser.held_request import until
 from tests.support.browser.run_page import assert_each_once, live, open_run, row_ids, seqs
 from tests.support.browser.tabs import Tabs
 from tests.support.factories import make_run
 from tests.support.live.growing_logs import grow, last_seq
 from tests.support.web.server import WebThread
+from timeline import log
+from timeline.log import Entry
+from timeline.models import Source
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 EVENTS = 10_000
@@ -65,6 +71,59 @@ def test_ten_thousand_events(tabs: Tabs, web: WebThread) -> None:
     assert abs(page.evaluate("scrollY") - top) < 3
     page.locator("#new-events").click()
     expect(page.locator(f"#e{last}")).to_be_in_viewport()
+
+
+@pytest.mark.breaks_invariants("events without rows are planted")
+def test_a_step_is_gone_to_and_what_comes_too_fast_is_counted(tabs: Tabs, web: WebThread) -> None:
+    run = make_run()
+    steps(run, 1, 400)
+    page = tabs.open(web.url, make_person(run.project, Role.VIEWER))
+    open_run(page, run, "?show=tools")
+    expect(page.locator(".card-tool .step-link").last).to_have_text("step 400")
+    page.get_by_label("Go to step").fill("12")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"show=tools&step=12#target$"))
+    page.goto(f"/runs/{run.pk}?step=12#target")
+    target = page.locator(".step.is-target")
+    expect(target).to_be_in_viewport()
+    expect(target).to_have_text(re.compile("Step 12"))
+    # By keyboard to the last row, and on: the rows after it are loaded.
+    live(page)
+    last = seqs(page)[-1]
+    page.locator(f"#timeline > [data-seq='{last}']").focus()
+    page.keyboard.press("j")
+    until(page, lambda: int(page.evaluate("document.activeElement.dataset.seq")) > last, why="the next row")
+
+    # Followed at more than twenty rows per second: one row counts them, and they are shown when it is over.
+    open_run(page, run)
+    live(page)
+    for step in range(401, 461):
+        steps(run, step, step)
+        page.wait_for_timeout(30)
+        if page.locator("#newer.digest").count():
+            break
+    expect(page.locator("#newer.digest")).to_contain_text("rows per second")
+    expect(page.locator("#newer.digest")).to_have_count(0)
+    expect(page.locator(f"#timeline > [data-step='{step}']")).to_be_attached()
+    assert_each_once(page)
+    assert "following" in page.evaluate("Object.keys(document.getElementById('timeline').dataset)")
+
+
+def steps(run: AgentRun, first: int, last: int) -> None:
+    """Each with an answer and a call, as an external runner tells them."""
+    entries = []
+    for step in range(first, last + 1):
+        call = {"call_id": f"c{step}", "tool_name": "grep"}
+        entries += [
+            Entry({}, type="llm.turn.start", step=step),
+            Entry({"text": "Look."}, type="llm.turn.end", step=step),
+        ]
+        entries += [
+            Entry(call, type="tool.start", step=step),
+            Entry({**call, "output": "x"}, type="tool.end", step=step),
+        ]
+    with transaction.atomic():
+        log.append(run.pk, entries, source=Source.INGEST)
 
 
 def read_back(page: Page) -> None:

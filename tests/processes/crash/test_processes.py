@@ -69,6 +69,24 @@ def test_children_do_not_outlive_their_parent_as_workers(stage: Stage) -> None:
     check(run)
 
 
+def test_children_that_their_parent_does_not_see_born_do_nothing(stage: Stage) -> None:
+    """A parent that dies right after the fork: the system does not know yet that its children are to end with it."""
+    run = stage.run(SLOW)
+    parent = forking(stage)
+    eventually(lambda: "[queues]" in parent.said(500), within_s=30, why="the parent is about to fork")
+    born = eventually(lambda: children(parent.pid), within_s=20, why="the first child is born")
+    for child in born:
+        os.kill(child, stage.STOP)
+    parent.signal(stage.KILL)
+    parent.killed()
+    for child in born:
+        os.kill(child, stage.CONT)
+
+    eventually(lambda: not any(map(is_alive, born)), within_s=5, why="the children end too")
+    run.refresh_from_db()
+    assert (run.status, run.lease_epoch) == (RunStatus.QUEUED, 0)
+
+
 def test_more_than_one_sigterm_is_no_harm(stage: Stage) -> None:
     """Each interrupts what the process is doing for the one before."""
     run = stage.run(SLOW, tool_sleep_s=1.5)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+import psycopg
 import pytest
 
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import RunStatus
+from runs.worker.worker import THREADS_END_S, Worker
 from tests.support.processes.stage import Stage
 from tests.support.run_checks import check, events
 from tests.support.waiting import eventually
@@ -100,3 +106,43 @@ def test_it_takes_nothing_up_once_it_was_asked(stage: Stage) -> None:
     assert (late.status, late.lease_epoch) == (RunStatus.QUEUED, 0)
     assert busy.status == RunStatus.QUEUED
     assert len(stage.effects()) == 1
+
+
+@contextmanager
+def database_that_hangs(stage: Stage) -> Iterator[None]:
+    """Somebody holds what every thread of a worker wants to write to."""
+    if stage.databases.engine == "sqlite":
+        with sqlite3.connect(stage.name, isolation_level=None) as holder:
+            holder.execute("BEGIN IMMEDIATE")
+            yield
+            holder.execute("ROLLBACK")
+        holder.close()
+        return
+    with psycopg.connect(stage.databases.env(stage.name, stage.home)["DATABASE_URL"]) as server:
+        tables = "agent_runs, agent_run_sinks, agent_run_alert_rules, flow_runs"
+        server.execute(f"LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE")
+        yield
+        server.rollback()
+
+
+def test_threads_that_hang_share_one_deadline(stage: Stage) -> None:
+    """A dozen threads that do not end keep the end of a worker waiting once, not each after the other."""
+    goes_on = threading.Event()
+
+    async def hang() -> None:
+        goes_on.wait(60)
+
+    worker = Worker(concurrency=1)
+    try:
+        worker.loop.submit(hang())
+        with database_that_hangs(stage):
+            worker.start_sweeping()
+            time.sleep(0.5)
+            began = time.monotonic()
+            worker.close(2)
+            took = time.monotonic() - began
+    finally:
+        goes_on.set()
+        worker.close(30)
+    # Before its time is over it has not ended: something did hang.
+    assert 2 <= took < 2 + THREADS_END_S + 1

@@ -147,7 +147,7 @@ def pages_are_served(stack: Stack) -> None:
     assert login.status_code == 200
     assert "__Host-csrftoken" in login.headers["Set-Cookie"]
     assert login.headers["Strict-Transport-Security"]
-    assert httpx.get(stack.url("web", "/static/app.css"), headers=PROXIED).status_code == 200
+    assert httpx.get(stack.url("web", "/static/css/timeline.css"), headers=PROXIED).status_code == 200
     # Not by the proxy: sent on to HTTPS.
     assert httpx.get(stack.url("web", "/login"), headers={"Host": "localhost"}).status_code == 301
     assert httpx.get(stack.url("web", "/login"), headers=PROXIED | {"Host": "evil.example"}).status_code == 400

@@ -18,6 +18,7 @@ from tests.support.web.raw_http_server import answer, serving
         ({"properties": {"a": {"pattern": "(?=x)"}}}, "not a valid pattern", ("properties", "a", "pattern")),
         ({"patternProperties": {"(?=x)": {}}}, "not a valid pattern", ("patternProperties", "(?=x)")),
         ({"type": "any"}, "is not valid", ("type",)),
+        ({"not": {"required": [*range(200_000), []]}}, "texts only", ("not", "required")),
     ],
 )  # fmt: skip
 def test_a_schema_that_is_refused(schema: Any, why: str, path: Any) -> None:
@@ -51,6 +52,16 @@ def test_patterns_and_references_take_bounded_time() -> None:
     levels = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
     with pytest.raises(SchemaUnusable, match="references"):
         fault_of({"$ref": "#/$defs/d0", "$defs": {**levels, "d40": {}}}, {})
+
+
+def test_repeated_values_are_found_in_linear_time() -> None:
+    """Values of several types cannot be sorted; comparing each with each would hang until the suite ends it."""
+    values: list[Any] = [value for n in range(30_000) for value in (n, f"{n}", [n], {"n": n})]
+    assert fault_of({"uniqueItems": True}, values) is None
+    assert "equal values" in fault_of({"uniqueItems": True}, [*values, {"n": 7.0}]).message  # type: ignore[union-attr]
+    assert fault_of({"uniqueItems": False}, [1, 1]) is None
+    assert fault_of({"uniqueItems": True}, [1, True, 0, False, "1", None, [1], [True], {"a": 0}, {"a": False}]) is None
+    assert fault_of({"uniqueItems": True}, [{"a": 1, "b": 2}, {"b": 2.0, "a": 1}]) is not None
 
 
 def test_patterns_hold_for_names_and_parts_of_texts() -> None:

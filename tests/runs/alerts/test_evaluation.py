@@ -16,6 +16,8 @@ from runs.alerts.alert_rule_changes import change_rule
 from runs.external.silence import notice_silence
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, Alert, AlertDelivery, AlertFinding, AlertMessage, AlertRule
+from runs.queries.overview.needs import count_of
+from runs.queries.waiting_for_people import waiting_for_people
 from runs.statuses import RunStatus
 from tests.support.alerts import AddRule, Clock, external, failed
 from tests.support.factories import drive, make_agent, make_awaiting_approval, make_run, make_waiting
@@ -143,6 +145,30 @@ def test_each_wait_for_a_person_reaches_them_once(project: Project, rule: AddRul
     }
 
 
+def test_a_session_of_another_program_waits_as_in_the_inbox(project: Project, rule: AddRule, clock: Clock) -> None:
+    """One that `agentops watch` follows too, although imported runs are history."""
+    rule("run_waiting", announces_end=True)
+    for name, reason in (("asks", "approval"), ("idle", "input"), ("followed", "approval")):
+        external(project, name, {"type": "run.waiting", "payload": {"reason": reason}})
+    AgentRun.objects.filter(external_id="followed").update(source=AgentRun.Source.IMPORT)
+    clock.evaluate()
+    clock.evaluate(seconds=16)
+    found = dict(AlertFinding.objects.values_list("run__external_id", "detail"))
+    assert found == {
+        "asks": "waits for approval",
+        "followed": "waits for approval",
+        "idle": "waits for an answer",
+    }
+    assert titles() == ["3 runs of coder wait for a person"]
+    assert waiting_for_people(project) == count_of(project.pk).total == len(found)
+
+    for name in ("asks", "idle"):
+        external(project, name, {"type": "run.phase", "payload": {"status": "running"}})
+    AgentRun.objects.filter(external_id="followed").update(status="running", status_reason="")
+    clock.evaluate(seconds=10)
+    assert not Alert.objects.filter(closed_at=None).exists()
+
+
 def test_what_lasts_is_repeated_after_hours(project: Project, rule: AddRule, clock: Clock) -> None:
     rule("run_waiting", repeat_hours=4)
     make_waiting(project)
@@ -267,5 +293,5 @@ def test_the_number_of_queries_is_constant(project: Project, rule: AddRule, amou
     evaluation.evaluate()
     with CaptureQueriesContext(connection) as queries:
         evaluation.evaluate()
-    assert len(queries) == 11
+    assert len(queries) == 13
     assert all(query["sql"].lstrip().startswith("SELECT") for query in queries)

@@ -134,6 +134,33 @@ def test_events_are_what_the_published_schemas_allow(run: AgentRun, client: Clie
         )
 
 
+def test_what_flows_of_other_runners_send_is_read_under_the_names_of_the_schema(
+    project: Project, client: Client
+) -> None:
+    sent = [
+        {"type": "agent:start"},
+        {"type": "node:start", "nodeId": "tick"},
+        {"type": "loop:iterate", "edgeId": "tick->tick", "nodeId": "tick", "iteration": 2, "maxIterations": 5},
+        {"type": "node:error", "nodeId": "tick", "message": "no more", "errorType": "rate_limit"},
+        {"type": "flow:complete", "status": "failed"},
+    ]
+    results = record(Sender(project, "key:test"), [{"runId": "r", **event} for event in sent])
+    assert [result.error for result in results] == [None] * 5
+    told = told_of(client, AgentRun.objects.get())[2:]
+    assert [(event["type"], event["nodeId"]) for event in told[:3]] == [
+        ("node:started", "tick"), ("edge:iterated", "tick"), ("node:failed", "tick"),
+    ]  # fmt: skip
+    assert (told[1]["payload"]["edge"], told[1]["payload"]["maxIterations"]) == ("tick->tick", 5)
+    assert told[2]["payload"]["error"] == "no more"
+    assert told[2]["payload"]["message"] == "Node tick failed: no more"
+    validator = jsonschema.Draft202012Validator(client.get("/api/schema/events?dialect=agent").json())
+    assert [event for event in told if not validator.is_valid(event)] == []
+    # What is read can be sent again, elsewhere.
+    again = [{name: event[name] for name in ("type", "ts", "nodeId", "payload")} for event in told]
+    results = record(Sender(project, "key:test"), [{"runId": "s", **event} for event in [sent[0], *again]])
+    assert [result.error for result in results] == [None] * 5
+
+
 def test_a_foreign_run_is_unknown(run: AgentRun, client: Client) -> None:
     make_project("beta")
     foreign = client.get(url_of(run).replace("alpha", "beta"))

@@ -205,6 +205,43 @@ def test_events_and_snapshots_of_a_flow_run(program: Client, project: Project) -
     assert program.get(f"{base}/events/stream?afterSeq={page['last_seq']}").status_code == 204
 
 
+def test_a_replay_gives_each_event_with_the_state_after_it(program: Client, project: Project) -> None:
+    """The states are those of the snapshots, without what is pending, and without outputs."""
+    flow_run = make_flow_run(QUESTION, project)
+    advancing.advance(flow_run.pk)
+    send(program, f"flow-runs/{flow_run.pk}/pause")
+    reply = {"type": "reply", "runId": str(run_of(flow_run, "ask").pk), "message": "Yes"}
+    assert send(program, f"flow-runs/{flow_run.pk}/commands", reply).status_code == 202
+    base = f"/api/projects/alpha/flow-runs/{flow_run.pk}"
+
+    url, replayed = f"{base}/replay?limit=3", []
+    while url:
+        answer = program.get(url)
+        page = answer.json()
+        replayed += page["results"]
+        assert len(page["results"]) <= 3
+        assert answer.headers.get("Link") == (f'<{page["next"]}>; rel="next"' if page["next"] else None)
+        url = page["next"]
+    events = log.read(flow_run.pk)
+    assert [event["seq"] for event in replayed] == [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert [event["type"] for event in replayed] == [event.type for event in events]
+    for event in replayed:
+        state, snapshot = event["state"], program.get(f"{base}/snapshot?seq={event['seq']}").json()
+        assert state == {
+            "seq": event["seq"],
+            "status": snapshot["status"],
+            "nodeStatus": {name: own for name, own in snapshot["nodeStatus"].items() if own != "pending"},
+            "edgeStatus": {name: own for name, own in snapshot["edgeStatus"].items() if own != "pending"},
+            "loopCounters": {name: count for name, count in snapshot["loopCounters"].items() if count},
+            "waitingMessages": sum(map(len, snapshot["inbox"].values())),
+        }
+    assert (state["status"], state["nodeStatus"], state["waitingMessages"]) == ("paused", {"ask": "running"}, 1)
+    assert program.get(f"{base}/replay?afterSeq=999").json() == {
+        "results": [], "last_seq": len(events), "next": None,
+    }  # fmt: skip
+    assert program.get(f"{base}/replay?state=x").json()["code"] == "unknown_parameter"
+
+
 def test_a_flow_run_is_paused_resumed_and_stopped(program: Client, project: Project) -> None:
     flow_run = make_flow_run(QUESTION, project)
     advancing.advance(flow_run.pk)

@@ -13,6 +13,8 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver
 from drf_spectacular.validation import validate_schema
 
+from agentops.projects.access import SYSTEM
+from agentops.projects.invitations import invite
 from agentops.projects.models import Role
 from runs.api import urls
 from runs.api.base_views import ApiView
@@ -22,9 +24,12 @@ from runs.models import AlertRule
 from runs.telemetry import deliveries
 from tests.support.accounts import make_person, with_key
 from tests.support.admin.alert_rows import fill_alerts
+from tests.support.annotations import annotate
 from tests.support.factories import drive, make_agent, make_import, make_project, make_run
 from tests.support.flows.flow_runs import make_flow_run, run_of
 from tests.support.sinks import make_sink
+
+FOR_ADMINS = ("/sinks", "/webhooks", "/share-links", "/members", "/invitations", "/keys")
 
 
 @pytest.fixture(scope="module")
@@ -100,8 +105,10 @@ def test_every_post_takes_an_idempotency_key_and_refuses_unknown_fields(describe
         # The events of runners, the lines of sessions and AG-UI's runs have IDs; what is imported again adds nothing.
         has_ids = "/internal/" in path or path.endswith(("/imports", "/claude-sessions", "/ag-ui"))
         # No answer with a secret is kept.
-        has_secret = path.endswith(("/webhooks", "/rotate", "/alert-rules"))
-        assert bool(keys) is not (has_ids or has_secret), path
+        has_secret = path.endswith(("/webhooks", "/rotate", "/alert-rules", "/keys"))
+        # Keys of idempotency belong to a project.
+        is_above = path == "/api/projects"
+        assert bool(keys) is not (has_ids or has_secret or is_above), path
         schema = next(iter(operation["requestBody"]["content"].values()))["schema"]
         if "$ref" in schema:
             schema = described["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
@@ -132,6 +139,7 @@ def test_answers_are_what_the_document_says(described: dict[str, Any]) -> None:
     drive(run_of(flow_run, "work"))
     places |= {"flow": flow_run.slug, "flow_run_id": str(flow_run.pk), "number": 1}
     fill_alerts(run.project, run, 1, "alert")
+    annotate(run, "note")
     places |= {"rule_id": str(AlertRule.objects.get().pk)}
     places |= {"session": str(run.pk), "job": str(run.pk)}
     places |= {"message_id": str(run.messages.first().pk), "call_id": str(run.tool_calls.first().pk)}
@@ -139,18 +147,24 @@ def test_answers_are_what_the_document_says(described: dict[str, Any]) -> None:
         sink = make_sink(run.project, kind, {"url": "https://example.org/"} if kind == "webhook" else {})
         places |= {name: str(sink.pk), f"delivery of {name}": str(deliveries.queue_test(sink).pk)}
     client, admin = Client(headers=with_key(run.project, "read", "secrets")), Client()
+    places |= {"key_id": str(run.project.api_keys.get().pk)}
+    invite(run.project, "new@example.org", Role.VIEWER, actor=SYSTEM)
     admin.force_login(make_person(run.project, Role.ADMIN))
     session = {"project_key": "work", "session_id": "s-1"}
     queries = {"search": {"q": "go"}, "entries": session, "subpaths": session}
     seen = 0
     for path, verb, operation in operations(described):
-        if verb != "get" or path.endswith("/stream"):
+        # Files: tests/runs/pages/test_annotations.py.
+        if verb != "get" or path.endswith(("/stream", "/export")):
             continue
         places["delivery_id"] = places[f"delivery of {'webhook_id' if 'webhook_id' in path else 'sink_id'}"]
-        # No key may see where events are sent.
-        asker = admin if "/sinks" in path or "/webhooks" in path else client
+        # No key may see where events are sent, who reads a run by a link, and who may enter.
+        asker = admin if any(part in path for part in FOR_ADMINS) else client
         answer = asker.get(path.format(**places), queries.get(path.rpartition("/")[2], {}))
         assert answer.status_code == 200, (path, answer.content[:300])
+        if path.endswith("/output"):
+            assert operation["responses"]["200"]["content"].keys() == {answer.headers["Content-Type"]}
+            continue
         schema = whole(operation["responses"]["200"]["content"]["application/json"]["schema"], described)
         jsonschema.validate(answer.json(), schema, format_checker=jsonschema.FormatChecker())
         seen += 1

@@ -372,7 +372,7 @@ def test_a_terminal_gets_columns(make_run: MakeRun) -> None:
 
 
 def test_who_acts_is_read_off_the_user_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    from runs.management.agent.references import operator
+    from agentops.projects.management.base import operator
 
     monkeypatch.setenv("USER", "mallory")
     monkeypatch.setenv("LOGNAME", "mallory")

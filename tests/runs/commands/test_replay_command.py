@@ -11,10 +11,13 @@ from datetime import timedelta
 import pytest
 from django.core.management import call_command
 from django.db import transaction
+from django.test import Client
 
 from runs.models import AgentRun
+from tests.support.accounts import with_key
 from tests.support.command_line import Command
-from tests.support.factories import drive
+from tests.support.factories import drive, make_project
+from tests.support.flows.flow_runs import make_failed_flow_run
 from timeline import log
 from timeline.log import Entry
 from timeline.models import Source
@@ -48,6 +51,24 @@ def test_a_part_has_the_states_of_the_whole(make_run: MakeRun, command: Command)
     assert command("replay", str(run.pk), "--at-once", "--from", "3", "--to", "6").splitlines() == whole[2:6]
     assert command("replay", str(run.pk), "--at-once", "--from", "5", "--to", "9999").splitlines() == whole[4:]
     assert command("replay", str(run.pk), "--at-once", "--from", "9999") == ""
+
+
+def test_a_flow_run_is_replayed_with_its_nodes(command: Command, transactional_db: None) -> None:
+    project = make_project()
+    flow_run = make_failed_flow_run(project)
+    lines = [line.split("\t") for line in command("replay", str(flow_run.pk), "--at-once").splitlines()]
+    as_json = [json.loads(line) for line in command("replay", str(flow_run.pk), "--at-once", "--json").splitlines()]
+    program = Client(headers=with_key(project))
+
+    events = log.read(flow_run.pk)
+    assert [int(cells[0]) for cells in lines] == [event.seq for event in events]
+    assert lines[0][5] == "queued, 0 nodes done, running: none"
+    assert lines[-1][5] == "failed, 2 nodes done, running: none"
+    running = next(cells for cells in lines if cells[3] == "node.started")
+    assert running[5] == "running, 0 nodes done, running: a"
+    assert as_json == program.get(f"/api/projects/{project.slug}/flow-runs/{flow_run.pk}/replay").json()["results"]
+    part = command("replay", str(flow_run.pk), "--at-once", "--from", "4", "--to", "6").splitlines()
+    assert ["\t".join(cells) for cells in lines[3:6]] == part
 
 
 def told_at(run: AgentRun, *seconds: float) -> None:

@@ -11,6 +11,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from standardwebhooks.webhooks import Webhook
 
+from runs.management.commands.sink import Command
+from runs.models import Sink
 from tests.support.factories import make_agent, make_project, make_run
 from tests.support.sinks import append, export
 from tests.support.web.receiver import receiving
@@ -67,6 +69,7 @@ def test_from_adding_to_sending_again(settings: Any, tmp_path: Path) -> None:
         (["add", "nowhere", "jsonl", "a"], 3),
         (["test", "shop", "nothing"], 3),
         (["add", "shop", "http", "a", "--secrets", "/nowhere.json"], 6),
+        (["add", "shop", "http", "a", "--secrets", "/dev/zero"], 6),
     ],
 )
 def test_what_is_refused_has_its_exit_code(arguments: list[str], code: int) -> None:
@@ -74,3 +77,43 @@ def test_what_is_refused_has_its_exit_code(arguments: list[str], code: int) -> N
     with pytest.raises(CommandError) as refused:
         sink(*arguments)
     assert refused.value.returncode == code
+
+
+DEEP = "[" * 100_000
+NOT_STRICT = {
+    "deep": DEEP,
+    "closed and deep": DEEP + "]" * 100_000,
+    "a key twice": '{"a": 1, "a": 2}',
+    "no number": '{"a": NaN}',
+    "too large a number": '{"a": 1e999}',
+}
+
+
+@pytest.mark.parametrize("case", NOT_STRICT)
+def test_json_on_the_command_line_and_in_files_is_strict(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line and an exit code, as for all input: no traceback, no sink."""
+    make_project("shop")
+    add = ["add", "shop", "http", "lake"]
+    with pytest.raises(SystemExit) as ended:
+        Command().run_from_argv(["agentops", "sink", *add, "--option", f"url={NOT_STRICT[case]}"])
+    assert ended.value.code == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("agentops sink add: error: argument --option: url: ")
+    assert len(line) < 400
+
+    secrets = tmp_path / "secrets.json"
+    secrets.write_text(NOT_STRICT[case])
+    with pytest.raises(CommandError, match=r"not JSON: [^\n]{,200}$") as refused:
+        sink(*add, "--option", "url=https://example.org/", "--secrets", str(secrets))
+    assert refused.value.returncode == 7
+    assert not Sink.objects.exists()
+
+
+def test_an_option_is_json_or_a_text() -> None:
+    make_project("shop")
+    sink("add", "shop", "http", "lake", "--option", "url=https://example.org/[1", "--option", "batch_size=7")
+    assert Sink.objects.get().config == {"url": "https://example.org/[1", "batch_size": 7}
+    with pytest.raises(CommandError, match="'nothing' is not NAME=VALUE"):
+        sink("add", "shop", "http", "other", "--option", "nothing")

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 import pytest
 from django.apps import apps
+from django.conf import settings
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from agentops.http.threaded import ThreadedDjango
 from agentops.projects.models import Role
 from runs.conversation import tool_results, transcript, writes
 from runs.conversation.long_outputs import LIMIT, facts_of
 from runs.conversation.tool_results import CallResult
 from runs.models import AgentRun, AgentRunToolCall
+from runs.queries.long_texts.output_pieces import PIECE
 from runs.statuses import ToolStatus
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import make_project, make_waiting
 from tests.support.second_pass import cases
+from timeline.display import clean
+from timeline.redaction.redact import DEFAULT as REDACTOR
+from timeline.redaction.text_stream import MAX_PENDING
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.breaks_invariants("a call that a test has closed")]
 LONG = "naïve line\n" * (LIMIT // 8)
@@ -74,7 +82,7 @@ def test_programs_see_size_and_digest_and_people_download_the_whole() -> None:
     with CaptureQueriesContext(connection) as queries:
         rows = Client(headers=reader).get(url).json()["results"]
     [row] = [each for each in rows if each["output_bytes"] is not None]
-    assert not any("t.output," in query["sql"] or "t.output AS" in query["sql"] for query in queries)
+    assert not any("t.output," in sql or "t.output AS" in sql for sql in (query["sql"] or "" for query in queries))
     assert (row["id"], row["output_sha256"]) == (str(call.pk), hashlib.sha256(text.encode()).hexdigest())
     assert Client(headers=reader).get(f"{url}/{call.pk}").json()["output"] == text
 
@@ -85,8 +93,72 @@ def test_programs_see_size_and_digest_and_people_download_the_whole() -> None:
     assert f"/runs/{run.pk}/calls/{call.pk}?download=output" in page
     assert row["output_sha256"] in page
     assert "Output sent to the model" in page
-    download = person.get(f"/runs/{run.pk}/calls/{call.pk}?download=output")
-    assert hashlib.sha256(download.content).hexdigest() == row["output_sha256"]
+    for client, file in (
+        (person, f"/runs/{run.pk}/calls/{call.pk}?download=output"),
+        (Client(), f"{url}/{call.pk}/output"),
+    ):
+        with CaptureQueriesContext(connection) as queries:
+            download: Any = client.get(file, headers=reader if client is not person else {})
+            content = download.getvalue()
+        assert download.streaming
+        assert not any('output" FROM' in query["sql"] for query in queries)
+        assert hashlib.sha256(content).hexdigest() == row["output_sha256"]
+        assert download.headers["Content-Type"] == "text/plain; charset=utf-8"
+        assert download.headers["Content-Disposition"] == 'attachment; filename="output.txt"'
+        assert download.headers["X-Content-Type-Options"] == "nosniff"
+        assert "default-src" in download.headers["Content-Security-Policy"]
+
+
+@pytest.mark.every_database
+def test_a_download_is_sent_in_pieces_and_secrets_across_their_borders_are_masked() -> None:
+    """By the server under ASGI: each piece is one read of bounded size, and nothing is joined."""
+    run = make_waiting(make_project("alpha"))
+    line, secret = "é\u202e\x1b[31mred\x1b[0m\r\n", "sk-ant-api03-" + "Ab1" * 30
+    text = line * (2 * PIECE // len(line))
+    # Across the border of two pieces: a secret, an escape sequence, and the end of a line.
+    text = f"{text[: PIECE - 40]} {secret} {text[PIECE:]}"
+    text = f"{text[: 2 * PIECE - 30].ljust(2 * PIECE - 2)}\x1b[32mgreen\r\n{secret}\x1b]0;"
+    call = close(run, "x" * (LIMIT + 1))
+    AgentRunToolCall.objects.filter(pk=call.pk).update(output=text)
+    path = f"/api/projects/alpha/agent-runs/{run.pk}/tool-calls/{call.pk}/output"
+    pieces = sent(path, with_key(run.project, "read"))
+    assert "".join(pieces) == REDACTOR.clean_text(text)[0]
+    assert secret not in "".join(pieces)
+    assert (len(pieces) >= 3, max(map(len, pieces)) <= PIECE + MAX_PENDING) == (True, True)
+
+    person = Client()
+    person.force_login(make_person(run.project, Role.VIEWER))
+    cookie = f"{settings.SESSION_COOKIE_NAME}={person.cookies[settings.SESSION_COOKIE_NAME].value}"
+    shown = "".join(sent(f"/runs/{run.pk}/calls/{call.pk}?download=output", {"Cookie": cookie}))
+    assert shown == clean(text)
+    AgentRunToolCall.objects.filter(pk=call.pk).update(output=["short", "list"])
+    assert Client(headers=with_key(run.project, "read")).get(path).content == b'["short","list"]'
+
+
+def sent(path: str, headers: Mapping[str, str]) -> list[str]:
+    """The pieces of an answer, as the ASGI application sends them."""
+    messages: list[dict[str, Any]] = []
+    asked = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def receive() -> dict[str, Any]:
+        # A client that stays says nothing after its request.
+        return asked.pop() if asked else await asyncio.Future()
+
+    async def send(message: dict[str, Any]) -> None:
+        messages.append(message)
+
+    own = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    path, _, query = path.partition("?")
+    scope = {
+        "type": "http", "method": "GET", "path": path, "query_string": query.encode(), "http_version": "1.1",
+        "headers": [(b"host", b"testserver"), *own], "scheme": "http", "server": ("testserver", 80),
+        "client": ("127.0.0.1", 1), "root_path": "",
+    }  # fmt: skip
+    asyncio.run(ThreadedDjango()(scope, receive, send))
+    start, *bodies = messages
+    assert start["status"] == 200, messages
+    assert [body.get("more_body", False) for body in bodies] == [True] * (len(bodies) - 1) + [False]
+    return [body["body"].decode() for body in bodies]
 
 
 def test_large_columns_are_the_last_on_sqlite() -> None:

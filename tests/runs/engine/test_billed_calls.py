@@ -149,4 +149,4 @@ def test_a_page_says_what_the_cache_saved(scripted: MakeScripted) -> None:
     assert usage_of(run)["cache_saved_usd"] == "0.01230000"
     # A first call writes the cache, which costs more.
     none = facts.DiscardedCalls()
-    assert facts.Billing(none, none, 0, Decimal("-0.5"), calls=1).cache_saving == "cost $0.5000 more so far"
+    assert facts.Billing(none, none, 0, Decimal("-0.5"), calls=1, model_ms=1).cache_saving == "cost $0.5000 more so far"

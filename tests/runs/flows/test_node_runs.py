@@ -14,7 +14,7 @@ from runs.actions.unknown_calls import OutcomeChoice
 from runs.engine.shutdown import ShutdownDue
 from runs.models import AgentRunToolCall, FlowRun
 from runs.queries.flows.flow_states import snapshot_at
-from runs.queries.waiting_for_people import inbox_count
+from runs.queries.overview.needs import count_of
 from runs.statuses import Effect
 from runs.tools.catalogue import TOOLS
 from runs.tools.functions import tool
@@ -107,7 +107,7 @@ def test_a_question_waits_in_the_inbox_and_its_answer_is_the_output(project: Pro
     waiting = play(make_flow_run(QUESTION, project, {"what": "it"}), worker)
     question = run_of(waiting, "ask")
 
-    assert (waiting.status, inbox_count(project.pk)) == ("waiting", 1)
+    assert (waiting.status, count_of(project.pk).total) == ("waiting", 1)
     flow_commands.command("user:ada", waiting, {"type": "reply", "runId": str(question.pk), "message": "yes"})
     ended = play(waiting, worker)
 

@@ -22,6 +22,7 @@ from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunToolCall, Approval
 from runs.pages.approvals import inbox_page
 from tests.support.accounts import make_person, with_key
+from tests.support.alerts import external
 from tests.support.engine.policy_occasions import make_asking
 from tests.support.factories import drive, make_awaiting_approval, make_project, make_waiting
 from tests.support.pages.parsed_page import Element, parse
@@ -59,9 +60,9 @@ def told(answer: Any) -> tuple[str, str]:
 
 
 def link_count(body: Element) -> str:
-    link = body.find("inbox-link")
+    link = body.find("bell")
     assert link is not None
-    return link.words
+    return link.attributes["title"]
 
 
 def forms_to(body: Element, end: str) -> list[Element]:
@@ -76,7 +77,7 @@ def test_the_inbox_shows_the_exact_arguments_and_the_count(run: AgentRun) -> Non
     assert json.loads(arguments.text) == AgentRunToolCall.objects.get(run=run, approval__isnull=False).input
     assert "It reads files." in item.text
     assert "requested by an approval rule" in item.text
-    assert link_count(body) == "Approvals 1 waiting"
+    assert link_count(body) == "Needs you: 1"
     assert len(forms_to(body, "/decide")) == 4
 
 
@@ -96,7 +97,7 @@ def test_a_decision_leads_back_to_where_it_was_made(run: AgentRun, place: str, w
     assert (answer.status_code, answer["Location"]) == (303, where or f"/runs/{run.pk}")
     approval = Approval.objects.get(run=run)
     assert told(answer) == ("success", f"{approval.tool_name} approved. The run continues.")
-    assert link_count(page(client)) == "Approvals"
+    assert link_count(page(client)) == "Needs you: nothing"
     again = decide(client, run, decision="deny")
     assert told(again) == ("error", f"Not decided: {approval.decided_by} already approved this call.")
 
@@ -135,11 +136,11 @@ def test_questions_and_unknown_outcomes_are_in_the_same_inbox(run: AgentRun) -> 
     [call] = unknown_calls.unresolved(lost)
     client = client_of(run)
     body = page(client)
-    assert link_count(body) == "Approvals 3 waiting"
-    assert [head.words.split()[0] for head in body.all("notice-head")] == ["Approval", "Question", "Unknown"]
+    assert link_count(body) == "Needs you: 3"
+    assert [head.words.split()[0] for head in body.all("notice-head")] == ["approval", "question", "unknown"]
     assert "Which one?" in body.text
     only = page(client, "/p/alpha/approvals?kind=question")
-    assert [head.words.split()[0] for head in only.all("notice-head")] == ["Question"]
+    assert [head.words.split()[0] for head in only.all("notice-head")] == ["question"]
     assert len(forms_to(only, f"/runs/{asking.pk}/answer")) == 1
     answer = client.post(f"/runs/{asking.pk}/answer", {"message": "main", "next": "inbox"})
     assert (answer.status_code, answer["Location"]) == (303, "/p/alpha/approvals")
@@ -180,7 +181,7 @@ def test_one_inbox_has_the_runs_of_all_projects_that_a_person_may_see(run: Agent
         "Alpha",
         "Watched",
     ]
-    assert all("waiting for" in head and "expires" in head for head in heads)
+    assert all(" · for " in head and "expires" in head for head in heads)
     assert len(forms_to(body, "/decide")) == len(forms_to(body, f"/runs/{run.pk}/calls/{_call(run)}/decide")) == 4
     answer = decide(client, run, decision="approve", next="all")
     assert (answer.status_code, answer["Location"]) == (303, "/approvals")
@@ -247,3 +248,28 @@ def test_a_link_needs_the_token_of_who_may_still_approve(run: AgentRun, link: st
 def test_a_link_of_a_run_that_was_stopped_says_so(run: AgentRun, link: str) -> None:
     inbox.stop(run.pk, by="user:bob")
     assert "This call is cancelled" in Client().get(link).content.decode()
+
+
+def test_a_session_of_another_program_is_answered_where_it_runs(run: AgentRun) -> None:
+    waits = {"type": "run.waiting", "payload": {"reason": "approval"}}
+    session = external(run.project, "claude", waits)
+    AgentRun.objects.filter(pk=session.pk).update(labels=["host:laptop", "other:label"])
+    entry = page(client_of(run), "/p/alpha/approvals?kind=session").find(f"entry-{session.pk}")
+    assert entry is not None
+    assert "Waits for a permission. The permission is given where the agent runs, not here." in entry.text
+    assert "host:laptop" in entry.text
+    assert "other:label" not in entry.text
+    [link] = [each for each in entry.walk() if each.text == "Show run"]
+    assert link.attributes["href"] == f"/runs/{session.pk}"
+    assert [form.attributes["action"] for form in forms_to(entry, "")] == [f"/runs/{session.pk}/dismiss"]
+    assert link_count(page(client_of(run))) == "Needs you: 2"
+    viewer = page(client_of(run, Role.VIEWER), "/p/alpha/approvals?kind=session")
+    assert "Show run" in viewer.text
+    assert forms_to(viewer, "/dismiss") == []
+
+    client_of(run).post(f"/runs/{session.pk}/dismiss", {"next": "inbox"})
+    assert link_count(page(client_of(run))) == "Needs you: 1"
+    external(run.project, "claude", {"type": "llm.text", "payload": {"text": "Going on."}}, waits)
+    assert link_count(page(client_of(run))) == "Needs you: 2"
+    external(run.project, "claude", {"type": "run.phase", "payload": {"status": "running"}})
+    assert link_count(page(client_of(run))) == "Needs you: 1"

@@ -14,8 +14,9 @@ from django.test.utils import CaptureQueriesContext
 from agentops.projects.models import Project, Role
 from runs.actions.flows import flow_definitions, flow_run_actions
 from runs.flows.runner import advancing
-from runs.models import AgentRunMessage, Flow, FlowRun
+from runs.models import AgentRunMessage, Flow, FlowRun, FlowVisit
 from runs.pages.flows.flow_run_page import STOP_POLLING
+from runs.queries.flows.flow_graphs import graph_of_run
 from runs.worker.worker import Worker
 from tests.support.accounts import make_person
 from tests.support.factories import make_project
@@ -63,6 +64,33 @@ def waiting(project: Project, worker: Worker) -> FlowRun:
 
 def seen(answer: Any) -> str:
     return html.unescape(answer.content.decode())
+
+
+def test_a_definition_is_downloaded_and_can_be_applied_again(flow: Flow, admin: Client) -> None:
+    make_flow({**REVIEW, "title": "Second"}, flow.project)
+    for page, file, title in (
+        ("/p/alpha/flows/review", "review.json", "Second"),
+        ("/p/alpha/flows/review/versions/1", "review.v1.json", "Review <b>it</b>"),
+    ):
+        url = f"{page}/definition"
+        assert f'href="{url}"' in seen(admin.get(page))
+        answer = admin.get(url)
+        assert answer.headers["Content-Disposition"] == f'attachment; filename="{file}"'
+        definition = json.loads(answer.content)
+        assert definition["title"] == title
+        assert flow_definitions.problems_of(flow.project, definition) == []
+    stored = Flow.objects.get(pk=flow.pk)
+    assert json.loads(admin.get("/p/alpha/flows/review/definition").content) == stored.definition
+    assert admin.get("/p/alpha/flows/review/versions/9/definition").status_code == 404
+
+
+def test_a_definition_is_downloaded_with_its_secrets_masked(project: Project, admin: Client) -> None:
+    token = "ghp_" + "a1B2" * 9
+    node = {"id": "say", "type": "constant", "value": f"with {token}"}
+    make_flow({"flow_id": "leaky", "nodes": [node]}, project)
+    answer = admin.get("/p/alpha/flows/leaky/definition").content.decode()
+    assert token not in answer
+    assert "with [REDACTED:github_token:" in answer
 
 
 def test_a_flow_is_drawn_and_told_in_words(flow: Flow, admin: Client) -> None:
@@ -214,3 +242,18 @@ def test_pages_cost_the_same_however_many_flows_and_visits(
         flow_run_actions.create("test", make_flow({**REVIEW, "flow_id": f"more-{number}"}, project), {"task": "x"})
     assert queries("/p/alpha/flows") == before
     assert not AgentRunMessage.objects.exists()
+
+
+def test_a_node_of_many_visits_shows_the_newest_and_their_number(project: Project, admin: Client) -> None:
+    flow_run = make_flow_run({"flow_id": "many", "nodes": [{"id": "a", "type": "constant", "value": 1}]}, project)
+    advancing.advance(flow_run.pk)
+    made = flow_run.visits.get()
+    copies = [
+        FlowVisit(flow_run=flow_run, key=f"a#{number}", node="a", kind="constant", iteration=number, value=None,
+                  started_at=made.started_at, ended_at=made.started_at)
+        for number in range(1, 30)
+    ]  # fmt: skip
+    FlowVisit.objects.bulk_create(copies)
+
+    [node] = graph_of_run(FlowRun.objects.get(pk=flow_run.pk), visits=3).nodes
+    assert ([visit.key for visit in node.visits], node.visit_count) == (["a#29", "a#28", "a#27"], 30)

@@ -34,7 +34,7 @@ def banners(run: AgentRun) -> list[str]:
     answer = operator_of(run).get(f"/runs/{run.pk}")
     assert answer.status_code == 200, answer.content
     page = Page(answer.content.decode().partition("<body")[2].partition(">")[2].partition("</body>")[0])
-    return [banner.words for banner in page.element("head").all("banner")]
+    return [banner.words for banner in page.element("live").all("banner")]
 
 
 def claimed(run: AgentRun) -> AgentRun:

@@ -278,7 +278,7 @@ def test_a_place_that_is_none_is_refused(name: str, value: str, project: Project
 
 def test_a_place_survives_its_address(project: Project) -> None:
     for run in plant(project, 3, at=datetime(2026, 1, 1, 0, 0, 0, 123_456, tzinfo=UTC)):
-        assert ListPosition.parse(str(ListPosition.of(run)), "before") == ListPosition(run.created_at, run.pk)
+        assert ListPosition.parse(str(ListPosition.of(run)), "before") == ListPosition.at(run.created_at, run.pk)
 
 
 # --- Filters -----------------------------------------------------------------------------------------------------
@@ -366,16 +366,25 @@ def test_filters_that_are_none_are_refused(query: str, project: Project, viewer:
 
 
 def test_an_empty_project_shows_the_way_to_the_first_run(project: Project, viewer: Client) -> None:
-    page = viewer.get("/p/alpha/runs").content.decode()
+    """Each role what it may do: a click, the form, or nothing; commands only to whom they help, and folded away."""
+    seen = {
+        role: client_of(project, role).get("/p/alpha/runs").content.decode() for role in (Role.ADMIN, Role.OPERATOR)
+    }
+    of_viewer = viewer.get("/p/alpha/runs").content.decode()
 
-    assert page.count('class="command"') == 3
-    assert "--project alpha" in page
-    assert "No matching runs" not in page
+    assert 'action="/p/alpha/demo"' in seen[Role.ADMIN]
+    assert 'action="/p/alpha/demo"' not in seen[Role.OPERATOR] + of_viewer
+    for page in seen.values():
+        assert page.count('class="command"') == 3
+        assert "--project alpha" in page
+        assert "No matching runs" not in page
+    assert "Runs appear here as soon as a member of the project starts one." in of_viewer
+    assert 'class="command"' not in of_viewer
 
 
-def test_the_commands_of_an_empty_project_work(project: Project, viewer: Client) -> None:
+def test_the_commands_of_an_empty_project_work(project: Project) -> None:
     """As far as a test goes without a shell: the definition in the first one is good."""
-    page = viewer.get("/p/alpha/runs").content.decode()
+    page = client_of(project, Role.OPERATOR).get("/p/alpha/runs").content.decode()
     [definition] = re.findall(
         r"<code>echo '(.*?)' \| agentops agent apply - --project alpha</code>", html.unescape(page)
     )
@@ -442,7 +451,7 @@ def test_a_page_takes_as_many_queries_with_fifty_rows_as_with_none(project: Proj
 
     assert len(many) == len(few) == 10
     ids = ",".join(str(run.pk) for run in runs[:PAGE_SIZE])
-    assert len(queries_of(viewer, f"/p/alpha/runs/rows?ids={ids}&since={ListPosition.of(runs[0])}")) == 9
+    assert len(queries_of(viewer, f"/p/alpha/runs/rows?ids={ids}&since={ListPosition.of(runs[0])}")) == 8
 
 
 def test_a_page_reads_no_payloads(project: Project, viewer: Client) -> None:
@@ -452,7 +461,7 @@ def test_a_page_reads_no_payloads(project: Project, viewer: Client) -> None:
     [listing, *_] = [sql for sql in queries_of(viewer, "/p/alpha/runs") if 'FROM "agent_runs"' in sql]
 
     columns = listing.partition(" FROM ")[0]
-    for big in ('"prompt"', '"result"', '"structured_output"', '"error_message"', '"labels"'):
+    for big in ('"prompt"', '"result"', '"structured_output"', '"error_message"'):
         assert big not in columns
 
 

@@ -117,7 +117,7 @@ def test_the_page_asks_for_what_can_still_change(project: Project, viewer: Clien
 
 def test_an_older_page_does_not_wait_for_new_runs(project: Project, viewer: Client) -> None:
     run = drive(make_run(make_agent(project)))
-    page = viewer.get(f"/p/alpha/runs?before={ListPosition(run.created_at + timedelta(1), run.pk)}").content.decode()
+    page = viewer.get(f"/p/alpha/runs?before={ListPosition.at(run.created_at + timedelta(1), run.pk)}").content.decode()
 
     assert f'id="run-{run.pk}"' in page
     assert "hx-get" not in page
@@ -162,7 +162,7 @@ def test_runs_of_others_are_not_news(project: Project, viewer: Client) -> None:
 
 
 def test_more_than_99_are_not_counted(project: Project, viewer: Client) -> None:
-    since = ListPosition(timezone.now() - timedelta(hours=1), uuid4())
+    since = ListPosition.at(timezone.now() - timedelta(hours=1), uuid4())
     agent = make_agent(project)
     for _ in range(101):
         make_run(agent, "a prompt")

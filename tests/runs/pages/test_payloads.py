@@ -62,7 +62,7 @@ def test_a_message_is_shown_whole(run: AgentRun) -> None:
     call = ToolCallPart("grep", {"q": "<b>"}, tool_call_id="c")
     row = said(run, ThinkingPart("t" * 5000), TextPart("x" * 20_000), call)
 
-    found = piece(run, f"/messages/{row.pk}")
+    found = piece(run, f"/messages/{row.pk}?as=text")
 
     assert payloads(found)[:3] == ["t" * 5000, "x" * 20_000, '{\n  "q": "<b>"\n}']
     [raw] = [details for details in found.walk() if details.tag == "details"]
@@ -89,7 +89,7 @@ def test_what_a_model_said_is_cleaned_and_pictures_are_named(run: AgentRun) -> N
 
     assert SECRET not in fetched(run, f"/messages/{row.pk}").content.decode()
     assert SECRET not in fetched(run, f"/messages/{row.pk}?download=json").content.decode()
-    shown = payloads(piece(prompt, f"/messages/{prompt.messages.get().pk}"))
+    shown = payloads(piece(prompt, f"/messages/{prompt.messages.get().pk}?as=text"))
     assert shown[0] == "See.\n[image/png]"
 
 
@@ -98,12 +98,57 @@ def test_a_call_is_shown_with_its_arguments_its_output_and_its_failures() -> Non
     bad, good = run.tool_calls.filter(status="error")[0], run.tool_calls.filter(status="completed")[0]
 
     page = fetched(run, f"/calls/{good.pk}").content.decode()
-    found = piece(run, f"/calls/{bad.pk}")
+    found = piece(run, f"/calls/{bad.pk}?as=text")
 
     assert good.call_id in page
     assert f'href="/runs/{run.pk}/messages/{good.message_id}"' in page
-    assert payloads(piece(run, f"/calls/{good.pk}"))[1] == good.output
+    assert payloads(piece(run, f"/calls/{good.pk}?as=text"))[1] == good.output
     assert "tool_use_error" in payloads(found)[1]
+
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\xfb\xff" * 9000
+
+
+def test_pictures_are_shown_in_raster_formats_only(run: AgentRun) -> None:
+    parts = [PNG, b"GIF87a is no PNG", b"<svg onload=alert(1)>"]
+    types = ["image/png", "image/png", "image/svg+xml"]
+    turn = ["See.", *(BinaryContent(data=data, media_type=type_) for data, type_ in zip(parts, types, strict=True))]
+    message = make_run(make_agent(run.project), ITEMS.dump_python(turn, mode="json")).messages.get()
+    page, url = message.run, f"/messages/{message.pk}"
+
+    shown = fetched(page, f"{url}/media/0")
+    images = [element.attributes["src"] for element in piece(page, url).walk() if element.tag == "img"]
+
+    assert shown.content == PNG
+    assert shown.headers["Content-Type"] == "image/png"
+    assert shown.headers["X-Content-Type-Options"] == "nosniff"
+    assert shown.headers["Content-Security-Policy"] == "default-src 'none'; sandbox"
+    assert images == [f"/runs/{page.pk}{url}/media/{number}" for number in (0, 1)]
+    for number in (1, 2, 3, 10**9):
+        assert client_of(page).get(f"/runs/{page.pk}{url}/media/{number}").status_code == 404
+
+
+def test_texts_are_formatted_and_plain_at_one_click(run: AgentRun) -> None:
+    row = said(run, TextPart("# Plan\n\n**Do** it:\n\n```python\nx = 1\n```"))
+    edit = {"file_path": "/a.py", "old_string": "x = 1\ny = 2", "new_string": "x = 1\ny = 3"}
+    call = tool_starts.planned_call(row, ToolCallPart("Edit", edit, tool_call_id="e"), effect=None)
+    call.output = "\x1b[31mred\x1b[0m \x1b]0;title\x07done"
+    call.save(force_insert=True)
+
+    shown, plain = piece(run, f"/messages/{row.pk}"), piece(run, f"/messages/{row.pk}?as=text")
+    of_call = piece(run, f"/calls/{call.pk}")
+
+    assert [element.words for element in shown.walk() if element.tag in ("h3", "strong")] == ["Plan", "Do"]
+    assert [element.words for element in shown.all("hl-n")] == ["1"]
+    assert "**Do** it" in plain.text
+    assert fetched(run, f"/messages/{row.pk}?download=text").content.decode().startswith("# Plan\n\n**Do**")
+    assert [line.text for kind in ("only-a", "only-b") for line in of_call.all("line", kind)] == [
+        "−Removed: y = 2",
+        "+Added: y = 3",
+    ]
+    [red] = of_call.all("tty-red")
+    assert red.text == "red"
+    assert "title" not in of_call.all("payload")[-1].text
 
 
 def test_a_large_output_is_shown_in_part_and_can_be_had_whole() -> None:
@@ -138,8 +183,11 @@ def test_a_part_that_is_not_there_is_not_found(run: AgentRun) -> None:
 def test_an_event_is_shown_as_it_travels(run: AgentRun) -> None:
     seq = told(run, "x.build.done", {"ok": True, "token": "<script>"}, node_id="n1")
 
-    [text] = payloads(piece(run, f"/events/{seq}"))
+    [text] = payloads(piece(run, f"/events/{seq}?as=text"))
+    [tree] = piece(run, f"/events/{seq}").all("payload")
 
+    assert 'type: "x.build.done"' in tree.text
+    assert any(element.tag == "details" for element in tree.walk())
     assert f'"seq": {seq}' in text
     assert '"type": "x.build.done"' in text
     assert '"nodeId": "n1"' in text

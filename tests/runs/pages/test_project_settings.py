@@ -1,18 +1,22 @@
-"""The settings of a project that concern runs: approval rules and prices."""
+"""The settings of a project that concern runs: approval rules, prices, budgets, retention; and archiving."""
 
 from __future__ import annotations
 
 import html
+import re
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from agentops.projects.models import AuditEntry, Project, Role
 from runs.actions import approvals, model_prices
 from runs.agents.prices import prices_of
-from runs.models import TurnUsage
+from runs.models import AgentRun, TurnUsage
+from runs.upkeep import retention
 from tests.support.accounts import make_person
 from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.pages.form_values import form_values
@@ -200,3 +204,89 @@ def test_prices_that_cannot_be_read_are_said_to_be(project: Project, admin: Clie
 
     assert "have no effect" in text_of(admin.get(PRICES))
     assert set_price(admin).status_code == 422
+
+
+# --- Name, budgets, retention, archiving --------------------------------------------------------------------------
+
+SETTINGS, BUDGETS, RETENTION = "/p/alpha/settings", "/p/alpha/settings/budgets", "/p/alpha/settings/retention"
+
+
+def test_a_project_is_renamed_and_described(project: Project, admin: Client) -> None:
+    assert "Create API key" in text_of(admin.get(SETTINGS))
+    assert admin.post(SETTINGS, {"name": "First", "description": "What it is for"}).status_code == 303
+    for field, wrong in (("name", "a\x01b"), ("description", "x" * 2001), ("description", "a\x01b")):
+        refused = admin.post(SETTINGS, {"name": "Second", field: wrong})
+        assert (refused.status_code, set(refused.context["form"].errors)) == (422, {field})
+
+    project.refresh_from_db()
+    assert (project.name, project.description) == ("First", "What it is for")
+    entry = AuditEntry.objects.get(action="project.changed")
+    assert (entry.door, entry.before) == ("page", {"name": "Alpha", "description": ""})
+
+
+def test_budgets_are_set_removed_and_refused_at_their_fields(project: Project, admin: Client) -> None:
+    values = {"tokens_per_day": "2000000", "cost_usd_per_day": "12.50"}
+    assert admin.post(f"{BUDGETS}/set", values).status_code == 303
+    assert 'value="12.50"' in text_of(admin.get(BUDGETS))
+    answer = admin.post(f"{BUDGETS}/set", {"tokens_per_day": "many", "cost_usd_per_day": "-1"})
+
+    assert answer.status_code == 422
+    assert [bool(row["error"]) for row in answer.context["rows"]] == [True, True]
+    project.refresh_from_db()
+    assert project.settings["budgets"] == {"tokens_per_day": 2_000_000, "cost_usd_per_day": "12.50"}
+    assert admin.post(f"{BUDGETS}/set", {"tokens_per_day": "5"}).status_code == 303
+    project.refresh_from_db()
+    assert project.settings["budgets"] == {"tokens_per_day": 5}
+    Project.objects.filter(pk=project.pk).update(settings={"budgets": {"tokens_per_day": "many"}})
+    assert "cannot be read" in text_of(admin.get(BUDGETS))
+
+
+def test_retention_says_what_it_would_delete_before_it_is_set(project: Project, admin: Client) -> None:
+    agent = make_agent(project)
+    runs = [drive(make_run(agent)) for _ in range(3)]
+    make_run(agent)
+    for run, days in zip(runs, (40, 20, 40), strict=True):
+        ended = timezone.now() - timedelta(days=days)
+        AgentRun.objects.filter(pk=run.pk).update(created_at=ended, queued_at=ended, completed_at=ended)
+    AgentRun.objects.filter(pk=runs[2].pk).update(held_at=timezone.now())
+
+    def preview(days: str) -> Any:
+        return admin.get(RETENTION, {"days": days})
+
+    assert (preview("90").context["estimate"].runs, preview("19").context["estimate"].runs) == (0, 2)
+    page = preview("30")
+    found = page.context["estimate"]
+    assert (found.runs, found.events) == (1, runs[0].log.last_seq)
+    assert 0 < found.size < 1_000_000
+    assert re.search(r"Would delete up to\s+1\s+run\b", text_of(page))
+    assert retention.preview(project, 30).runs == found.runs
+    project.refresh_from_db()
+    assert project.retention_days == 90
+    for wrong in ("0", "-1", "36501", "ten", "1.5", "٣"):
+        assert (preview(wrong).status_code, bool(preview(wrong).context["error"])) == (422, True)
+        assert admin.post(f"{RETENTION}/set", {"days": wrong}).status_code == 422
+    assert admin.post(f"{RETENTION}/set", {"days": "30"}).status_code == 303
+    assert "No run would be deleted" in text_of(preview(""))
+    assert admin.post(f"{RETENTION}/set", {"days": ""}).status_code == 303
+    assert "Runs are kept forever" in text_of(admin.get(RETENTION))
+    entries = AuditEntry.objects.filter(action="project.changed").order_by("pk")
+    assert [entry.after for entry in entries] == [{"retention_days": 30}, {"retention_days": None}]
+
+
+def test_a_project_is_archived_only_when_nothing_is_in_progress(project: Project, admin: Client) -> None:
+    run = make_run(make_agent(project))
+
+    def archive(slug: str = "alpha") -> Any:
+        return admin.post(f"{SETTINGS}/archive", {"slug": slug})
+
+    assert (archive("beta").status_code, "Enter alpha to confirm." in text_of(archive("beta"))) == (422, True)
+    refused = archive()
+    assert (refused.status_code, "1 run is in progress" in text_of(refused)) == (409, True)
+    drive(run)
+    assert archive().status_code == 303
+    assert "archived since" in text_of(admin.get(SETTINGS))
+    assert admin.post("/p/alpha/runs/resume").status_code == 403
+    assert admin.get(f"/runs/{run.pk}").status_code == 200
+    assert admin.post(f"/runs/{run.pk}/fork").status_code == 403
+    assert admin.post(f"{SETTINGS}/unarchive").status_code == 303
+    assert admin.get("/p/alpha/new-agent").status_code == 200

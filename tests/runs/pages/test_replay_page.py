@@ -108,7 +108,7 @@ def test_the_page_has_no_form_that_changes_the_run() -> None:
     main = page.find("main")
 
     assert fact(page, "Open tool calls").endswith("unknown")
-    assert [form.attributes.get("method", "get") for form in main.walk() if form.tag == "form"] == ["get"]
+    assert {form.attributes.get("method", "get") for form in main.walk() if form.tag == "form"} == {"get"}
     assert "Resolve outcome" not in main.words
 
 

@@ -10,8 +10,10 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from runs.models import AgentRun
-from runs.pages.timeline import window
-from runs.pages.timeline.window import ROWS, Show
+from runs.pages.timeline import window, window_bounds
+from runs.pages.timeline.minimap import COLUMNS, minimap_of
+from runs.pages.timeline.window import ROWS
+from runs.pages.timeline.window_bounds import Show
 from tests.support.factories import drive, make_agent, make_run
 from tests.support.pages.parsed_page import Page
 from tests.support.pages.timelines import live, of_window, painted, recorded, told
@@ -111,8 +113,44 @@ def test_older_pages_lead_to_the_beginning_without_gap_or_repeat(run: AgentRun) 
 def painted_whole(run: AgentRun) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(window, "ROWS", 10**6)
-        patch.setattr(window, "SCAN", 10**6)
+        patch.setattr(window_bounds, "SCAN", 10**6)
         return window.newest(run.pk, run.log.last_seq).items
+
+
+def test_newer_pages_lead_to_the_end_without_gap(run: AgentRun) -> None:
+    last = grow(run, 400, calls=2, deltas=1)
+    everything = [item.id for item in painted_whole(run)]
+
+    shown = window.after(run.pk, 0, last)
+    ids = rows_of(shown)
+    pages = 1
+    while shown.newer is not None:
+        shown = window.after(run.pk, shown.newer, last)
+        # Each page begins with a step, so that it splits no card.
+        assert shown.items[0].id == f"e{shown.items[0].seq}"
+        ids += rows_of(shown)
+        pages += 1
+
+    assert ids == everything
+    assert (shown.last_seq, shown.at_end) == (last, True)
+    assert pages > 4
+
+
+def test_a_step_is_found_and_the_map_says_where_errors_and_waits_are(run: AgentRun) -> None:
+    last = grow(run, 300)
+    wrong = told(run, "tool.end", {"call_id": "x", "error": "broke"}, step=301)
+    told(run, "run.waiting", {"reason": "approval"})
+    run.log.refresh_from_db()
+
+    assert window.start_of_step(run.pk, 150) == next(e.seq for e in log.events_of(run.pk) if e.step == 150)
+    assert window.start_of_step(run.pk, 10**17) is None
+    strip = minimap_of(run.pk, run.log.last_seq)
+    assert len(strip.columns) == strip.width == COLUMNS
+    assert (strip.last_step, strip.summary) == (301, "1 error, 1 wait")
+    assert [column.seq for column in strip.columns if column.errors] == [wrong]
+    assert {column.kind for column in strip.columns} == {"error", "step"}
+    assert queries(lambda: minimap_of(run.pk, last)) == 2
+    assert minimap_of(run.pk, 0).width == 0
 
 
 def test_a_card_that_ends_on_a_newer_page_is_shown_there_only(run: AgentRun) -> None:
@@ -202,22 +240,14 @@ def test_filtered_pages_go_back_to_the_beginning_too(run: AgentRun) -> None:
     assert len(rows_of(window.newest(run.pk, last, Show.ERRORS))) == 1
 
 
-def test_the_first_error_is_found(run: AgentRun) -> None:
-    grow(run, 30)
-    assert window.first_error(run.pk) is None
-    wanted = told(run, "tool.end", {"call_id": "x", "error": "broke"}, step=31)
-    told(run, "error", {"error": "no"})
-
-    assert window.first_error(run.pk) == wanted
-
-
-@pytest.mark.parametrize("act", ["newest", "before", "around", "live"])
+@pytest.mark.parametrize("act", ["newest", "before", "after", "around", "live"])
 def test_it_costs_the_same_for_twenty_rows_and_for_two_hundred(run: AgentRun, act: str) -> None:
     def look() -> int:
         last = run.log.last_seq
         acts: dict[str, Callable[[], Any]] = {
             "newest": lambda: window.newest(run.pk, last),
             "before": lambda: window.before(run.pk, last - 3, last),
+            "after": lambda: window.after(run.pk, last - 9, last),
             "around": lambda: window.around(run.pk, last - 9, last),
             "live": lambda: live(run, last - 15),
         }

@@ -11,9 +11,11 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from runs.models import AgentRun, Delivery, Sink, SinkCursor
 from runs.telemetry import deliveries, sink_changes
+from runs.telemetry.kinds.webhook_sink import signed_headers
 from runs.telemetry.sink_changes import SinkChange
 from runs.telemetry.sink_kind import InvalidSink
 from tests.support.factories import drive, make_run
+from tests.support.paths import ROOT
 from tests.support.sinks import append, export, make_sink, wake
 from tests.support.web.receiver import Received, Receiver
 
@@ -55,6 +57,17 @@ def test_the_end_of_a_run_arrives_once_and_signed(receiver: Receiver) -> None:
     delivery = Delivery.objects.get(event_type="run.completed")
     assert (delivery.state, delivery.status_code, delivery.attempts) == ("sent", 200, 1)
     assert delivery.message_id == last.headers["webhook-id"]
+
+
+@time_machine.travel("2021-02-25T15:02:10+00:00", tick=False)
+def test_a_signature_is_that_of_the_documented_example() -> None:
+    secret, body = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", b'{"test": 2432232314}'
+    headers = signed_headers([secret], "msg_p5jXN8AQM9LWM0D4loKWxJek", body)
+    example = (ROOT / "docs/guides/webhooks.md").read_text()
+    assert headers["webhook-timestamp"] == "1614265330"
+    assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+    for part in (secret, body.decode(), *headers.values()):
+        assert part == "application/json" or f"`{part}`" in example
 
 
 def test_both_secrets_sign_after_a_rotation(receiver: Receiver) -> None:

@@ -22,6 +22,7 @@ from agentops.projects.keys import create_key
 from agentops.projects.models import (
     IdempotencyKey,
     Incarnation,
+    Invitation,
     Membership,
     NotificationReceipt,
     Project,
@@ -55,6 +56,7 @@ from runs.models import (
 )
 from tests.support.accounts import make_person
 from tests.support.admin.alert_rows import fill_alerts
+from tests.support.annotations import annotate
 from tests.support.factories import make_agent, make_run
 from tests.support.flows.flow_runs import CONSTANT
 from timeline import log
@@ -108,9 +110,13 @@ def fill(project: Project, *, rows: int = 3, text: str = "something") -> AgentRu
         Delivery.objects.create(
             sink=sink, project=project, message_id=f"msg_{number}", state="dead", error=text[:500], response=text[:1000]
         )
+        Invitation.objects.create(
+            project=project, email=f"invited-{number}@example.org", role="viewer", created_by=text[:200], expires_at=now
+        )
         RedactionRule.objects.create(project=project, kind="format", name=f"rule_{number}", created_by=text[:200])
         fill_flows(project, text)
         fill_alerts(project, runs[0], number, text)
+        annotate(runs[0], text)
         gone = Log(project=project).pk
         Tombstone.objects.create(
             id=gone, project=project, family=gone, created_at=now, reason="too old", removed_by="test", removed_at=now

@@ -13,6 +13,7 @@ from tests.support.accounts import make_person
 #: Made anew for every answer.
 FRESH = re.compile(
     r'csrfmiddlewaretoken" value="[^"]+"|<code>[0-9a-f]{32}</code>|data-copy="[0-9a-f]{32}"|data-now="[^"]+"'
+    r'|"X-CSRFToken": "[^"]+"'
 )
 
 

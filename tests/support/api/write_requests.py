@@ -71,7 +71,7 @@ def pointers(answer: Any) -> dict[str, str]:
     return {fault["pointer"]: fault["code"] for fault in answer.json()["errors"]}
 
 
-def endless_run(tmp_path: Path, *, max_steps: int, project: Project | None = None) -> AgentRun:
+def endless_run(tmp_path: Path, *, max_steps: int, project: Project | None = None, **options: Any) -> AgentRun:
     """Asks for a tool in every step, and would go on for ever."""
     PLAYS["endless"] = _endless
     settings = {"ledger": str(tmp_path / "ledger"), "play": "endless"}
@@ -79,7 +79,7 @@ def endless_run(tmp_path: Path, *, max_steps: int, project: Project | None = Non
         project, provider="scripted", model="scripted-model", tools=["ledger_read"], settings=settings,
         max_steps=max_steps,
     )  # fmt: skip
-    return make_run(agent, "Go.")
+    return make_run(agent, "Go.", **options)
 
 
 def _endless(call: ModelCall) -> Any:

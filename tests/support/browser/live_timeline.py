@@ -12,9 +12,9 @@ from tests.support.pages.timelines import live, painted_html
 from tests.support.paths import ROOT
 
 ADDRESS = "http://127.0.0.1/timeline"
-SCRIPTS = ["static/vendor/htmx-2.0.11.min.js", "static/js/rows.js"]
-EMPTY = '<!doctype html><title>x</title><dl id="facts"></dl><ol id="timeline" data-last="0"></ol>'
-#: A replaced element has the attributes of the old one until htmx settles it, 20 ms later.
+SCRIPTS = ["static/vendor/htmx-2.0.11.min.js", "static/js/edges.js", "static/js/rows.js"]
+EMPTY = '<!doctype html><title>x</title><dl id="facts"></dl><ol id="timeline" data-last="0" data-most-rows="5000"></ol>'
+#: Each frame shows a part of what has come.
 FOLLOW = """async ([rows, messages]) => {
   const timeline = document.getElementById("timeline");
   const faults = [];
@@ -26,8 +26,9 @@ FOLLOW = """async ([rows, messages]) => {
     timeline.dispatchEvent(new CustomEvent("htmx:sseBeforeMessage", { detail, cancelable: true }));
   });
   if (faults.length) throw new Error(faults[0]);
-  const settling = () => timeline.querySelector(".htmx-settling, .htmx-added");
-  do await new Promise((resolve) => setTimeout(resolve, 30)); while (settling());
+  let quiet = 0;
+  timeline.addEventListener("agentops:rows", () => (quiet = 0));
+  while (quiet++ < 3) await new Promise((resolve) => requestAnimationFrame(resolve));
   return document.getElementById("facts").outerHTML + timeline.outerHTML;
 }"""
 

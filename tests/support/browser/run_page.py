@@ -24,7 +24,7 @@ def live(page: Page) -> None:
 
 
 def status(page: Page, word: str, *, timeout: float = 10_000) -> None:
-    expect(page.locator("#head .run-title .status")).to_have_text(word, timeout=timeout)
+    expect(page.locator("#run-line .status")).to_have_text(word, timeout=timeout)
 
 
 def row_ids(page: Page) -> list[str]:

@@ -10,11 +10,14 @@ from typing import Any
 from agentops.projects.models import Project
 from runs.actions.flows import flow_definitions, flow_run_actions
 from runs.flows.runner import advancing
+from runs.lifecycle import transitions
 from runs.models import AgentRun, Flow, FlowRun
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
 from tests.support.factories import make_agent, make_project
 from timeline import log
+from timeline.events.run import RunFailed
+from timeline.models import Source
 
 
 def record_answers(folder: Path, name: str, answers: Sequence[str]) -> None:
@@ -48,13 +51,47 @@ def make_ended_flow_run(project: Project) -> FlowRun:
     return FlowRun.objects.get(pk=flow_run.pk)
 
 
+#: A flow that fails by itself: its loop asks for more than the limit. No run of a node fails.
+OVERRUN: dict[str, Any] = {
+    "title": "Never enough",
+    "nodes": [{"id": "a", "type": "constant", "value": 1}, {"id": "b", "type": "constant", "value": 2}],
+    "edges": [{"from": "a", "to": "b"}, {"from": "b", "to": "a", "when": "outputs.a == `1`", "maxIterations": 2}],
+}
+
+
+def make_failed_flow_run(project: Project, flow_id: str = "sample") -> FlowRun:
+    """A flow run that has failed by itself."""
+    flow_run = make_flow_run({**OVERRUN, "flow_id": flow_id}, project)
+    advancing.advance(flow_run.pk)
+    failed = FlowRun.objects.get(pk=flow_run.pk)
+    assert (failed.status, failed.error_type, failed.failed_run_id) == ("failed", "loop_exceeded", None)
+    return failed
+
+
+def make_flow_run_with_failed_node(project: Project) -> tuple[FlowRun, AgentRun]:
+    """A flow run that has failed because the run of its only node did, and that run."""
+    make_writer(project, "breaker", fixture="claude-code-5c")
+    nodes = [{"id": "draft", "type": "agent", "agent": "breaker", "prompt": "Write"}]
+    flow_run = make_flow_run({"flow_id": "fragile", "nodes": nodes}, project)
+    advancing.advance(flow_run.pk)
+    claimed = transitions.claim(run_of(flow_run, "draft").pk, "worker")
+    assert claimed is not None
+    end = RunFailed(error_type="tool_error", error="The disk is full.")
+    changes = {"error_type": "tool_error", "error_message": "The disk is full."}
+    transitions.move(claimed.run, RunStatus.FAILED, end, source=Source.WORKER, epoch=1, reason="tool_error", **changes)
+    advancing.advance(flow_run.pk)
+    failed = FlowRun.objects.get(pk=flow_run.pk)
+    assert (failed.status, failed.failed_run_id) == ("failed", claimed.run.pk)
+    return failed, AgentRun.objects.get(pk=claimed.run.pk)
+
+
 def make_writer(project: Project, slug: str = "writer", **fields: Any) -> Any:
     return make_agent(project, slug=slug, fixture=fields.pop("fixture", slug), tools=[], **fields)
 
 
 def play(flow_run: FlowRun, worker: Worker, *, until: Callable[[FlowRun], bool] = lambda flow_run: False) -> FlowRun:
     """Advance a flow run and drive its runs until it has ended, or nothing moves any more."""
-    for _ in range(200):
+    for _ in range(1000):
         advancing.advance_due()
         fresh = FlowRun.objects.get(pk=flow_run.pk)
         if fresh.state.terminal or until(fresh):

@@ -103,19 +103,19 @@ def otlp(data: bytes) -> None:
             except (NotJson, wire.InvalidBody) as error:
                 wire.encode_error(encoding, error.status, str(error))
                 continue
-            rejections = received.Rejections()
+            report = received.ExportReport()
             if signal is wire.Signal.TRACES:
-                for span in received.spans_of(request, rejections):
+                for span in received.spans_of(request, report):
                     _check_facts(span_facts.facts_of(span, span_facts.kind_of(span)), span.span_id, span.parent_id)
             elif signal is wire.Signal.LOGS:
-                for record in received.logs_of(request, rejections):
+                for record in received.logs_of(request, report):
                     key = log_events.key_of(record)
                     if key is not None:
                         _check_facts(log_events.log_facts(record), log_events.kind_of_log(record), key)
                         log_events.time_of(record)
             else:
                 wire.count_points(request)
-            wire.encode_success(signal, encoding, rejected=rejections.count, message=rejections.message())
+            wire.encode_success(signal, encoding, rejected=report.rejected, message=report.message())
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

@@ -9,8 +9,11 @@ from uuid import UUID
 
 from django.urls import URLPattern, URLResolver
 
+from agentops.projects.keys import create_key
+from agentops.projects.models import ApiKey
 from agentops.projects.rate_limits import limits
-from runs.models import AgentRun, FileImport, FlowRun, Sink
+from runs.models import AgentRun, AgentRunMessage, FileImport, FlowRun, Sink
+from tests.support.annotations import annotation_ids
 from tests.support.factories import make_import
 from tests.support.flows.flow_runs import make_ended_flow_run
 from tests.support.sinks import make_sink
@@ -18,6 +21,10 @@ from tests.support.sinks import make_sink
 #: Address → (method → whom it serves). Whoever is named in READERS may read, in OPERATORS act, in ADMINS manage.
 READ, OPERATE, MANAGE = "read", "operate", "manage"
 PAGES: dict[str, dict[str, str]] = {
+    "p/<slug:project>": {"GET": READ},
+    "p/<slug:project>/live": {"GET": READ},
+    "p/<slug:project>/charts": {"GET": READ},
+    "p/<slug:project>/demo": {"POST": MANAGE},
     "p/<slug:project>/notifications": {"GET": READ},
     "p/<slug:project>/notifications/read": {"POST": READ},
     "p/<slug:project>/settings/redaction": {"GET": MANAGE},
@@ -25,6 +32,25 @@ PAGES: dict[str, dict[str, str]] = {
     "p/<slug:project>/settings/redaction/model-input": {"POST": MANAGE},
     "p/<slug:project>/settings/redaction/remove": {"POST": MANAGE},
     "p/<slug:project>/settings/redaction/test": {"POST": MANAGE},
+    "p/<slug:project>/settings": {"GET": MANAGE, "POST": MANAGE},
+    "p/<slug:project>/settings/archive": {"POST": MANAGE},
+    "p/<slug:project>/settings/unarchive": {"POST": MANAGE},
+    "p/<slug:project>/settings/members": {"GET": MANAGE},
+    "p/<slug:project>/settings/members/add": {"POST": MANAGE},
+    "p/<slug:project>/settings/members/role": {"POST": MANAGE},
+    "p/<slug:project>/settings/members/remove": {"GET": MANAGE, "POST": MANAGE},
+    "p/<slug:project>/settings/invitations/withdraw": {"POST": MANAGE},
+    "p/<slug:project>/settings/keys": {"GET": MANAGE},
+    "p/<slug:project>/settings/keys/create": {"POST": MANAGE},
+    "p/<slug:project>/settings/keys/<uuid:key_id>": {"GET": MANAGE},
+    "p/<slug:project>/settings/keys/<uuid:key_id>/rotate": {"POST": MANAGE},
+    "p/<slug:project>/settings/keys/<uuid:key_id>/revoke": {"POST": MANAGE},
+    "p/<slug:project>/settings/budgets": {"GET": MANAGE},
+    "p/<slug:project>/settings/budgets/set": {"POST": MANAGE},
+    "p/<slug:project>/settings/retention": {"GET": MANAGE},
+    "p/<slug:project>/settings/retention/set": {"POST": MANAGE},
+    "p/<slug:project>/settings/audit": {"GET": MANAGE},
+    "p/<slug:project>/settings/audit.csv": {"GET": MANAGE},
     "p/<slug:project>/settings/approvals": {"GET": MANAGE, "POST": MANAGE},
     "p/<slug:project>/alerts": {"GET": READ},
     "p/<slug:project>/alerts/mute": {"POST": OPERATE},
@@ -34,6 +60,7 @@ PAGES: dict[str, dict[str, str]] = {
     "p/<slug:project>/settings/alerts/remove": {"POST": MANAGE},
     "p/<slug:project>/settings/alerts/test": {"POST": MANAGE},
     "p/<slug:project>/settings/sinks": {"GET": MANAGE},
+    "p/<slug:project>/settings/telemetry": {"POST": MANAGE},
     "p/<slug:project>/settings/new-sink": {"GET": MANAGE, "POST": MANAGE},
     "p/<slug:project>/settings/sinks/<uuid:sink_id>": {"GET": MANAGE},
     "p/<slug:project>/settings/sinks/<uuid:sink_id>/edit": {"GET": MANAGE, "POST": MANAGE},
@@ -53,7 +80,9 @@ PAGES: dict[str, dict[str, str]] = {
     "p/<slug:project>/new-agent": {"GET": MANAGE, "POST": MANAGE},
     "p/<slug:project>/flows": {"GET": READ},
     "p/<slug:project>/flows/<slug:flow>": {"GET": READ},
+    "p/<slug:project>/flows/<slug:flow>/definition": {"GET": READ},
     "p/<slug:project>/flows/<slug:flow>/versions/<int:number>": {"GET": READ},
+    "p/<slug:project>/flows/<slug:flow>/versions/<int:number>/definition": {"GET": READ},
     "p/<slug:project>/flows/<slug:flow>/edit": {"GET": MANAGE, "POST": MANAGE},
     "p/<slug:project>/flows/<slug:flow>/start": {"GET": OPERATE, "POST": OPERATE},
     "p/<slug:project>/new-flow": {"GET": MANAGE, "POST": MANAGE},
@@ -63,6 +92,8 @@ PAGES: dict[str, dict[str, str]] = {
     "flow-runs/<uuid:flow_run_id>/changes": {"GET": READ},
     "flow-runs/<uuid:flow_run_id>/rows": {"GET": READ},
     "flow-runs/<uuid:flow_run_id>/state": {"GET": READ},
+    "flow-runs/<uuid:flow_run_id>/replay": {"GET": READ},
+    "flow-runs/<uuid:flow_run_id>/replay/frame": {"GET": READ},
     "flow-runs/<uuid:flow_run_id>/stream": {"GET": READ},
     "flow-runs/<uuid:flow_run_id>/resume": {"POST": OPERATE},
     "flow-runs/<uuid:flow_run_id>/pause": {"POST": OPERATE},
@@ -72,6 +103,10 @@ PAGES: dict[str, dict[str, str]] = {
     "p/<slug:project>/runs/rows": {"GET": READ},
     "p/<slug:project>/runs/stream": {"GET": READ},
     "p/<slug:project>/runs/resume": {"POST": OPERATE},
+    "p/<slug:project>/runs/label": {"POST": OPERATE},
+    "p/<slug:project>/runs/export/<slug:file_format>": {"GET": READ},
+    "p/<slug:project>/runs/views": {"POST": READ},
+    "p/<slug:project>/runs/views/<uuid:view_id>": {"POST": READ},
     "p/<slug:project>/search": {"GET": READ},
     "p/<slug:project>/runs/new": {"GET": OPERATE, "POST": OPERATE},
     "p/<slug:project>/imports": {"GET": READ, "POST": OPERATE},
@@ -81,16 +116,34 @@ PAGES: dict[str, dict[str, str]] = {
     "runs/<uuid:run_id>/rows": {"GET": READ},
     "runs/<uuid:run_id>/head": {"GET": READ},
     "runs/<uuid:run_id>/stream": {"GET": READ},
+    "runs/<uuid:run_id>/waterfall": {"GET": READ},
+    "runs/<uuid:run_id>/messages": {"GET": READ},
+    "runs/<uuid:run_id>/calls": {"GET": READ},
+    "runs/<uuid:run_id>/errors": {"GET": READ},
+    "runs/<uuid:run_id>/files": {"GET": READ},
+    "runs/<uuid:run_id>/cost": {"GET": READ},
+    "runs/<uuid:run_id>/state": {"GET": READ},
+    "runs/<uuid:run_id>/events": {"GET": READ},
     "runs/<uuid:run_id>/replay": {"GET": READ},
     "runs/<uuid:run_id>/replay/frame": {"GET": READ},
     "runs/<uuid:run_id>/fixture": {"GET": READ},
+    "runs/<uuid:run_id>/export/<slug:file_format>": {"GET": READ},
+    "runs/<uuid:run_id>/labels": {"POST": OPERATE},
+    "runs/<uuid:run_id>/notes": {"POST": OPERATE},
+    "runs/<uuid:run_id>/notes/<uuid:note_id>": {"POST": OPERATE},
+    "runs/<uuid:run_id>/share": {"POST": MANAGE},
+    "runs/<uuid:run_id>/share/<uuid:link_id>": {"POST": MANAGE},
     "runs/<uuid:run_id>/tree": {"GET": READ},
     "runs/<uuid:run_id>/tree/rows": {"GET": READ},
     "runs/<uuid:run_id>/messages/<uuid:message_id>": {"GET": READ},
+    "runs/<uuid:run_id>/messages/<uuid:message_id>/media/<int:index>": {"GET": READ},
     "runs/<uuid:run_id>/calls/<uuid:call_id>": {"GET": READ},
     "runs/<uuid:run_id>/calls/<uuid:call_id>/resolve": {"POST": OPERATE},
     "runs/<uuid:run_id>/calls/<uuid:call_id>/decide": {"POST": OPERATE},
     "p/<slug:project>/approvals": {"GET": READ},
+    "p/<slug:project>/approvals/dismiss": {"POST": OPERATE},
+    "runs/<uuid:run_id>/dismiss": {"POST": OPERATE},
+    "flow-runs/<uuid:flow_run_id>/dismiss": {"POST": OPERATE},
     "runs/<uuid:run_id>/events/<int:seq>": {"GET": READ},
     "runs/<uuid:run_id>/resume": {"POST": OPERATE},
     "runs/<uuid:run_id>/pause": {"POST": OPERATE},
@@ -100,6 +153,7 @@ PAGES: dict[str, dict[str, str]] = {
     "runs/<uuid:run_id>/fork": {"GET": OPERATE, "POST": OPERATE},
     "compare": {"GET": READ},
 }
+_CSRF = re.compile(r'(?<=X-CSRFToken": ")[^"]+|(?<=name="csrfmiddlewaretoken" value=")[^"]+')
 UNKNOWN = UUID("01a1f86c-1b1a-72f0-b808-0c8f1390c3f4")
 
 
@@ -117,15 +171,27 @@ def of(project_slug: str, run_id: object, parts: dict[str, object]) -> dict[str,
 
 
 def filled(address: str, parts: dict[str, object]) -> str:
+    # Of a run and of a list.
+    parts = {**parts, "slug:file_format": "html" if "run_id" in address else "csv"}
     url = "/" + re.sub(r"<([^>]+)>", lambda found: str(parts[found[1]]), address)
     if address == "compare":
         return f"{url}?a={parts['uuid:run_id']}&b={parts['uuid:run_id']}"
     return f"{url}?before=3" if address.endswith(("<uuid:run_id>/rows", "<uuid:flow_run_id>/rows")) else url
 
 
+def show_picture(message: AgentRunMessage) -> None:
+    """A picture of one pixel beside the text of a message."""
+    part = message.content["parts"][0]
+    if isinstance(part["content"], str):
+        data = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+        part["content"] = [part["content"], {"kind": "binary", "media_type": "image/png", "data": data}]
+        message.save(update_fields=["content"])
+
+
 def parts_of(run: AgentRun) -> dict[str, object]:
     message, call = run.messages.first(), run.tool_calls.first()
     assert message is not None
+    show_picture(message)
     assert call is not None
     file_import = FileImport.objects.filter(project=run.project).first() or make_import(run)
     flow_run = FlowRun.objects.filter(project=run.project).first() or make_ended_flow_run(run.project)
@@ -135,20 +201,35 @@ def parts_of(run: AgentRun) -> dict[str, object]:
         run.project, "webhook", {"url": "https://example.org/hooks"}
     )
     ids["uuid:sink_id"] = webhook.pk
+    ids |= annotation_ids(run)
+    key = ApiKey.objects.filter(project=run.project).first()
+    ids["uuid:key_id"] = (key or create_key(run.project, name="parts", scopes=["read"], actor="test").key).pk
     agent = run.agent.slug if run.agent else "none"
     return of(
-        run.project.slug, run.pk, {**ids, "int:seq": 1, "slug:agent": agent, "slug:flow": "sample", "int:number": 1}
+        run.project.slug,
+        run.pk,
+        {**ids, "int:seq": 1, "slug:agent": agent, "slug:flow": "sample", "int:number": 1, "int:index": 0},
     )
 
 
 _NO_IDS: dict[str, object] = dict.fromkeys(
-    ("uuid:message_id", "uuid:call_id", "uuid:import_id", "uuid:flow_run_id", "uuid:sink_id"), UNKNOWN
+    (
+        *("uuid:message_id", "uuid:call_id", "uuid:import_id", "uuid:flow_run_id", "uuid:sink_id", "uuid:key_id"),
+        *("uuid:note_id", "uuid:view_id", "uuid:link_id"),
+    ),
+    UNKNOWN,
 )
-NOWHERE = of("nowhere", UNKNOWN, {**_NO_IDS, "int:seq": 1, "slug:agent": "none", "slug:flow": "none", "int:number": 1})
+NOWHERE = of(
+    "nowhere",
+    UNKNOWN,
+    {**_NO_IDS, "int:seq": 1, "slug:agent": "none", "slug:flow": "none", "int:number": 1, "int:index": 0},
+)
 
 
 def bare(answer: Any) -> str:
-    return answer.content.decode().replace(answer["X-Request-ID"], "")
+    """Without what differs between any two pages: the ID of the request, the time, and the masked CSRF token."""
+    text = answer.getvalue().decode(errors="replace").replace(answer["X-Request-ID"], "")
+    return re.sub(r'data-now="[^"]*"', "", _CSRF.sub("", text))
 
 
 def headers_of(answer: Any) -> dict[str, str]:

@@ -48,6 +48,11 @@ def one(document: dict[str, Any]) -> dict[str, Any]:
             {"edge": "e", "source": "a", "target": "b"},
         ),
         ({"type": "edge:iterated", "iteration": 2}, "loop.iterated", {"iteration": 2}),
+        ({"type": "loop:iterate", "edgeId": "t->t"}, "loop.iterated", {"edge": "t->t"}),
+        ({"type": "loop:iterated", "payload": {"node": "t"}}, "loop.iterated", {"node": "t"}),
+        ({"type": "node:error", "nodeId": "n", "message": "m"}, "node.failed", {"node": "n", "error": "m"}),
+        ({"type": "node:error", "node": "n", "errorType": "t", "error": "e", "message": "m"}, "node.failed",
+         {"node": "n", "errorType": "t", "error": "e", "message": "m"}),
         (
             {"type": "command:received", "command": "send", "payload": {"message": "m"}},
             "command.received",
@@ -100,7 +105,20 @@ def test_a_field_is_given_once(sent: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "type_", ["agent:none", "agent:started", "llm.text", "x.agent", 7, None, "flow:", ["agent:text"]]
+    "type_",
+    [
+        "agent:none",
+        "agent:started",
+        "flow:error",
+        "edge:error",
+        "loop:start",
+        "llm.text",
+        "x.agent",
+        7,
+        None,
+        "flow:",
+        ["agent:text"],
+    ],
 )
 def test_other_types_are_left_alone(type_: object) -> None:
     assert not is_agent_event({"type": type_})
@@ -116,6 +134,9 @@ def test_other_types_are_left_alone(type_: object) -> None:
         ({"type": "agent:tool"}, "/payload/tool_name", "/toolName"),
         ({"type": "agent:text", "timestamp": "x"}, "/ts", "/timestamp"),
         ({"type": "agent:text"}, "/runId", "/runId"),
+        ({"type": "node:error", "message": 7}, "/payload/error", "/message"),
+        ({"type": "node:error", "payload": {"message": 7}}, "/payload/error", "/payload/message"),
+        ({"type": "node:error", "error": 7}, "/payload/error", "/error"),
     ],
 )
 def test_errors_point_into_the_event_as_sent(sent: dict[str, Any], pointer: str, expected: str) -> None:

@@ -18,7 +18,7 @@ from runs.hooks.base import HookContext, HookEvent, Verdict
 from runs.lifecycle import inbox
 from runs.lifecycle.approval_decisions import Decision
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Approval
-from runs.queries.waiting_for_people import inbox_count
+from runs.queries.overview.needs import count_of
 from tests.support.accounts import make_person
 from tests.support.claude.stub_program import StubProgram
 from tests.support.engine.hook_samples import use
@@ -172,7 +172,7 @@ def test_a_call_of_a_sub_agent_waits_for_a_person_and_keeps_no_other_one_waiting
         eventually(lambda: first.run.tool_calls.filter(status="completed").exists(), why="its result is stored")
         run.refresh_from_db()
         child = child_of(run)
-        seen.extend([run.status, child.status, child.status_reason, inbox_count(run.project_id)])
+        seen.extend([run.status, child.status, child.status_reason, count_of(run.project_id).total])
         person = Client()
         person.force_login(make_person(run.project, Role.OPERATOR))
         page = person.get(f"/runs/{child.pk}").content.decode()
@@ -200,8 +200,10 @@ def test_a_call_of_a_sub_agent_waits_for_a_person_and_keeps_no_other_one_waiting
 
 
 def test_an_approval_of_a_sub_agent_s_call_expires(session_run: MakeRun, program: StubProgram) -> None:
-    """By the worker that holds its program. An approval for all calls of the tool is not asked for again."""
-    run = session_run(agent(WRITE, WRITE, WRITE, {"text": "Two."}), {"text": "Done."})
+    """By the worker that holds its program. An approval for all calls of the tool holds for the whole session."""
+    run = session_run(
+        agent(WRITE, WRITE, WRITE, {"text": "Two."}), WRITE, agent(WRITE, {"text": "Four."}), {"text": "Done."}
+    )
 
     def expire_and_approve() -> None:
         first = asked(run)
@@ -212,12 +214,14 @@ def test_an_approval_of_a_sub_agent_s_call_expires(session_run: MakeRun, program
     meanwhile(expire_and_approve)
     run = drive(run)
 
-    assert (run.status, program.ledger) == ("completed", ["Agent", "Write", "Write"])
-    rows = Approval.objects.filter(run=child_of(run)).order_by("pk")
+    assert (run.status, program.ledger) == ("completed", ["Agent", "Write", "Write", "Write", "Agent", "Write"])
+    rows = Approval.objects.filter(project=run.project).order_by("pk")
     assert [row.state for row in rows] == ["expired", "approved"]
-    first = AgentRunToolCall.objects.filter(run=child_of(run)).earliest("id")
+    first_child, _ = children = list(run.children.order_by("pk"))
+    first = AgentRunToolCall.objects.filter(run=first_child).earliest("id")
     assert first.output == "Nobody approved this call in time, so it was not run."
-    check(child_of(run))
+    for child in children:
+        check(child)
 
 
 def test_an_approval_ends_with_the_session_of_its_sub_agent(session_run: MakeRun, program: StubProgram) -> None:

@@ -130,7 +130,9 @@ def test_hooks_are_added_to_settings_once(tmp_path: Path, before: str | None) ->
     assert path.read_text() == written
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"hooks": []}', '{"hooks": {"Stop": {}}}'])
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"hooks": []}', '{"hooks": {"Stop": {}}}', '{"a": 1, "a": 2}', "[" * 9_999]
+)
 def test_settings_that_are_none_are_left_as_they_are(tmp_path: Path, content: str) -> None:
     path = tmp_path / "settings.json"
     path.write_text(content)

@@ -1,0 +1,127 @@
+"""The tabs of a run in a browser: walked with scripts and without, in both colour schemes and on a narrow screen."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from agentops.projects.models import Role
+from runs.models import AgentRun
+from tests.support.accounts import make_person
+from tests.support.browser.accessibility import obstacles
+from tests.support.browser.run_page import live, open_run, status
+from tests.support.browser.scripted_runs import driven, make_scripted
+from tests.support.browser.tabs import Tabs
+from tests.support.factories import drive, make_agent, make_awaiting_approval, make_run
+from tests.support.live.growing_logs import grow
+from tests.support.web.server import WebThread
+
+pytestmark = [pytest.mark.browser]
+TABS = ("Waterfall", "Messages", "Tool calls", "Errors", "Files", "Cost", "State", "Events")
+PATHS = ("", "/waterfall", "/messages", "/calls", "/errors", "/files", "/cost", "/state", "/events")
+
+
+def tab(page: Page, name: str) -> None:
+    page.locator(".run-tabs .tabs").get_by_role("link", name=re.compile(f"^{name}")).click()
+
+
+@pytest.fixture
+def run() -> AgentRun:
+    return drive(make_run(make_agent(max_steps=4), "Look into it."))
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["with scripts", "without"])
+def test_every_tab_is_read_and_leads_to_the_timeline(
+    tabs: Tabs, web: WebThread, run: AgentRun, javascript: bool
+) -> None:
+    page = tabs.open(web.url, make_person(run.project, Role.OPERATOR), javascript=javascript)
+    open_run(page, run)
+    for name in TABS:
+        tab(page, name)
+        expect(
+            page.get_by_role("heading", level=2, name=re.compile(name if name != "State" else "State after"))
+        ).to_have_count(1)
+        status(page, "paused")
+    tab(page, "Waterfall")
+    page.locator(".waterfall .row-link").nth(1).click()
+    expect(page.locator("#timeline .is-target")).to_be_visible()
+    tab(page, "Tool calls")
+    page.get_by_label("Status").select_option("completed")
+    page.get_by_role("button", name="Filter").click()
+    page.get_by_role("link", name="Timeline").nth(1).click()
+    expect(page.locator("#timeline .card-tool.is-target")).to_be_visible()
+    tab(page, "State")
+    page.get_by_role("link", name="First").click()
+    expect(page.locator("#tab .status")).to_have_text("queued")
+    tab(page, "Events")
+    page.get_by_label("Type").select_option("tool.")
+    page.get_by_role("button", name="Show", exact=True).click()
+    if javascript:
+        page.locator(".event-json summary").first.click()
+        expect(page.locator(".event-json").first).to_contain_text('type: "tool.')
+        page.keyboard.press("/")
+        page.keyboard.type("zzz nowhere")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="Nothing found")).to_be_visible()
+
+
+def test_the_line_stays_and_follows_and_errors_are_walked(tabs: Tabs, web: WebThread) -> None:
+    run = make_scripted()
+    grow(run, 60)
+    page = tabs.open(web.url, make_person(run.project, Role.OPERATOR))
+    open_run(page, run)
+    live(page)
+    expect(page.locator("#run-line")).to_be_in_viewport()
+    calls = tabs.open(web.url, make_person(run.project, Role.VIEWER))
+    calls.goto(f"/runs/{run.pk}/calls")
+    live(calls)
+    with driven(run):
+        pass
+    status(page, "completed")
+    expect(page.locator("#run-line")).to_be_in_viewport()
+    expect(page.locator("#run-line")).to_contain_text("step 3")
+    # The other tab has followed by itself.
+    expect(calls.locator("#run-line")).to_contain_text("completed", timeout=20_000)
+    expect(calls.locator(".tab-table").first.locator("tbody tr")).to_have_count(3, timeout=20_000)
+
+
+def test_an_approval_is_where_the_reader_is(tabs: Tabs, web: WebThread) -> None:
+    run = make_awaiting_approval()
+    page = tabs.open(web.url, make_person(run.project, Role.ADMIN))
+    open_run(page, run)
+    expect(page.get_by_role("button", name="Approve call")).to_be_in_viewport()
+    page.evaluate("scrollTo(0, 0)")
+    page.locator(".line-reason").click()
+    expect(page.get_by_role("button", name="Approve call")).to_be_in_viewport()
+    expect(page.locator(".row-needs:visible")).to_have_count(1)
+    page.locator("#needs .as-command summary").click()
+    expect(page.locator("#needs .as-command")).to_contain_text(f"agentops agent approve {run.pk}")
+    page.get_by_role("button", name="Approve call").click()
+    expect(page.locator("#needs .banner")).to_have_count(0)
+
+
+LOOKS = [
+    {"color_scheme": "light", "viewport": {"width": 1280, "height": 800}},
+    {"color_scheme": "dark", "viewport": {"width": 1920, "height": 1000}},
+    {"color_scheme": "light", "viewport": {"width": 320, "height": 640}},
+]
+
+
+@pytest.mark.parametrize("look", LOOKS, ids=["light", "dark", "320"])
+def test_axe_finds_no_obstacle(tabs: Tabs, web: WebThread, run: AgentRun, look: dict[str, Any]) -> None:
+    page = tabs.open(web.url, make_person(run.project, Role.OPERATOR), **look)
+    for path in PATHS:
+        page.goto(f"/runs/{run.pk}{path}")
+        assert obstacles(page) == [], path
+        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide <= 0, path
+    if look["viewport"]["width"] == 320:
+        page.goto(f"/runs/{run.pk}?before=20")
+        page.evaluate("scrollTo(0, 0)")
+        page.get_by_text("Actions", exact=True).click()
+        page.get_by_text("Resume", exact=True).click()
+        expect(page.get_by_role("button", name="Resume as a new run")).to_be_visible()
+        assert obstacles(page) == []

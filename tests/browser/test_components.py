@@ -1,0 +1,52 @@
+"""The components of pages in a browser: hostile content does nothing, and the top bar fits a narrow screen."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from playwright.sync_api import expect
+
+from agentops.projects.access import SYSTEM
+from agentops.projects.memberships import add_member
+from agentops.projects.models import Project, Role
+from runs.pages.components.components_page import GROUPS
+from tests.support.browser.hostile_text import FOREIGN
+from tests.support.browser.tabs import Tabs
+from tests.support.web.server import WebThread
+
+pytestmark = [pytest.mark.browser]
+#: Pixels of a line of the bar, and the least that its name needs to be recognised.
+LINE, LEGIBLE = 40, 60
+#: The form of the search asks its own page.
+OWN = 'hx-get="/components/'
+
+
+def test_hostile_content_does_nothing(tabs: Tabs, web: WebThread) -> None:
+    tabs.expect("answered 404|status of 404")  # a picture that is not there
+    page = tabs.open(web.url, User.objects.create_superuser("boss"))
+    for group in GROUPS:
+        page.goto(f"/components/{group}?content=hostile")
+        expect(page.locator(".component").first).to_be_visible()
+        assert [each for each in page.evaluate(FOREIGN) if OWN not in each] == [], group
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["with scripts", "without scripts"])
+@pytest.mark.parametrize("name", ["Demo", "Compare the prices of every supplier " * 4], ids=["short", "long"])
+def test_the_top_bar_takes_two_lines_of_a_narrow_screen(
+    tabs: Tabs, web: WebThread, name: str, javascript: bool
+) -> None:
+    boss = User.objects.create_superuser("boss")
+    for slug in ("alpha", "beta"):
+        add_member(Project.objects.create(slug=slug, name=name), boss, Role.ADMIN, actor=SYSTEM)
+    viewport = {"width": 320, "height": 700}
+    page = tabs.open(web.url, boss, javascript=javascript, viewport=viewport)
+    page.goto("/p/alpha/runs")
+
+    height = page.locator(".topbar").evaluate("bar => bar.offsetHeight")
+    assert height <= 2 * LINE
+    assert page.locator(".project-menu bdi").first.evaluate("name => name.offsetWidth") >= min(LEGIBLE, 8 * len(name))
+    for link in ("Start run", "Search", "Overview"):
+        expect(page.locator(".topbar").get_by_role("link", name=link, exact=True)).to_be_in_viewport()
+    page.locator(".project-menu > summary").click()
+    expect(page.get_by_role("link", name="All projects")).to_be_in_viewport(ratio=1)
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")

@@ -1,0 +1,97 @@
+"""The start page in a browser: an approval is decided, the bell empties, a demo run flips the empty page."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from agentops.projects.memberships import add_member
+from agentops.projects.models import Role
+from runs.models import AgentRun
+from tests.support.accounts import make_person
+from tests.support.alerts import external
+from tests.support.browser.accessibility import obstacles
+from tests.support.browser.tabs import Tabs
+from tests.support.factories import make_awaiting_approval, make_project
+from tests.support.failed_runs import make_failed
+from tests.support.web.server import WebThread
+
+pytestmark = [pytest.mark.browser]
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["with scripts", "without"])
+def test_what_needs_somebody_is_settled_from_the_start_page(tabs: Tabs, web: WebThread, javascript: bool) -> None:
+    project = make_project("alpha")
+    run, failed = make_awaiting_approval(project), make_failed(project, "It broke.")
+    page = tabs.open(web.url, make_person(project, Role.OPERATOR), javascript=javascript)
+    page.goto("/")
+    expect(page).to_have_url(re.compile("/p/alpha$"))
+    bell = page.locator("#bell")
+    expect(bell).to_have_attribute("title", "Needs you: 2")
+    page.get_by_role("button", name="Dismiss It broke.").click()
+    expect(bell).to_have_attribute("title", "Needs you: 1")
+    page.locator(f"#entry-{run.approvals.get().pk} summary").first.click()
+    page.get_by_role("button", name="Approve call", exact=True).click()
+
+    expect(page).to_have_url(re.compile("/p/alpha$"))
+    expect(page.get_by_text("Nothing needs you.")).to_be_visible()
+    expect(bell).to_have_attribute("title", "Needs you: nothing")
+    assert AgentRun.objects.get(pk=run.pk).status == "queued"
+    page.locator(".chart-table summary").first.click()
+    expect(page.locator(".chart-table tbody tr").first).to_be_visible()
+    page.get_by_role("link", name="All charts").click()
+    page.get_by_role("link", name="30 days").click()
+    expect(page.locator(".chart")).to_have_count(4)
+    if not javascript:
+        return
+    page.keyboard.press("g")
+    page.keyboard.press("h")
+    expect(page).to_have_url(re.compile("/p/alpha$"))
+    # What comes later appears by itself, in the title too.
+    make_failed(project, "It broke again.")
+    expect(page.get_by_role("link", name="It broke again.")).to_be_visible()
+    expect(page).to_have_title(re.compile(r"^\(1\) Overview"))
+    assert failed.pk != run.pk
+
+
+def test_a_session_that_waits_elsewhere_comes_and_goes_by_itself(tabs: Tabs, web: WebThread) -> None:
+    project = make_project("alpha")
+    external(project, "claude", {"type": "run.phase", "payload": {"status": "running"}})
+    page = tabs.open(web.url, make_person(project, Role.OPERATOR))
+    page.goto("/p/alpha")
+    expect(page.get_by_text("Nothing needs you.")).to_be_visible()
+    run = external(project, "claude", {"type": "run.waiting", "payload": {"reason": "approval"}})
+    expect(page.get_by_text("The permission is given where the agent runs, not here.")).to_be_visible()
+    expect(page.locator("#bell")).to_have_attribute("title", "Needs you: 1")
+    external(project, "claude", {"type": "run.phase", "payload": {"status": "running"}})
+    expect(page.get_by_text("Nothing needs you.")).to_be_visible()
+    expect(page.locator("#bell")).to_have_attribute("title", "Needs you: nothing")
+
+    external(project, "claude", {"type": "run.waiting", "payload": {"reason": "input"}})
+    page.get_by_role("link", name="Show run").click()
+    expect(page).to_have_url(re.compile(f"/runs/{run.pk}$"))
+
+
+def test_an_empty_project_shows_its_first_run_by_itself(tabs: Tabs, web: WebThread) -> None:
+    project = make_project("alpha")
+    page = tabs.open(web.url, make_person(project, Role.ADMIN))
+    page.goto("/p/alpha")
+    expect(page.get_by_role("button", name="Start the demo agent")).to_be_visible()
+    make_failed(project)
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 320)])
+def test_axe_finds_no_obstacle(tabs: Tabs, web: WebThread, scheme: str, width: int) -> None:
+    project, empty = make_project("alpha"), make_project("beta")
+    make_awaiting_approval(project)
+    make_failed(project)
+    person = make_person(project, Role.ADMIN)
+    add_member(empty, person, Role.ADMIN, actor="test")
+    page = tabs.open(web.url, person, viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+    for url in ("/p/alpha", "/p/alpha/charts", "/p/alpha/approvals", "/p/beta", "/"):
+        page.goto(url)
+        assert obstacles(page) == [], url
+        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), url

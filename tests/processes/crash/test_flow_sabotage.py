@@ -1,0 +1,52 @@
+"""The proof that the checks of killed flows see what is broken: without a protection they find what it protects from.
+
+test_killed_flows.py plays the same flow by the product as it is, and finds nothing. `make chaos-flows` plays both.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from pytest_django import Settings
+
+from tests.support.flows.flow_runs import make_flow_run, record_answers
+from tests.support.flows.flow_sabotage import SABOTAGE, SABOTAGES
+from tests.support.flows.shaken_flows import definition, problems_of, shake, site, undisturbed
+from tests.support.processes.stage import Stage
+
+pytestmark = [
+    pytest.mark.breaks_invariants("on purpose"),
+    pytest.mark.skipif("FLOW_SEEDS" not in os.environ, reason="takes minutes: played by make chaos-flows"),
+]
+#: The flow takes a fraction of it by the product as it is.
+STUCK_S = 40
+#: Sabotage → where workers are killed, and the checks one of which must find something.
+PROOFS = {
+    "advance_in_pieces": (["flow.node_opened:2"], {"invariants", "open runs"}),
+    "older_snapshot_saved": ([], {"stuck", "snapshot", "replay"}),
+    "ends_not_looked_for": (["flow.hint_due:1"], {"stuck"}),
+    "resumed_by_each_worker": (["flow.committed:2"], {"resumes"}),
+}
+
+
+def test_each_sabotage_has_a_proof() -> None:
+    assert set(PROOFS) == set(SABOTAGES)
+
+
+@pytest.mark.parametrize("name", PROOFS)
+def test_a_broken_protection_is_seen(stage: Stage, settings: Settings, tmp_path: Path, name: str) -> None:
+    record_answers(tmp_path, "writer", [f"text {n}" for n in range(8)])
+    record_answers(tmp_path, "critic", ["again", "again", "good"])
+    calm = undisturbed(stage, settings, tmp_path)
+    kills, seen_by = PROOFS[name]
+    flow_run = make_flow_run(definition(stage), site("shaken"))
+    broken = {"DJANGO_SETTINGS_MODULE": "tests.support.flows.sabotaged_flow_settings", SABOTAGE: name}
+    try:
+        _, resumes = shake(stage, flow_run, list(kills), fixtures=tmp_path, within_s=STUCK_S, env=broken)
+        problems = problems_of(flow_run, calm, resumes)
+    except TimeoutError as error:
+        problems = {"stuck": str(error)}
+
+    assert problems.keys() & seen_by, problems

@@ -1,0 +1,429 @@
+"""Projects, members, invitations and API keys in the API: what each request does, refuses and audits."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from agentops.projects.access import SYSTEM
+from agentops.projects.keys import create_key
+from agentops.projects.memberships import add_member, archive_project, create_project
+from agentops.projects.models import ApiKey, AuditEntry, Invitation, Membership, Project, Role, Scope
+from tests.support.accounts import with_key
+from tests.support.factories import make_agent, make_run
+
+pytestmark = [pytest.mark.django_db, pytest.mark.every_database]
+
+PROJECTS, ALPHA = "/api/projects", "/api/projects/alpha"
+MEMBERS, INVITATIONS, KEYS = f"{ALPHA}/members", f"{ALPHA}/invitations", f"{ALPHA}/keys"
+UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
+
+
+@pytest.fixture
+def project() -> Project:
+    return create_project("alpha", "Alpha", actor=SYSTEM)
+
+
+def person(name: str, project: Project | None = None, role: Role = Role.ADMIN, **fields: Any) -> Client:
+    user = User.objects.create(username=name, **fields)
+    if project is not None:
+        add_member(project, user, role, actor=SYSTEM)
+    client = Client(REMOTE_ADDR="192.0.2.7")
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def ada(project: Project) -> Client:
+    return person("ada", project)
+
+
+@pytest.fixture
+def boss() -> Client:
+    return person("boss", is_superuser=True)
+
+
+def send(client: Client, method: str, url: str, body: Any = None, **headers: str) -> Any:
+    text = "" if body is None else json.dumps(body)
+    return client.generic(method, url, text, content_type="application/json", headers=headers)
+
+
+def refusal(answer: Any) -> tuple[int, str, list[str]]:
+    problem = answer.json()
+    return answer.status_code, problem["code"], [error["pointer"] for error in problem["errors"]]
+
+
+def audited(action: str) -> list[tuple[str, str, str | None]]:
+    rows = AuditEntry.objects.filter(action=action).order_by("pk")
+    return [(row.actor, row.door, row.ip) for row in rows]
+
+
+BY_ADA = [("user:ada", "api", "192.0.2.7")]
+
+
+# --- Projects -------------------------------------------------------------------------------------------------------
+
+
+def test_a_superuser_creates_a_project_and_becomes_its_admin(boss: Client) -> None:
+    answer = send(boss, "POST", PROJECTS, {"slug": "gamma", "description": "Ours.\nAll."})
+
+    assert (answer.status_code, answer["Location"]) == (201, "/api/projects/gamma")
+    row = boss.get("/api/projects/gamma").json()
+    assert row == answer.json()
+    assert (row["slug"], row["name"], row["description"]) == ("gamma", "gamma", "Ours.\nAll.")
+    assert (row["retention_days"], row["archived_at"]) == (90, None)
+    assert Membership.objects.get(project__slug="gamma").user.username == "boss"
+    assert audited("project.created") == [("user:boss", "api", "192.0.2.7")]
+    assert send(boss, "POST", PROJECTS, {"slug": "delta", "name": "Delta"}).json()["name"] == "Delta"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"slug": "alpha"}, (409, "slug_taken", ["/slug"])),
+        ({"slug": "A B"}, (422, "invalid_slug", ["/slug"])),
+        ({"slug": UNKNOWN}, (422, "invalid_slug", ["/slug"])),
+        ({"slug": "ok", "name": " "}, (422, "invalid_name", ["/name"])),
+        ({"slug": "ok", "name": "a\nb"}, (422, "invalid_name", ["/name"])),
+        ({"slug": "ok", "description": "a\x1bb"}, (422, "invalid_description", ["/description"])),
+        ({"slug": "ok", "description": "x" * 2001}, (422, "max_length", ["/description"])),
+        ({"slug": 7}, (422, "invalid", ["/slug"])),
+        ({}, (422, "required", ["/slug"])),
+        ({"slug": "ok", "retention_days": 7}, (422, "unknown_field", ["/retention_days"])),
+    ],
+)
+def test_what_no_project_can_be(
+    body: dict[str, Any], expected: tuple[int, str, list[str]], boss: Client, project: Project
+) -> None:
+    assert refusal(send(boss, "POST", PROJECTS, body)) == expected
+    assert Project.objects.count() == 1
+
+
+def test_a_project_is_changed(ada: Client, project: Project) -> None:
+    answer = send(ada, "PATCH", ALPHA, {"name": " Alpha 2 ", "retention_days": None})
+
+    assert answer.status_code == 200
+    assert (answer.json()["name"], answer.json()["retention_days"]) == ("Alpha 2", None)
+    assert audited("project.changed") == BY_ADA
+    entry = AuditEntry.objects.get(action="project.changed")
+    assert (entry.before, entry.after) == (
+        {"name": "Alpha", "retention_days": 90},
+        {"name": "Alpha 2", "retention_days": None},
+    )
+    # Nothing to change is no change.
+    assert send(ada, "PATCH", ALPHA, {"name": "Alpha 2"}).status_code == 200
+    assert send(ada, "PATCH", ALPHA, {}).json()["name"] == "Alpha 2"
+    assert audited("project.changed") == BY_ADA
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"name": ""}, (422, "invalid_name", ["/name"])),
+        ({"name": "x" * 201}, (422, "max_length", ["/name"])),
+        ({"retention_days": 0}, (422, "min_value", ["/retention_days"])),
+        ({"retention_days": 36_501}, (422, "max_value", ["/retention_days"])),
+        ({"retention_days": "30"}, (422, "invalid", ["/retention_days"])),
+        ({"slug": "other"}, (422, "unknown_field", ["/slug"])),
+        ({"archived_at": None}, (422, "unknown_field", ["/archived_at"])),
+    ],
+)
+def test_what_cannot_be_changed(body: dict[str, Any], expected: tuple[int, str, list[str]], ada: Client) -> None:
+    assert refusal(send(ada, "PATCH", ALPHA, body)) == expected
+
+
+def test_a_project_is_archived_and_unarchived(ada: Client, project: Project) -> None:
+    agent = make_agent(project)
+
+    assert send(ada, "POST", f"{ALPHA}/archive").json()["archived_at"] is not None
+    assert send(ada, "POST", f"{ALPHA}/archive").status_code == 200
+    started = send(ada, "POST", f"{ALPHA}/agent-runs", {"agent_id": agent.slug})
+    assert refusal(started)[:2] == (403, "project_archived")
+    assert ada.get(PROJECTS).json()["results"][0]["archived_at"] is not None
+    # An archived project can be managed.
+    assert ada.get(KEYS).status_code == 200
+    assert send(ada, "POST", f"{ALPHA}/unarchive").json()["archived_at"] is None
+
+    assert audited("project.archived") == audited("project.unarchived") == BY_ADA
+    make_run(agent)
+    assert refusal(send(ada, "POST", f"{ALPHA}/archive"))[:2] == (409, "runs_in_progress")
+
+
+# --- Members --------------------------------------------------------------------------------------------------------
+
+
+def test_members_are_listed_added_changed_and_removed(ada: Client, project: Project) -> None:
+    bob = User.objects.create_user("bob@work", email="bob@example.org")
+
+    added = send(ada, "POST", MEMBERS, {"user": "BOB@example.org", "role": "viewer"})
+    changed = send(ada, "PATCH", f"{MEMBERS}/bob@work", {"role": "operator"})
+    rows = ada.get(MEMBERS).json()["results"]
+
+    assert (added.status_code, added.json()["role"], changed.json()["role"]) == (201, "viewer", "operator")
+    assert [(row["user"], row["email"], row["role"], row["is_active"]) for row in rows] == [
+        ("ada", "", "admin", True),
+        ("bob@work", "bob@example.org", "operator", True),
+    ]
+    assert send(ada, "DELETE", f"{MEMBERS}/bob@work").status_code == 204
+    assert not Membership.objects.filter(user=bob).exists()
+    assert audited("member.added")[1:] == audited("member.role_changed") == audited("member.removed") == BY_ADA
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "expected"),
+    [
+        ("POST", "", {"user": "nobody", "role": "viewer"}, (422, "member_not_found", ["/user"])),
+        ("POST", "", {"user": "ada", "role": "viewer"}, (409, "already_member", ["/user"])),
+        ("POST", "", {"user": "eve", "role": "owner"}, (422, "invalid_choice", ["/role"])),
+        ("POST", "", {"user": "eve"}, (422, "required", ["/role"])),
+        ("POST", "", {"user": "", "role": "viewer"}, (422, "blank", ["/user"])),
+        ("POST", "", {"user": "eve", "role": "viewer", "superuser": True}, (422, "unknown_field", ["/superuser"])),
+        ("PATCH", "/eve", {"role": "viewer"}, (404, "member_not_found", [])),
+        ("PATCH", "/e%00ve", {"role": "viewer"}, (404, "member_not_found", [])),
+        ("PATCH", "/ada", {"role": "viewer"}, (409, "last_admin", [])),
+        ("PATCH", "/ada", {"role": "boss"}, (422, "invalid_choice", ["/role"])),
+        ("DELETE", "/ada", None, (409, "last_admin", [])),
+        ("DELETE", "/eve", None, (404, "member_not_found", [])),
+    ],
+)
+def test_changes_of_members_that_are_refused(
+    method: str, path: str, body: Any, expected: tuple[int, str, list[str]], ada: Client
+) -> None:
+    User.objects.create_user("eve")
+
+    assert refusal(send(ada, method, MEMBERS + path, body)) == expected
+    assert list(Membership.objects.values_list("user__username", "role")) == [("ada", "admin")]
+
+
+def test_who_gives_up_their_role_may_not_go_on(ada: Client, project: Project) -> None:
+    add_member(project, User.objects.create_user("bob"), Role.ADMIN, actor=SYSTEM)
+
+    assert send(ada, "PATCH", f"{MEMBERS}/ada", {"role": "viewer"}).status_code == 200
+    assert refusal(ada.get(MEMBERS))[:2] == (403, "role_required")
+
+
+def test_somebody_without_an_account_is_invited(ada: Client, project: Project) -> None:
+    answer = send(ada, "POST", INVITATIONS, {"email": "Eve@Example.org", "role": "operator"})
+
+    row = answer.json()
+    assert (answer.status_code, row["email"], row["role"], row["is_sent"]) == (
+        201,
+        "eve@example.org",
+        "operator",
+        False,
+    )
+    [listed] = ada.get(INVITATIONS).json()["results"]
+    assert listed == {name: row[name] for name in row if name != "is_sent"}
+    assert row["created_by"] == "user:ada"
+    assert Client().get(row["url"]).status_code == 200
+    repeated = send(ada, "POST", INVITATIONS, {"email": "eve@example.org", "role": "viewer"})
+    assert refusal(repeated) == (409, "already_invited", ["/email"])
+    assert refusal(send(ada, "POST", INVITATIONS, {"email": "eve", "role": "viewer"}))[:2] == (422, "invalid_email")
+
+    assert send(ada, "DELETE", f"{INVITATIONS}/{row['id']}").status_code == 204
+    assert refusal(send(ada, "DELETE", f"{INVITATIONS}/{row['id']}"))[:2] == (404, "invitation_not_found")
+    assert Client().get(row["url"]).status_code == 404
+    assert (Invitation.objects.count(), audited("invitation.created")) == (0, BY_ADA)
+    assert audited("invitation.withdrawn") == BY_ADA
+
+
+# --- API keys -------------------------------------------------------------------------------------------------------
+
+CI: dict[str, Any] = {"name": "ci", "scopes": ["read"]}
+
+
+def test_a_key_is_shown_once_rotated_and_revoked(ada: Client, project: Project) -> None:
+    expiry = timezone.now() + timedelta(days=90)
+    made = send(
+        ada, "POST", KEYS, {"name": "ci", "scopes": ["write", "read", "read"], "expires_at": expiry.isoformat()}
+    )
+    new = made.json()
+
+    assert made.status_code == 201
+    assert made["Cache-Control"] == "no-store"
+    assert (new["name"], new["scopes"], new["state"]) == ("ci", ["read", "write"], "active")
+    assert new["key"].startswith(f"{new['prefix']}_")
+    assert Client(headers={"Authorization": f"Bearer {new['key']}"}).get(ALPHA).json()["slug"] == "alpha"
+    for url in (KEYS, f"{KEYS}/{new['id']}"):
+        assert new["key"] not in ada.get(url).content.decode()
+    assert ada.get(f"{KEYS}/{new['id']}").json().keys() == new.keys() - {"key"}
+
+    rotated = send(ada, "POST", f"{KEYS}/{new['id']}/rotate", {"overlap_hours": 0})
+    assert rotated.status_code == 201
+    assert rotated.json()["key"] not in ("", new["key"])
+    assert Client(headers={"Authorization": f"Bearer {new['key']}"}).get(ALPHA).status_code == 401
+    assert refusal(send(ada, "POST", f"{KEYS}/{new['id']}/rotate"))[:2] == (409, "key_not_active")
+
+    revoked = send(ada, "POST", f"{KEYS}/{rotated.json()['id']}/revoke")
+    assert (revoked.status_code, revoked.json()["state"]) == (200, "revoked")
+    assert Client(headers={"Authorization": f"Bearer {rotated.json()['key']}"}).get(ALPHA).status_code == 401
+    assert [row["state"] for row in ada.get(KEYS).json()["results"]] == ["revoked", "expired"]
+    assert audited("key.created") == audited("key.rotated") == audited("key.revoked") == BY_ADA
+    assert not any(new["key"] in str([entry.before, entry.after]) for entry in AuditEntry.objects.all())
+
+
+def test_a_repeated_creation_makes_another_key(ada: Client) -> None:
+    """An `Idempotency-Key` would need the secret to be stored."""
+    bodies = [send(ada, "POST", KEYS, {"name": "ci", "scopes": ["read"]}, **{"Idempotency-Key": "1"}) for _ in range(2)]
+
+    assert len({answer.json()["key"] for answer in bodies}) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"name": "", "scopes": ["read"]}, (422, "blank", ["/name"])),
+        ({"name": "a\tb", "scopes": ["read"]}, (422, "invalid_name", ["/name"])),
+        ({"name": "ci", "scopes": []}, (422, "min_length", ["/scopes"])),
+        ({"name": "ci", "scopes": ["admin"]}, (422, "invalid_choice", ["/scopes/0"])),
+        ({"name": "ci", "scopes": "read"}, (422, "not_a_list", ["/scopes"])),
+        ({"name": "ci"}, (422, "required", ["/scopes"])),
+        ({**CI, "expires_at": "2020-01-01T00:00:00Z"}, (422, "invalid_expiry", ["/expires_at"])),
+        ({**CI, "expires_at": "tomorrow"}, (422, "invalid", ["/expires_at"])),
+        ({**CI, "expires_at": 1795000000}, (422, "invalid", ["/expires_at"])),
+        ({**CI, "project": "beta"}, (422, "unknown_field", ["/project"])),
+    ],
+)  # fmt: skip
+def test_what_no_key_can_be(body: dict[str, Any], expected: tuple[int, str, list[str]], ada: Client) -> None:
+    assert refusal(send(ada, "POST", KEYS, body)) == expected
+    assert ApiKey.objects.count() == 0
+
+
+@pytest.mark.parametrize("overlap", [-1, 721, "1", 1.5])
+def test_an_overlap_that_is_refused(overlap: Any, ada: Client, project: Project) -> None:
+    key = create_key(project, name="ci", scopes=["read"], actor=SYSTEM).key
+
+    answer = send(ada, "POST", f"{KEYS}/{key.pk}/rotate", {"overlap_hours": overlap})
+
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/overlap_hours")
+    assert ApiKey.objects.count() == 1
+
+
+# --- Who may --------------------------------------------------------------------------------------------------------
+
+MANAGING = [
+    ("PATCH", ALPHA, {"name": "Mine"}),
+    ("POST", f"{ALPHA}/archive", None),
+    ("POST", f"{ALPHA}/unarchive", None),
+    ("GET", MEMBERS, None),
+    ("POST", MEMBERS, {"user": "eve", "role": "admin"}),
+    ("PATCH", f"{MEMBERS}/ada", {"role": "viewer"}),
+    ("DELETE", f"{MEMBERS}/ada", None),
+    ("GET", INVITATIONS, None),
+    ("POST", INVITATIONS, {"email": "eve@example.org", "role": "admin"}),
+    ("DELETE", f"{INVITATIONS}/{UNKNOWN}", None),
+    ("GET", KEYS, None),
+    ("POST", KEYS, {"name": "more", "scopes": ["read"]}),
+    ("GET", f"{KEYS}/KEY", None),
+    ("POST", f"{KEYS}/KEY/rotate", None),
+    ("POST", f"{KEYS}/KEY/revoke", None),
+]
+
+
+def everything(project: Project) -> list[object]:
+    project.refresh_from_db()
+    rows = [Membership, Invitation, ApiKey, AuditEntry, Project]
+    return [project.name, project.archived_at, *(model.objects.count() for model in rows)]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("who", "status", "code"),
+    [
+        ("anonymous", 401, "auth_required"),
+        ("key", 403, "scope_required"),
+        ("viewer", 403, "role_required"),
+        ("operator", 403, "role_required"),
+        ("outsider", 404, "project_not_found"),
+        ("outsider's key", 404, "project_not_found"),
+    ],
+)
+def test_only_admins_who_are_signed_in_may_manage(
+    who: str, status: int, code: str, ada: Client, project: Project
+) -> None:
+    """A key of all scopes may not: it could give more than it has."""
+    User.objects.create_user("eve")
+    beta = create_project("beta", "Beta", actor=SYSTEM)
+    key = create_key(project, name="ci", scopes=["read"], actor=SYSTEM).key
+    clients = {
+        "anonymous": Client(),
+        "key": Client(headers=with_key(project, *Scope.values)),
+        "viewer": person("vic", project, Role.VIEWER),
+        "operator": person("olga", project, Role.OPERATOR),
+        "outsider": person("zoe", beta),
+        "outsider's key": Client(headers=with_key(beta, *Scope.values)),
+    }
+    before = everything(project)
+
+    for method, url, body in MANAGING:
+        answer = send(clients[who], method, url.replace("KEY", str(key.pk)), body)
+        assert refusal(answer)[:2] == (status, code), (method, url)
+    creation = send(clients[who], "POST", PROJECTS, {"slug": "mine"})
+    assert creation.status_code == (401 if who == "anonymous" else 403)
+
+    assert everything(project) == before
+
+
+def test_a_session_needs_its_token(project: Project, ada: Client) -> None:
+    strict = Client(enforce_csrf_checks=True)
+    strict.cookies = ada.cookies
+    before = everything(project)
+
+    for method, url, body in MANAGING:
+        if method != "GET":
+            assert refusal(send(strict, method, url.replace("KEY", UNKNOWN), body))[:2] == (403, "csrf_failed"), url
+
+    assert everything(project) == before
+
+
+def test_another_projects_key_and_invitation_are_unknown(ada: Client, project: Project) -> None:
+    beta = create_project("beta", "Beta", actor=SYSTEM)
+    theirs = create_key(beta, name="ci", scopes=["read"], actor=SYSTEM).key
+    zoe = person("zoe", beta)
+    invitation = send(
+        zoe, "POST", "/api/projects/beta/invitations", {"email": "e@example.org", "role": "viewer"}
+    ).json()
+
+    for method, url in (("GET", ""), ("POST", "/rotate"), ("POST", "/revoke")):
+        assert refusal(send(ada, method, f"{KEYS}/{theirs.pk}{url}"))[:2] == (404, "key_not_found")
+    assert refusal(send(ada, "DELETE", f"{INVITATIONS}/{invitation['id']}"))[:2] == (404, "invitation_not_found")
+    assert refusal(send(ada, "PATCH", f"{MEMBERS}/zoe", {"role": "viewer"}))[:2] == (404, "member_not_found")
+    theirs.refresh_from_db()
+    assert (theirs.revoked_at, Invitation.objects.count()) == (None, 1)
+
+
+def test_lists_have_pages_and_a_constant_number_of_queries(ada: Client, project: Project) -> None:
+    for url in (MEMBERS, KEYS, INVITATIONS):
+        counts = []
+        for number in (1, 12):
+            for each in range(number):
+                name = f"{url.rpartition('/')[2]}-{number}-{each}"
+                add_member(project, User.objects.create_user(name), Role.VIEWER, actor=SYSTEM)
+                create_key(project, name=name, scopes=["read"], actor=SYSTEM)
+                Invitation.objects.create(
+                    project=project, email=f"{name}@example.org", role="viewer", created_by="x",
+                    expires_at=timezone.now() + timedelta(days=1),
+                )  # fmt: skip
+            with CaptureQueriesContext(connection) as asked:
+                rows = ada.get(f"{url}?limit=200").json()["results"]
+            counts.append(len(asked))
+        assert counts[0] == counts[1], url
+        first = ada.get(f"{url}?limit=5").json()
+        second = ada.get(first["next"]).json()
+        assert first["results"] + second["results"] == rows[:10]
+
+
+def test_everything_can_be_managed_while_archived_but_keys_do_nothing(ada: Client, project: Project) -> None:
+    archive_project(project, actor=SYSTEM)
+
+    made = send(ada, "POST", KEYS, {"name": "ci", "scopes": ["write"]}).json()
+
+    writer = Client(headers={"Authorization": f"Bearer {made['key']}"})
+    assert refusal(send(writer, "POST", f"{ALPHA}/agent-runs", {"agent_id": "x"}))[:2] == (403, "project_archived")

@@ -1,0 +1,179 @@
+"""Fixture files that nobody should read, rows 105 and 106: links out of the folder, compressed ones, other prompts."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytest_django import Settings
+
+from runs.fixtures import library
+from runs.fixtures.fixture_files import load, parse
+from runs.fixtures.text_files import MAX_BYTES, FixtureError
+from runs.flows.runner import advancing
+from runs.models import AgentRun
+from runs.providers.base import ProviderUnusable
+from runs.providers.base import get as provider_of
+from runs.worker.worker import Worker
+from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.flows.flow_runs import make_flow_run, make_writer, run_of
+
+
+@pytest.fixture
+def folder(tmp_path: Path, settings: Settings) -> Iterator[Path]:
+    """A folder of fixtures, beside which lies a file that is none of theirs."""
+    folder = tmp_path / "fixtures"
+    (folder / "shop").mkdir(parents=True)
+    settings.AGENTOPS_FIXTURES = [str(folder)]
+    library.load.cache_clear()
+    (tmp_path / "private.json").write_text(recording("secret"))
+    (folder / "plain.json").write_text(recording("open"))
+    yield folder
+    library.load.cache_clear()
+
+
+def call(text: str, prompt: str | None = None, **more: Any) -> dict[str, Any]:
+    start = {} if prompt is None else {"prompt": prompt}
+    return {"input": start, "output": {"text": text, "usage": {}, "durationMs": 1}, "events": [], **more}
+
+
+def recording(*texts: str, prompt: str = "Go.") -> str:
+    first, *others = texts
+    return json.dumps({"calls": [call(first, prompt), *(call(text) for text in others)]})
+
+
+# --- Links ----------------------------------------------------------------------------------------------------------
+
+
+def test_links_that_lead_out_of_the_folder_are_refused(folder: Path) -> None:
+    (folder / "linked.json").symlink_to(folder.parent / "private.json")
+    (folder / "shop/clerk.json").symlink_to("../../private.json")
+    (folder / "outside").symlink_to(folder.parent)
+    for name, node in (
+        ("linked", ""),
+        ("shop/clerk", ""),
+        ("shop", "clerk"),
+        ("outside/private", ""),
+        ("outside", "private"),
+    ):
+        with pytest.raises(FixtureError) as caught:
+            library.load(name, node)
+        assert (caught.value.code, "leads out of" in caught.value.message) == ("fixture_unreadable", True), name
+    with pytest.raises(ProviderUnusable, match="a link that leads out of"):
+        provider_of("fixture").check("linked", {})
+
+
+def test_links_within_the_folder_are_followed(folder: Path, tmp_path: Path, settings: Settings) -> None:
+    (folder / "inside.json").symlink_to("plain.json")
+    (folder / "shop/clerk.json").symlink_to("../plain.json")
+    assert library.load("inside") == library.load("plain") == library.load("shop", "clerk")
+    # The folder itself may be a link: it is what the site names.
+    (tmp_path / "link").symlink_to(folder)
+    settings.AGENTOPS_FIXTURES = [str(tmp_path / "link")]
+    library.load.cache_clear()
+    assert library.load("plain").answers[0].output.text == "open"
+
+
+def test_verify_refuses_links_that_lead_out_of_the_folder(folder: Path, refused: Any) -> None:
+    (folder / "shop/clerk.json").symlink_to("../../private.json")
+    code, last = refused("verify_fixtures", str(folder))
+    assert code == 6
+    assert last == f"{folder}/shop/clerk.json: a link that leads out of {folder}"
+
+
+# --- Compressed files -----------------------------------------------------------------------------------------------
+
+
+def test_a_compressed_file_is_refused_and_never_grows(folder: Path, refused: Any) -> None:
+    """One of 200 KB would have 200 MB, more than a file may have."""
+    bomb = folder / "bomb.json"
+    with gzip.open(bomb, "wb") as file:
+        for _ in range(200):
+            file.write(b" " * 1024 * 1024)
+    assert bomb.stat().st_size < 400_000
+
+    tracemalloc.start()
+    with pytest.raises(FixtureError) as caught:
+        load(bomb)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (caught.value.code, caught.value.path) == ("fixture_unreadable", str(bomb))
+    assert peak < MAX_BYTES + 1024 * 1024
+    for words in (["verify_fixtures", str(bomb)], ["fixture", "convert", str(bomb), "--output", str(folder / "out")]):
+        assert refused(*words) == (6, f"{bomb}: compressed with gzip: decompress it first")
+
+
+# --- Prompts --------------------------------------------------------------------------------------------------------
+
+
+def test_a_prompt_that_contradicts_the_user_turn_before_it_is_refused(folder: Path, refused: Any) -> None:
+    fitting = {"calls": [call("a", "Go.", user="And now?"), call("b", "And now?")]}
+    assert len(parse(json.dumps(fitting)).answers) == 2
+    file = folder / "other.json"
+    file.write_text(json.dumps({"calls": [call("a", "Go.", user="And now?"), call("b", "Something else")]}))
+
+    code, last = refused("verify_fixtures", str(file))
+    assert code == 7
+    assert last == f"{file}: $.calls[1].input.prompt: is not the user turn that follows the call before (user)"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("prompt", "status"), [("Go.", "completed"), ("Stop.", "paused")])
+def test_a_run_with_another_prompt_has_no_fixture_if_its_agent_checks_prompts(
+    folder: Path, prompt: str, status: str
+) -> None:
+    run = played("plain", prompt, check_prompt=True)
+    assert run.status == status
+    if status == "paused":
+        assert (run.status_reason, run.error_type) == ("fixture_exhausted", "fixture_exhausted")
+        assert run.error_message == (
+            f"No fixture for {run.agent_config['agent_id']} call 0: the prompt is not the recorded one, "
+            "$.calls[0].input.prompt"
+        )
+    assert played("plain", prompt).status == "completed"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_later_turns_are_checked_and_calls_after_tools_are_not(folder: Path) -> None:
+    asks = {"type": "tool_call", "callId": "c1", "toolName": "look", "args": {}, "atMs": 1}
+    calls = [call("", "Go.", events=[asks], tools={"c1": {"output": "seen"}}), call("a", user="And now?"), call("b")]
+    (folder / "turns.json").write_text(json.dumps({"calls": calls}))
+    assert played("turns", "Go.", check_prompt=True).status == "completed"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_prompts_of_a_flow_are_checked_against_the_plain_form(folder: Path, worker: Worker) -> None:
+    """Each call is for a visit of the node: the second one has another prompt than the recorded."""
+    plain = [{"input": {"prompt": f"Write {n}", "options": {}}, "output": {"text": f"text {n}"}} for n in (1, 2)]
+    (folder / "writer.json").write_text(json.dumps({"calls": plain}))
+    project = make_project()
+    make_writer(project, settings={"check_prompt": True})
+    definition = {
+        "nodes": [
+            {"id": "first", "type": "agent", "agent": "writer", "prompt": "Write 1"},
+            {"id": "second", "type": "agent", "agent": "writer", "prompt": "Write 9"},
+        ],
+        "edges": [{"from": "first", "to": "second"}],
+    }
+    flow_run = make_flow_run(definition, project)
+    for key in ("first", "second"):
+        advancing.advance(flow_run.pk)
+        drive(run_of(flow_run, key), worker)
+    assert run_of(flow_run, "first").status == "completed"
+    second = run_of(flow_run, "second")
+    assert (second.status, second.status_reason) == ("paused", "fixture_exhausted")
+    assert second.error_message.startswith("No fixture for second call 0: the prompt is not the recorded one")
+
+
+def test_the_setting_is_a_flag(folder: Path) -> None:
+    with pytest.raises(ProviderUnusable, match=r"settings\.check_prompt must be true or false"):
+        provider_of("fixture").check("plain", {"check_prompt": "yes"})
+
+
+def played(name: str, prompt: str, **settings: Any) -> AgentRun:
+    return drive(make_run(make_agent(fixture=name, settings=settings), prompt))

@@ -1,0 +1,204 @@
+"""Whatever a text contains, its form is inert, complete, and made in a time that grows with its length."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+
+from runs.pages.content.call_arguments import show_arguments
+from runs.pages.content.code_colours import LANGUAGES, coloured
+from runs.pages.content.json_tree import MAX_DEPTH, MAX_VALUES, json_tree
+from runs.pages.content.markup import CODE_CLASSES, TERMINAL_CLASSES, sanitised
+from runs.pages.content.shown_text import ShownText, show_file, show_markdown, show_output, show_tree
+from runs.pages.content.terminal_text import MAX_SPANS, colours_of
+from tests.support.browser.hostile_text import HOSTILE, WHOLE
+from tests.support.pages.parsed_page import Element, parse
+from timeline.display import Clip, clip
+
+KIB = 1024
+#: What a text of 8 KiB may take on a machine that does other things too. The slowest takes a twentieth of it.
+LIMIT_S = 1.5
+
+FOREIGN_TAGS = {"script", "img", "svg", "iframe", "style", "base", "form", "math", "object", "meta", "link", "button"}
+
+
+def outputs(text: str) -> ShownText:
+    cut = clip(text, 8 * KIB)
+    return show_output(cut, colours_of(text, cut.text))
+
+
+def edits(text: str) -> ShownText:
+    return show_arguments({"file_path": text[:50], "old_string": text, "new_string": text[::-1]}, 8 * KIB)[0]
+
+
+FORMS: dict[str, Callable[[str], ShownText | None]] = {
+    "markdown": lambda text: show_markdown(clip(text, 8 * KIB)),
+    "code": lambda text: show_file(clip(text, 8 * KIB), "html"),
+    "output": outputs,
+    "arguments": lambda text: show_arguments({text: [text, {text: text}]}, 8 * KIB, as_tree=True)[0],
+    "tree": lambda text: show_tree(clip(json.dumps({text: text}), 64 * KIB)),
+    "edit": edits,
+}
+#: Texts that make parsers try again and again.
+SLOW = [
+    *("[", ">", "*", "_", "`", "~", "<", "&", "\\", "#", "|", "(", "{", "'", '"', "/", "-", ":", "=", "\n", " ", "\t"),
+    *("![", "[a](", "[a][b", "*a ", "a**b", "_*", "a~~", "[](", "- ", "> ", "> - ", "1) ", "|a", "| a |\n", "<!--"),
+    *("&a", "<a ", "<http:", "[a]: ", '[](x "', "x\n", "|x|y|\n|-|-|\n|\n", "```\n", "\x1b[31mx", "\x1b[", "{[", "/*"),
+    *("\x1b]8;;", '"\\', "${", "<!", "<![CDATA[", "#{", "a=b;", "--\n++\n", "@@ -1 +1 @@\n-a\n", "0x", "r#", "\u202e"),
+]  # fmt: skip
+
+
+def elements_of(shown: ShownText) -> list[Element]:
+    return list(parse(str(shown.html)).walk()) if shown.html else []
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_hostile_texts_are_inert(form: str) -> None:
+    classes = CODE_CLASSES | TERMINAL_CLASSES | {"host", "table-scroll", "code-block", "json", "json-more"}
+    classes |= {"align-center", "align-right"}
+    for text in [*HOSTILE, WHOLE, *(each * 3 for each in HOSTILE)]:
+        shown = FORMS[form](text)
+        assert shown is not None
+        for element in elements_of(shown):
+            assert element.tag not in {
+                "script",
+                "img",
+                "svg",
+                "iframe",
+                "style",
+                "base",
+                "form",
+                "math",
+                "object",
+                "meta",
+            }
+            assert set(element.attributes) <= {"class", "href", "rel", "target", "tabindex", "open", "start"}
+            assert element.classes <= classes
+            if "href" in element.attributes:
+                assert element.attributes["href"].startswith(("http://", "https://", "mailto:"))
+                assert "nofollow" in element.attributes["rel"]
+        assert not set("\x1b\x9b\x08\u202e\u200b\x00") & set(str(shown.html or shown.text))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_time_is_bounded(form: str) -> None:
+    slow = {}
+    for text in SLOW:
+        start = time.process_time()
+        FORMS[form]((text * (8 * KIB))[: 8 * KIB])
+        if (took := time.process_time() - start) > LIMIT_S:
+            slow[text] = took
+
+    assert slow == {}
+
+
+def test_no_lexer_takes_long_for_one_step() -> None:
+    """Each language of the list, on texts that would show a lexer that goes back again and again."""
+    slow = {}
+    for language in LANGUAGES:
+        for text in SLOW:
+            start = time.process_time()
+            coloured((text * 256)[:256], language)
+            if (took := time.process_time() - start) > LIMIT_S:
+                slow[language, text] = took
+
+    assert slow == {}
+
+
+def test_a_whole_page_of_the_slowest_texts_is_bounded() -> None:
+    for text in ("[", "&", "[a](", "|x|y|\n|-|-|\n|\n", "x\n", "```\n"):
+        start = time.process_time()
+        show_markdown(clip(text * (256 * KIB), 60 * KIB))
+        assert time.process_time() - start < 4 * LIMIT_S, text
+
+
+def test_markdown_is_what_people_expect() -> None:
+    text = (
+        "# T\n\nSee [docs](https://x.test/a), ![p](https://evil.test/p.png?q=s), <script>.\n\n|a|b|\n|---|--:|\n|1|2|\n"
+    )
+    html = str(show_markdown(Clip(text)).html)
+    root = parse(html)
+
+    assert [element.words for element in root.walk() if element.tag == "h3"] == ["T"]
+    assert "(x.test)" in root.words
+    assert "[image: p] (evil.test)" in root.words
+    assert "<script>" in root.text
+    assert [element.words for element in root.all("align-right")] == ["b", "2"]
+    assert root.all("table-scroll")[0].attributes["tabindex"] == "0"
+
+
+def test_what_is_neither_markdown_nor_long_is_the_same_without_the_parser() -> None:
+    for text in ("Let me look.", "One:\n\nTwo, three\nfour.", "a & b", "x" * 8192):
+        assert parse(str(show_markdown(Clip(text)).html)).words == " ".join(text.split())
+
+
+def test_code_loses_no_character() -> None:
+    text = "\n\n  def f():\n\treturn '<é>'  # \ufeff\n\n"
+    for language in LANGUAGES:
+        assert parse(coloured(text, language)).text == text, language
+
+
+def test_numbers_that_a_tool_wrote_are_no_part_of_the_code() -> None:
+    shown = show_file(Clip("     1→def f():\n     2→    '''a\n     3→    b'''\n"), "python")
+    root = parse(str(shown.html))
+
+    assert [element.text for element in root.all("hl-l")] == ["     1→", "     2→", "     3→"]
+    assert [element.text for element in root.all("hl-s")] == ["'''a", "    b'''"]
+
+
+def test_colours_follow_the_terminal_and_not_into_a_secret() -> None:
+    raw = "a\x1b[1;31mb\x1b[22mc\x1b[38;5;33md\x1b[38;2;0;200;0me\x1b[41mf\x1b[0mg\x1b[2Kh"
+    cut = clip(raw, KIB)
+    spans = [(cut.text[span.start : span.end], span.classes) for span in colours_of(raw, cut.text)]
+    secret = "\x1b[31mkey\x1b[0m sk-ant-api03-" + "Ab1" * 30
+
+    assert cut.text == "abcdefgh"
+    assert spans == [
+        ("b", "tty-red tty-bold"), ("c", "tty-red"), ("d", "tty-blue"), ("e", "tty-green"), ("f", "tty-on"),
+    ]  # fmt: skip
+    assert colours_of(secret, clip(secret, KIB).text) == ()
+    assert len(colours_of("\x1b[31mx\x1b[0my" * 99_999, "xy" * 99_999)) <= MAX_SPANS
+
+
+def test_json_is_bounded_in_depth_and_number() -> None:
+    deep = json_tree("[" * 200 + "]" * 200, str)
+    wide = json_tree(json.dumps([[1] * 300] * 300), str)
+
+    assert str(deep).count("<ul") == MAX_DEPTH + 1
+    assert str(wide).count("<li") <= MAX_VALUES + 1000
+    assert "more" in str(wide)
+    assert json_tree("[" * 100_000, str) is None
+    assert json_tree('"text"', str) is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        ({"edits": [{"old_string": "a", "new_string": "b"}] * 2}, ["−Removed: a", "+Added: b"] * 2),
+        ({"path": "x", "old_str": "a", "new_str": ""}, ["−Removed: a"]),
+        ({"input": "*** Begin Patch\n*** Update File: x\n@@\n-a\n+b\n*** End Patch"}, ["−Removed: a", "+Added: b"]),
+        ({"command": ["apply_patch", "*** Begin Patch\n*** Add File: x\n+b\n*** End Patch"]}, ["+Added: b"]),
+    ],
+)
+def test_edits_and_patches_are_diffs(arguments: dict[str, object], lines: list[str]) -> None:
+    signs = {"only-a": "−Removed: ", "only-b": "+Added: "}
+    found = [
+        signs[line.kind] + "".join(piece.text for piece in line.pieces)
+        for shown in show_arguments(arguments, 8 * KIB)
+        if shown.difference
+        for line in shown.difference.lines
+        if line.kind in signs
+    ]
+
+    assert found == lines
+
+
+def test_the_sanitiser_lets_nothing_else_pass() -> None:
+    html = (
+        '<p onclick="x" class="banner" id="head" hx-get="/x" style="x">a<a href="javascript:x" rel="opener">b</a></p>'
+    )
+
+    assert sanitised(html) == '<p>a<a rel="noopener noreferrer nofollow ugc">b</a></p>'

@@ -1,0 +1,121 @@
+"""The page of components: every part of the interface, by the templates of the pages, with every kind of content."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from agentops.projects.models import Role
+from runs.pages.components.components_page import GROUPS
+from runs.pages.components.sample_content import ContentKind
+from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
+from tests.support.accounts import make_person
+from tests.support.factories import make_project
+from tests.support.pages.parsed_page import parse
+from tests.support.paths import ROOT
+from timeline.reasons import reason_label
+
+pytestmark = pytest.mark.django_db
+PAGE = "/components"
+TEMPLATES = ROOT / "templates"
+WRITES = re.compile("INSERT|UPDATE|DELETE")
+#: Not parts of a page: answers to open pages that put components together, and the report, which is a file of its own
+#: with its own style sheet.
+NOT_COMPONENTS = {
+    "runs/_head_changes.html",
+    "runs/_list_changes.html",
+    "runs/_tree_changes.html",
+    "runs/flows/_flow_run_changes.html",
+    "runs/overview/_changes.html",
+    "runs/report/_messages.html",
+}
+#: Kept as a form after its first use, so that the template is not rendered for each page: what shows that it was used.
+KEPT_FORMS = {"runs/_list_row.html": 'id="open-'}
+
+
+@pytest.fixture
+def boss() -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("boss"))
+    return client
+
+
+def partials(folder: Path = TEMPLATES) -> set[str]:
+    return {path.relative_to(TEMPLATES).as_posix() for path in folder.rglob("*.html") if path.name.startswith("_")}
+
+
+def templates_of(answer: Any) -> set[str]:
+    html = answer.content.decode()
+    return {template.name for template in answer.templates} | {
+        name for name, sign in KEPT_FORMS.items() if sign in html
+    }
+
+
+def test_it_is_for_superusers(boss: Client) -> None:
+    admin = Client()
+    admin.force_login(make_person(make_project("alpha"), Role.ADMIN))
+
+    assert Client().get(PAGE)["Location"] == "/login?next=%2Fcomponents"
+    assert admin.get(PAGE).status_code == 403
+    assert boss.get(PAGE).status_code == 200
+    assert boss.post(PAGE).status_code == 405
+
+
+def test_it_refuses_what_does_not_exist(boss: Client) -> None:
+    assert boss.get(f"{PAGE}/nothing").status_code == 404
+    assert boss.get(f"{PAGE}?content=nothing").status_code == 400
+
+
+@pytest.mark.parametrize("kind", ContentKind)
+@pytest.mark.parametrize("group", GROUPS)
+def test_it_shows_every_kind_of_content_and_changes_nothing(boss: Client, group: str, kind: ContentKind) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        answer = boss.get(f"{PAGE}/{group}?content={kind}")
+
+    assert answer.status_code == 200
+    page = parse(answer.content.decode())
+    assert [link.text for link in page.all("tabs")[0].elements if link.attributes.get("aria-current")] == [
+        GROUPS[group].label
+    ]
+    assert page.all("component")
+    assert [query["sql"] for query in queries if WRITES.match(query["sql"])] == []
+
+
+def test_every_component_is_shown(boss: Client) -> None:
+    """Whoever adds a partial shows it on the page of components, or says above why it is none."""
+    shown = set().union(*(templates_of(boss.get(f"{PAGE}/{group}?content=long")) for group in GROUPS))
+
+    assert partials() - shown == NOT_COMPONENTS
+
+
+def test_every_family_of_events_is_shown(boss: Client) -> None:
+    families = {path.relative_to(TEMPLATES).as_posix() for path in (TEMPLATES / "timeline/events").glob("*.html")}
+
+    assert families - templates_of(boss.get(f"{PAGE}/timeline")) == set()
+
+
+def test_every_status_and_every_reason_is_shown(boss: Client) -> None:
+    html = boss.get(f"{PAGE}/basics").content.decode()
+
+    for status in [*RunStatus, *ToolStatus]:
+        assert f'<span class="status status-{status}">' in html
+    for reason in [*PauseReason, *WaitReason]:
+        assert f'<span class="muted">{reason_label(reason)}</span>' in html
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_hostile_content_stays_text(boss: Client, group: str) -> None:
+    html = boss.get(f"{PAGE}/{group}?content=hostile").content.decode()
+
+    assert "<script>alert" not in html
+    assert "<img src=x" not in html
+    assert "<svg onload" not in html
+    assert "<h1 id=broken>" not in html
+    assert 'href="javascript:' not in html

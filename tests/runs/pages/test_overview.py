@@ -1,0 +1,190 @@
+"""The start page of a project, its charts, its empty state, and the page at `/`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+
+from agentops.projects.models import AuditEntry, Project, Role
+from runs.models import Agent, AgentRun
+from runs.pages.overview.charts import Axes, Series, lines, stacked
+from runs.pages.overview.window_view import RANGES, RunWindow, charts_of
+from runs.queries.overview.ended_runs import EndedRun, sums_of
+from tests.support.accounts import make_person
+from tests.support.factories import drive, make_agent, make_awaiting_approval, make_project, make_run, make_waiting
+from tests.support.failed_runs import make_failed
+from tests.support.pages.parsed_page import Element, parse
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture
+def project() -> Project:
+    return make_project("alpha")
+
+
+def client_of(project: Project, role: Role = Role.ADMIN) -> Client:
+    client = Client()
+    client.force_login(make_person(project, role))
+    return client
+
+
+def page(client: Client, url: str = "/p/alpha") -> Element:
+    answer = client.get(url)
+    assert answer.status_code == 200
+    return parse(answer.content.decode().partition("<main")[2].partition(">")[2].partition("</main>")[0])
+
+
+def actions_of(body: Element) -> list[str]:
+    return [each.attributes["action"] for each in body.walk() if each.tag == "form"]
+
+
+def codes_of(body: Element) -> list[str]:
+    return [each.text for each in body.walk() if each.tag == "code"]
+
+
+def ended(status: str, seconds: float, **more: Any) -> EndedRun:
+    at = datetime(2026, 5, 4, 12, tzinfo=UTC)
+    columns = {"agent_id": None, "input_tokens": 10, "output_tokens": 1, "cost_usd": Decimal("0.5")} | more
+    return EndedRun(at, status, started_at=at, worked_time=timedelta(seconds=seconds), **columns)
+
+
+def test_the_page_says_what_needs_somebody_what_runs_and_what_it_cost(project: Project) -> None:
+    done = drive(make_run(make_agent(project, slug="fixer"), title=HOSTILE))
+    waiting, lost = make_awaiting_approval(project), make_waiting(project)
+    body = page(client_of(project))
+
+    assert [each.attributes["href"] for each in body.all("notice-title")] == [f"/runs/{r.pk}" for r in (waiting, lost)]
+    assert sum(action.endswith("/decide") for action in actions_of(body)) == 4
+    assert sum(action.endswith("/resolve") for action in actions_of(body)) == 3
+    assert done.status == "completed"
+    sums = body.all("sums")[0]
+    assert [row in sums.text for row in ("Last 24 hours", "Last 7 days", "fixer")] == [True] * 3
+    viewer = page(client_of(project, Role.VIEWER))
+    assert actions_of(viewer) == []
+    live = client_of(project).get("/p/alpha/live").content.decode()
+    assert f'id="run-{done.pk}"' not in live
+    assert 'id="bell"' in live
+
+
+def test_the_number_of_queries_does_not_grow(project: Project, django_assert_max_num_queries: Any) -> None:
+    client = client_of(project)
+    make_awaiting_approval(project)
+    drive(make_run(make_agent(project)))
+    client.get("/p/alpha")
+    with django_assert_max_num_queries(36) as few:
+        client.get("/p/alpha")
+    for _ in range(3):
+        drive(make_run(make_agent(project)))
+        make_awaiting_approval(project)
+    with django_assert_max_num_queries(36) as many:
+        client.get("/p/alpha")
+    assert len(many) == len(few)
+
+
+def test_sums_are_exact(project: Project) -> None:
+    runs = [ended("completed", seconds) for seconds in range(1, 20)]
+    runs += [ended("failed", 20, cost_usd=None), ended("stopped", 500), ended("resumed", 500)]
+    sums = sums_of(runs)
+    assert (sums.total, sums.completed, sums.failed, sums.failure_rate) == (22, 19, 1, 0.05)
+    assert (sums.percentile_s(0.5), sums.percentile_s(0.95), sums.percentile_s(1)) == (10, 19, 20)
+    assert (sums.cost_usd, sums.unpriced, sums.with_tokens, sums.input_tokens) == (Decimal("10.5"), 1, 22, 220)
+    assert sums_of([]).percentile_s(0.5) is None
+
+
+def test_charts_have_the_numbers_of_their_table() -> None:
+    window = RunWindow(
+        RANGES["24h"], datetime(2026, 5, 4, 12, 30, tzinfo=UTC), [ended("completed", 5), ended("failed", 7)]
+    )
+    outcomes, durations, tokens, cost = charts_of(window)
+    assert len(outcomes.rows) == 24
+    assert (outcomes.rows[-1].at.hour, outcomes.rows[-1].cells[:2], durations.rows[0].cells) == (
+        12,
+        ["1", "1"],
+        ["–", "–"],
+    )
+    assert [(bar.style, bar.height) for bar in outcomes.bars] == [("completed", 50), ("failed", 50)]
+    assert (tokens.top, cost.top) == ("22", "$1.00")
+    axes = Axes("x", "X", [window.now] * 3, str)
+    assert lines(axes, [Series("a", "a", [2, None, 1])]).lines == [("a", "M5.0 0.0L5.0 0.0M25.0 50.0L25.0 50.0")]
+    assert stacked(axes, [Series("a", "a", [0, 0, 0])]).is_empty
+
+
+def test_the_charts_page_has_ranges_and_tools(project: Project) -> None:
+    drive(make_run(make_agent(project)))
+    client = client_of(project, Role.VIEWER)
+    for name in RANGES:
+        body = page(client, f"/p/alpha/charts?range={name}")
+        assert len(body.all("chart-plot")) == 4
+        assert "By tool" in body.text
+    assert client.get("/p/alpha/charts?range=1y").status_code == 400
+
+
+def test_an_empty_project_starts_the_demo_with_one_click(project: Project) -> None:
+    client = client_of(project)
+    body = page(client)
+    commands = [each.attributes["data-copy"] for each in body.walk() if "data-copy" in each.attributes]
+    assert any("/api/internal/agent-events" in command for command in commands)
+    assert any("OTEL_EXPORTER_OTLP_ENDPOINT=http://testserver " in command for command in commands)
+    waits = client.get("/p/alpha/live?empty=1")
+    assert (waits.status_code, waits.get("HX-Refresh")) == (204, None)
+
+    answer = client.post("/p/alpha/demo")
+    run = AgentRun.objects.get(project=project)
+    assert (answer.status_code, answer["Location"]) == (303, f"/runs/{run.pk}")
+    assert Agent.objects.get(project=project).slug == "demo-replay"
+    assert AuditEntry.objects.get(action="run.created").actor.startswith("user:")
+    assert client.get("/p/alpha/live?empty=1")["HX-Refresh"] == "true"
+    assert "No runs yet" not in page(client).text
+    other = make_project("beta")
+    assert actions_of(page(client_of(other, Role.OPERATOR), "/p/beta")) == []
+    assert client_of(other, Role.OPERATOR).post("/p/beta/demo").status_code == 403
+
+
+def test_operators_are_offered_the_command_that_watches_sessions(project: Project, settings: Any) -> None:
+    """With runs and without. Elsewhere than on the site's own machine, the command needs the site's URL."""
+    on_this_machine = connection.vendor == "sqlite"
+    settings.AGENT_RUNNER_PROJECT = "alpha"
+    settings.AGENTOPS_BASE_URL = ""
+    operator, viewer = client_of(project, Role.OPERATOR), client_of(project, Role.VIEWER)
+    for _ in ("without runs", "with runs"):
+        assert ("agentops watch" in codes_of(page(operator))) == on_this_machine
+        assert not [code for code in codes_of(page(viewer)) if code.startswith("agentops watch")]
+        make_run(make_agent(project))
+    settings.AGENTOPS_BASE_URL = "https://agentops.example"
+    command = "agentops watch" if on_this_machine else "agentops watch --url https://agentops.example"
+    assert command in codes_of(page(operator))
+    assert command in codes_of(page(operator, "/p/alpha/runs"))
+
+
+def test_paused_and_failed_runs_are_settled_from_the_page(project: Project) -> None:
+    failed, client = make_failed(project), client_of(project, Role.OPERATOR)
+    assert actions_of(page(client)) == [f"/runs/{failed.pk}/dismiss"]
+    answer = client.post(f"/runs/{failed.pk}/dismiss", {"next": "overview"})
+    assert (answer.status_code, answer["Location"]) == (303, "/p/alpha")
+    assert "Nothing needs you." in page(client).text
+    make_failed(project)
+    body = page(client, "/p/alpha/approvals?kind=failed")
+    assert "/p/alpha/approvals/dismiss" in actions_of(body)
+    assert client.post("/p/alpha/approvals/dismiss", {"upto": "yesterday"}).status_code == 400
+    client.post("/p/alpha/approvals/dismiss", {"upto": timezone.now().isoformat()})
+    assert "Nothing of this kind needs you" in page(client, "/p/alpha/approvals?kind=failed").text
+
+
+def test_several_projects_are_listed_with_what_needs_the_user(project: Project) -> None:
+    client = client_of(project)
+    assert client.get("/")["Location"] == "/p/alpha"
+    boss = Client()
+    boss.force_login(User.objects.create_superuser("boss"))
+    make_waiting(make_project("beta"))
+    body = page(boss, "/")
+    assert [each.attributes["href"] for each in body.all("notice-title")] == ["/p/beta", "/p/alpha"]
+    assert "1 needs you" in body.text

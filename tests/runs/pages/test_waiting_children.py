@@ -1,0 +1,91 @@
+"""The page of a run below which other runs wait for a person: what it names, and for how many queries."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from agentops.projects.models import Project, Role
+from runs.models import AgentRun, Approval
+from runs.pages.run.child_banners import MAX_NAMED
+from runs.queries.waiting_for_people import waiting_below
+from tests.support.accounts import make_person
+from tests.support.api.many_rows import make_runs
+from tests.support.engine.policy_occasions import make_asking
+from tests.support.factories import make_awaiting_approval, make_project, make_waiting
+from tests.support.pages.parsed_page import parse
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("no_hints"),
+    pytest.mark.breaks_invariants("rows of runs by hand, without their logs"),
+]
+
+
+@pytest.fixture
+def project() -> Project:
+    return make_project("alpha")
+
+
+@pytest.fixture
+def viewer(project: Project) -> Client:
+    client = Client()
+    client.force_login(make_person(project, Role.VIEWER))
+    return client
+
+
+def below(parent: AgentRun, child: AgentRun, title: str = "") -> AgentRun:
+    AgentRun.objects.filter(pk=child.pk).update(parent_run=parent, title=title or child.title)
+    return child
+
+
+def named(client: Client, run: AgentRun) -> list[tuple[str, str]]:
+    """The entries of the banner, each with its text and where it leads."""
+    body = parse(client.get(f"/runs/{run.pk}/head").content.decode())
+    rows = [row for part in body.all("banner-runs") for row in part.walk() if row.tag == "li"]
+    return [(row.words, next(each.attributes["href"] or "" for each in row.walk() if each.tag == "a")) for row in rows]
+
+
+def heads(client: Client, run: AgentRun) -> list[str]:
+    body = parse(client.get(f"/runs/{run.pk}/head").content.decode())
+    return [each.words for banner in body.all("banner") for each in banner.walk() if each.tag == "strong"]
+
+
+def test_a_parent_names_what_waits_below_it_at_any_depth(project: Project, viewer: Client) -> None:
+    [top] = make_runs(project, 1, title="top", status="running", started_at="2026-11-20 12:00Z", source="external")
+    assert named(viewer, top) == []
+    approval = below(top, make_awaiting_approval(project), "edits <b>files</b>")
+    question = below(approval, make_asking(project), "asks")
+    unknown = below(top, make_waiting(project), "lost a call")
+    [ended] = make_runs(project, 1, parent_run=top, title="ended")
+    paused = below(ended, make_asking(project), "paused")
+    AgentRun.objects.filter(pk=paused.pk).update(status="paused", status_reason="operator")
+    # What the session of another program waits for is answered there.
+    make_runs(project, 1, parent_run=top, source="import", status="waiting", status_reason="input", completed_at=None)
+    tool = Approval.objects.get(run=approval).tool_name
+    assert sorted(named(viewer, top)) == sorted([
+        (f"Approve or deny {tool} in edits <b>files</b>", f"/runs/{approval.pk}"),
+        ("Answer question in asks", f"/runs/{question.pk}"),
+        ("Choose outcome of tool call in lost a call", f"/runs/{unknown.pk}"),
+        ("Resume or stop run in paused", f"/runs/{paused.pk}"),
+    ])  # fmt: skip
+    assert heads(viewer, top)[0] == "4 child runs need you"
+    # A run in the middle names those below itself, besides what it waits for.
+    assert heads(viewer, approval)[:2] == ["1 child run needs you", "A tool call waits for approval"]
+
+
+def test_the_banner_is_bounded_and_current(project: Project, viewer: Client) -> None:
+    [top] = make_runs(project, 1, title="top", status="running", started_at="2026-11-20 12:00Z", source="external")
+    fields = {"status": "paused", "status_reason": "operator", "source": "native", "completed_at": None}
+    make_runs(project, MAX_NAMED + 3, parent_run=top, **fields)
+    with CaptureQueriesContext(connection) as queries:
+        assert len(waiting_below(top.pk, MAX_NAMED)) == MAX_NAMED
+    assert len(queries) == 1
+    page = viewer.get(f"/runs/{top.pk}").content.decode()
+    assert 'hx-trigger="every 5s"' in page
+    assert (len(named(viewer, top)), heads(viewer, top)[0]) == (MAX_NAMED, f"More than {MAX_NAMED} child runs need you")
+    assert f'href="/runs/{top.pk}/tree">Show the tree of runs' in page
+    AgentRun.objects.filter(parent_run=top).update(status="stopped", completed_at="2026-11-20 12:00Z")
+    assert named(viewer, top) == []

@@ -1,0 +1,19 @@
+"""The lines at the end of a transcript of Claude Code: which messages wait for an answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from runs.providers.claude_cli import transcripts
+
+
+def test_a_line_that_cannot_be_read_hides_no_message(tmp_path: Path) -> None:
+    """The program may die in the middle of a line, and a model may nest arguments as deeply as it likes."""
+    answer = {"type": "assistant", "message": {"content": []}}
+    said = [{"type": "user", "message": {"content": text}} for text in ("First.", "Second.")]
+    deep = '{"type": "user", "message": {"content": ' + "[" * 20_000 + "]" * 20_000 + "}}"
+    lines = [json.dumps(answer), json.dumps(said[0]), deep, json.dumps(said[1]), '{"type": "user", "mess']
+    path = tmp_path / "session.jsonl"
+    path.write_text("\n".join(lines))
+    assert transcripts.unanswered(path) == ["First.", "Second."]

@@ -1,0 +1,148 @@
+"""Flow runs that need a person: what is listed, counted, shown and dismissed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from agentops.projects.models import AuditEntry, Project, Role
+from runs.actions import dismissals
+from runs.actions.flows import flow_run_actions
+from runs.flows.runner import advancing
+from runs.lifecycle import inbox
+from runs.models import FlowRun
+from runs.queries.overview.needs import NeedKind, count_of, needs
+from tests.support.accounts import make_person
+from tests.support.factories import make_project
+from tests.support.failed_runs import make_failed
+from tests.support.flows.flow_runs import (
+    CONSTANT,
+    make_failed_flow_run,
+    make_flow_run,
+    make_flow_run_with_failed_node,
+    make_writer,
+    run_of,
+)
+from timeline.models import Log
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
+
+
+@pytest.fixture
+def project() -> Project:
+    return make_project("alpha")
+
+
+@pytest.fixture
+def operator(project: Project) -> Client:
+    client = Client()
+    client.force_login(make_person(project, Role.OPERATOR))
+    return client
+
+
+def entries(project: Project) -> list[tuple[str, object]]:
+    listed = [(str(need.kind), need.run.pk) for need in needs([project.pk], limit=50)]
+    assert count_of(project.pk).total == len(listed)
+    return listed
+
+
+def running_flow(project: Project) -> FlowRun:
+    """A flow run whose only node has a queued run."""
+    make_writer(project, fixture="claude-code-5c")
+    nodes = [{"id": "draft", "type": "agent", "agent": "writer", "prompt": "Write"}]
+    flow_run = make_flow_run({"flow_id": "writing", "nodes": nodes}, project)
+    advancing.advance(flow_run.pk)
+    return flow_run
+
+
+def test_a_flow_that_failed_by_itself_stays_until_it_is_dismissed_or_old(project: Project) -> None:
+    failed = [make_failed_flow_run(project) for _ in range(3)]
+    run = make_failed(project)
+    assert entries(project) == [*(("failed", each.pk) for each in failed), ("failed", run.pk)]
+
+    assert dismissals.dismiss_flow_run("user:ada", failed[0])
+    assert not dismissals.dismiss_flow_run("user:bob", FlowRun.objects.get(pk=failed[0].pk))
+    entry = AuditEntry.objects.get(action="flow_run.dismissed")
+    assert (entry.actor, entry.object_id) == ("user:ada", str(failed[0].pk))
+    FlowRun.objects.filter(pk=failed[1].pk).update(completed_at=timezone.now() - timedelta(days=7, minutes=1))
+    assert entries(project) == [("failed", failed[2].pk), ("failed", run.pk)]
+    assert dismissals.dismiss_failed("user:ada", project, timezone.now()) == 2
+    assert entries(project) == []
+    with pytest.raises(dismissals.NotDismissable, match="this one is queued"):
+        dismissals.dismiss_flow_run("user:ada", make_flow_run(CONSTANT, project))
+
+
+def test_a_flow_that_failed_with_a_run_is_one_entry(project: Project) -> None:
+    _, run = make_flow_run_with_failed_node(project)
+    assert entries(project) == [("failed", run.pk)]
+
+
+def test_a_paused_flow_is_one_entry_and_its_paused_runs_are_none(project: Project) -> None:
+    flow_run = running_flow(project)
+    node_run = run_of(flow_run, "draft")
+    inbox.pause(node_run.pk, by="user:ada")
+    assert entries(project) == [("paused", node_run.pk)]
+
+    flow_run_actions.pause("user:ada", flow_run)
+    assert entries(project) == [("paused", flow_run.pk)]
+    flow_run_actions.resume("user:ada", FlowRun.objects.get(pk=flow_run.pk))
+    advancing.advance(flow_run.pk)
+    assert entries(project) == []
+
+
+def test_a_flow_run_that_no_worker_moves_is_stalled(project: Project) -> None:
+    flow_run = make_flow_run(CONSTANT, project)
+    assert entries(project) == []
+    Log.objects.filter(pk=flow_run.pk).update(last_event_at=timezone.now() - timedelta(minutes=6))
+    assert entries(project) == [("stalled", flow_run.pk)]
+    advancing.advance(flow_run.pk)
+    assert entries(project) == []
+
+
+def test_a_flow_run_whose_node_ended_long_ago_is_stalled(project: Project) -> None:
+    flow_run = running_flow(project)
+    run = run_of(flow_run, "draft")
+    Log.objects.filter(pk=flow_run.pk).update(last_event_at=timezone.now() - timedelta(hours=1))
+    assert entries(project) == []
+    inbox.stop(run.pk, by="user:ada")
+    # The run has ended just now: the next look of a worker advances the flow.
+    assert entries(project) == []
+    type(run).objects.filter(pk=run.pk).update(completed_at=timezone.now() - timedelta(minutes=2))
+    assert entries(project) == [("stalled", flow_run.pk)]
+
+
+def test_the_inbox_shows_flows_and_dismisses_and_resumes_them(project: Project, operator: Client) -> None:
+    failed, paused = make_failed_flow_run(project), running_flow(project)
+    flow_run_actions.pause("user:ada", paused)
+
+    page = operator.get("/p/alpha/approvals").content.decode()
+    for flow_run, word, target in ((failed, "loop exceeded", "dismiss"), (paused, "by an operator", "resume")):
+        assert f'href="/flow-runs/{flow_run.pk}"' in page
+        assert f'action="/flow-runs/{flow_run.pk}/{target}"' in page
+        assert word in page
+    assert "Never enough" in page
+    answer = operator.post(f"/flow-runs/{failed.pk}/dismiss", {"next": "inbox"})
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/p/alpha/approvals")
+    operator.post(f"/flow-runs/{paused.pk}/resume")
+    advancing.advance(paused.pk)
+    assert entries(project) == []
+    operator.post(f"/flow-runs/{paused.pk}/dismiss")
+    refused = "Not dismissed: only failed flow runs can be dismissed; this one is running."
+    assert refused in operator.get(f"/flow-runs/{paused.pk}").content.decode()
+
+
+def test_the_start_page_counts_flow_runs(project: Project, operator: Client) -> None:
+    make_failed_flow_run(project)
+    make_flow_run({**CONSTANT, "flow_id": "new"}, project)
+    flow_run_actions.pause("user:ada", make_flow_run({**CONSTANT, "flow_id": "other"}, project))
+
+    page = " ".join(operator.get("/p/alpha").content.decode().split())
+    assert "1 paused, 1 queued" in page
+    assert "Flow runs by flow, last 7 days" in page
+    row = page[page.index('<th scope="row"><bdi>sample</bdi>') :]
+    assert '<td class="number">1</td><td class="number">1</td><td class="number">100 %</td>' in row
+    assert [str(need.kind) for need in needs([project.pk], limit=5)] == [NeedKind.FAILED, NeedKind.PAUSED]
+    assert "Never enough" in page

@@ -1,0 +1,91 @@
+"""One protection of flow runs at a time, switched off: the checks must see what comes of it, or they prove nothing.
+
+Installed into workers by sabotaged_flow_settings.py; FLOW_SABOTAGE names which. Nothing in the product knows of it:
+functions are replaced where they stand.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from django.apps import AppConfig
+from django.conf import settings
+
+SABOTAGE = "FLOW_SABOTAGE"
+
+
+class FlowSabotageConfig(AppConfig):
+    name = "tests.support.flows"
+    label = "flow_sabotage"
+    path = str(Path(__file__).parent)
+
+    def ready(self) -> None:
+        if not settings.AGENTOPS_TESTING:
+            raise RuntimeError("a sabotage is refused unless AGENTOPS_TESTING is set")
+        SABOTAGES[os.environ[SABOTAGE]]()
+
+
+def advance_in_pieces() -> None:
+    """The runs of nodes are not opened in the transaction that says so: who dies in between opens them again."""
+    from runs.flows.runner import advancing
+    from runs.models import FlowRun
+
+    advancing.transaction = SimpleNamespace(atomic=nullcontext)  # type: ignore[assignment]
+    objects = SimpleNamespace(due=FlowRun.objects.due, select_for_update=lambda **_: FlowRun.objects)
+    advancing.FlowRun = SimpleNamespace(objects=objects)  # type: ignore[assignment,misc]
+
+
+def older_snapshot_saved() -> None:
+    """A worker that was held up saves its snapshot over a newer one, because nobody compares versions."""
+    from runs.lifecycle.flows import flow_transitions
+    from runs.models import FlowRun
+
+    keep, saved = flow_transitions.keep, []
+
+    def keep_late(flow_run: Any, decisions: Any, **options: Any) -> None:
+        before = flow_run.snapshot
+        keep(flow_run, decisions, **options)
+        saved.append(flow_run.version)
+        if len(saved) == 4:
+            FlowRun.objects.filter(pk=flow_run.pk).update(snapshot=before)
+
+    flow_transitions.keep = keep_late
+
+
+def ends_not_looked_for() -> None:
+    """Only the worker in which a node's run ends tells the flow: if it dies with the news, nobody does."""
+    from runs.models import FlowRun
+    from runs.models.flows.flow_run import FlowRunQuerySet
+
+    FlowRunQuerySet.due = lambda self: self.filter(is_due=True)  # type: ignore[method-assign]
+    assert FlowRun.objects.due() is not None
+
+
+def resumed_by_each_worker() -> None:
+    """Who takes over a flow run tells once more that it was resumed."""
+    from runs.flows.runner import advancing
+    from timeline.events.flow import FlowResumed
+
+    joined, told = advancing.kernel.advance, set()
+
+    def advance(graph: Any, snapshot: Any, *args: Any, **more: Any) -> Any:
+        decisions = joined(graph, snapshot, *args, **more)
+        if snapshot["runId"] not in told:
+            told.add(snapshot["runId"])
+            happened = [each for each in decisions.events if each.visit is not None][:1]
+            decisions.events += [replace(each, payload=FlowResumed(), visit=None) for each in happened]
+        return decisions
+
+    advancing.kernel = SimpleNamespace(advance=advance)  # type: ignore[assignment]
+
+
+SABOTAGES: dict[str, Callable[[], None]] = {
+    function.__name__: function
+    for function in (advance_in_pieces, older_snapshot_saved, ends_not_looked_for, resumed_by_each_worker)
+}

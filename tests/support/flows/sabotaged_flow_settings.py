@@ -1,0 +1,7 @@
+"""The settings of a worker whose flow runs have lost a protection: see flow_sabotage.py."""
+
+from __future__ import annotations
+
+from tests.support.processes.scripted_settings import *  # noqa: F403
+
+INSTALLED_APPS += ["tests.support.flows.flow_sabotage.FlowSabotageConfig"]  # noqa: F405
