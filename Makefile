@@ -44,7 +44,7 @@ BROWSERS := $(BIN)/python -m pytest -n 3 --dist worksteal $(if $(NAMED),,tests/b
 # first pass alone. So is all that asks no database: see tests/support/plugins/run_once.py.
 ONCE := $(addprefix --ignore=tests/,processes/embedded processes/outage/test_outage.py test_documented_examples.py \
 	runs/external/importers) \
-	--ignore=tests/browser/processes/test_up.py
+	$(addprefix --ignore=tests/browser/processes/,test_up.py test_demo_flow.py)
 PACKAGES := agentops timeline runs
 TEMPLATES = $(shell git ls-files 'templates/*.html')
 
@@ -54,12 +54,14 @@ help:
 	@echo 'make watch   sessions of Claude Code, Codex CLI and Gemini CLI on this machine, live in that site, until Ctrl-C'
 	@echo 'make env     set up .venv with everything locked in requirements-dev.lock'
 	@echo 'make test    the suite: on SQLite, then on PostgreSQL and Redis if they answer, and in a browser'
+	@echo 'make screenshots   a picture of every page and state, in screenshots/'
+	@echo 'make pictures   the pictures of README.md and docs/, from a new site with the demo'
 	@echo 'make processes   whole programs: workers that are killed, sites that are stopped and upgraded, commands'
 	@echo 'make scale   hundreds of stream clients, on PostgreSQL and Redis'
 	@echo 'make chaos   workers killed at every crash point, random faults by seed, and proof that the rig sees what is broken'
 	@echo 'make chaos-long   SEEDS=200 random schedules, from FIRST=1 on; make chaos SEED=17 plays one again'
 	@echo 'make chaos-check   the part of it that the gate plays; chaos-points and chaos-steps: every hit, every step'
-	@echo 'make chaos-flows   a flow with a loop, a forEach and a question under 50 killed workers on each database'
+	@echo 'make chaos-flows   a flow with a loop, a forEach and a question under killed workers, 50 in one of them'
 	@echo 'make chaos-ingest   100 posters to one run for a minute, while web processes and PostgreSQL are killed (STORM_ARGS)'
 	@echo 'make consumers   schemathesis over the OpenAPI document, with a key of each scope, LONGER=5 times as long as the gate'
 	@echo 'make fuzz    the JSON parser, events of runners, OTLP bodies and files of other programs, for SECONDS=60'
@@ -200,6 +202,16 @@ test-services: $(ENV_STAMP)
 	$(PYTEST) $(ONCE) -m '$(EVERYDAY)' $(PYTEST_ARGS); \
 	$(BROWSERS) -m browser $(PYTEST_ARGS) || [ $$? = 5 ]
 
+# A picture of every page and state in screenshots/: light, dark, 320 and 1920 pixels wide.
+.PHONY: screenshots
+screenshots: $(ENV_STAMP)
+	SCREENSHOTS=screenshots $(ON_SQLITE) $(BIN)/python -m pytest -q -n 2 -m browser tests/browser/test_every_page.py
+
+# The pictures of README.md and docs/: a run, the start page and a waterfall of the demo. Takes about two minutes.
+.PHONY: pictures
+pictures: $(ENV_STAMP)
+	$(ON_SQLITE) $(BIN)/python -m tests.support.gallery.documented_pictures
+
 # Whole programs: workers that are killed, sites that are started, stopped and upgraded, commands.
 .PHONY: processes
 processes: $(ENV_STAMP)
@@ -236,12 +248,14 @@ chaos-check: $(ENV_STAMP)
 		$(BIN)/python -m pytest -n 4 --dist worksteal -m chaos tests/chaos $(PYTEST_ARGS)
 	$(CHAOS) check --first $(FIRST) $(CHAOS_ARGS)
 
-# A flow whose workers are killed at random points: FLOW_SEEDS flows on each database, 50 workers and more.
+# Flows whose workers are killed at random points: on each database one long flow that 50 of them die under, and
+# FLOW_SEEDS short ones.
 .PHONY: chaos-flows
+FLOWS = $(BIN)/python -m pytest -n 2 -rP -o faulthandler_timeout=1200 \
+	tests/processes/crash/test_killed_flows.py tests/processes/crash/test_flow_sabotage.py
 chaos-flows: $(ENV_STAMP)
-	FLOW_SEEDS=$(or $(SEEDS),12) $(ON_SQLITE) $(BIN)/python -m pytest -n 2 -rP tests/processes/crash/test_killed_flows.py
-	FLOW_SEEDS=$(or $(SEEDS),12) DATABASE_URL='$(TEST_POSTGRES_URL)' REDIS_URL='$(TEST_REDIS_URL)' \
-		$(BIN)/python -m pytest -n 2 -rP tests/processes/crash/test_killed_flows.py
+	FLOW_SEEDS=$(or $(SEEDS),12) $(ON_SQLITE) $(FLOWS)
+	FLOW_SEEDS=$(or $(SEEDS),12) DATABASE_URL='$(TEST_POSTGRES_URL)' REDIS_URL='$(TEST_REDIS_URL)' $(FLOWS)
 
 .PHONY: chaos-long
 chaos-long: $(ENV_STAMP)
