@@ -44,7 +44,7 @@ BROWSERS := $(BIN)/python -m pytest -n 3 --dist worksteal $(if $(NAMED),,tests/b
 # first pass alone. So is all that asks no database: see tests/support/plugins/run_once.py.
 ONCE := $(addprefix --ignore=tests/,processes/embedded processes/outage/test_outage.py test_documented_examples.py \
 	runs/external/importers) \
-	$(addprefix --ignore=tests/browser/processes/,test_up.py test_demo_flow.py)
+	$(addprefix --ignore=tests/browser/processes/,test_up.py test_demo_flow.py test_client_examples.py)
 PACKAGES := agentops timeline runs
 TEMPLATES = $(shell git ls-files 'templates/*.html')
 

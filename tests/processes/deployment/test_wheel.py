@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.support.deployment.clean_environment import CleanEnvironment, build_wheel
 from tests.support.deployment.embedded_site import Site
 from tests.support.paths import ROOT
-
-UV = Path(sys.executable).with_name("uv")
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("wheel")
-    _uv("build", "--wheel", "--no-build-isolation", "--python", sys.executable, "--out-dir", str(made), str(ROOT))
-    return next(made.glob("*.whl"))
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 def test_it_holds_every_file_of_the_site(wheel: Path) -> None:
@@ -40,13 +35,10 @@ def test_it_holds_every_file_of_the_site(wheel: Path) -> None:
 @pytest.mark.slow
 def test_it_works_where_nothing_else_is(wheel: Path, tmp_path: Path) -> None:
     """A clean environment with what the lock file names and the wheel; then the site, from there."""
-    env = tmp_path / "env"
-    _uv("venv", "--quiet", "--python", sys.executable, str(env))
-    target = ("--quiet", "--python", str(env / "bin" / "python"))
-    _uv("pip", "sync", *target, "--require-hashes", str(ROOT / "requirements.lock"))
-    _uv("pip", "install", *target, "--no-deps", str(wheel))
+    environment = CleanEnvironment.make(tmp_path / "clean")
+    environment.install_site(wheel)
 
-    site = Site(tmp_path / "home", command=[str(env / "bin" / "agentops")])
+    site = Site(tmp_path / "home", command=[str(environment.programs / "agentops")])
     try:
         site.up()
         with httpx.Client(base_url=site.url) as reader:
@@ -58,12 +50,3 @@ def test_it_works_where_nothing_else_is(wheel: Path, tmp_path: Path) -> None:
         assert site.end() == 0
     finally:
         site.kill()
-
-
-def _uv(*words: str) -> None:
-    # Whatever environment this one is, uv shall not look at it.
-    env = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"} | {
-        "UV_PYTHON_DOWNLOADS": "never"
-    }
-    done = subprocess.run([str(UV), *words], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

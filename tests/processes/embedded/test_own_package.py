@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
-import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,49 +14,43 @@ from uuid import UUID
 
 import pytest
 
+from tests.support.deployment.clean_environment import CleanEnvironment, build_wheel
 from tests.support.deployment.embedded_site import Site
 from tests.support.paths import ROOT
 from tests.support.waiting import eventually
 
 GUIDE, TESTING = ((ROOT / f"docs/guides/{name}.md").read_text(encoding="utf-8") for name in ("extensions", "testing"))
 EXAMPLE = ROOT / "examples" / "shop_extension"
-UV = Path(sys.executable).with_name("uv")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", GUIDE, re.DOTALL)
 PREPARE, INSTALL, UP, RUN, APPROVE, _ = [text for language, text in BLOCKS if language == "sh"]
 FILES = [text for language, text in BLOCKS if language in ("toml", "python")]
+[NEEDS_PYTEST] = re.findall(r"`(\.venv/bin/uv pip install [^`]+)`", TESTING)
 TESTING_COMMANDS = re.findall(r"```sh\n(.*?)```", TESTING, re.DOTALL)
 PATHS = [Path(path) for path in re.findall(r"^`\.\./(shop_extension/[\w/.]+)`", GUIDE, re.MULTILINE)]
 
 
 @dataclass
 class Reader:
-    """Somebody who follows the guide in the directory of agentops, whose environment has nothing else."""
+    """Somebody who follows the guides in the directory of agentops, whose environment has the site and nothing else."""
 
-    directory: Path
+    environment: CleanEnvironment
     site: Site
 
+    @property
+    def directory(self) -> Path:
+        return self.environment.directory
+
     def sh(self, commands: str) -> str:
-        env = self.site.env(UV_NO_BUILD_ISOLATION="1", UV_OFFLINE="1", HOME=str(self.directory))
-        words = ["bash", "-e", "-c", f'export PATH="$PWD/.venv/bin:$PATH"\n{commands}']
-        done = subprocess.run(
-            words, cwd=self.directory, env=env, capture_output=True, text=True, timeout=120, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return self.environment.sh(commands)
 
 
 @pytest.fixture
 def reader(site: Site, tmp_path: Path) -> Reader:
-    directory = tmp_path / "agentops"
-    programs = directory / ".venv" / "bin"
-    subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, programs.parent], check=True)
-    packages = next(programs.parent.glob("lib/python*/site-packages"))
-    (packages / "suite.pth").write_text(f"{sysconfig.get_path('purelib')}\n{ROOT}\n")
-    (programs / "uv").symlink_to(UV)
-    (programs / "agentops").write_text(f"#!{programs / 'python'}\nfrom agentops.cli import main\nmain()\n")
-    (programs / "agentops").chmod(0o755)
-    site.command = [str(programs / "agentops")]
-    return Reader(directory, site)
+    home = {name: value for name, value in site.env().items() if name != "PATH"}
+    environment = CleanEnvironment.make(tmp_path / "agentops", **home)
+    environment.install_site(build_wheel(tmp_path / "wheel"))
+    site.command = [str(environment.programs / "agentops")]
+    return Reader(environment, site)
 
 
 def test_the_guide_works_as_it_is_written(reader: Reader) -> None:
@@ -99,7 +90,8 @@ def test_the_guide_works_as_it_is_written(reader: Reader) -> None:
     written = site.rows("SELECT payload FROM agent_run_events WHERE type = 'tool.output'")
     assert [json.loads(payload)["text"] for (payload,) in written] == ["Refunding 500 cents of A-17\n"]
 
-    record, record_stored, run_tests, record_flow = TESTING_COMMANDS
+    reader.sh(NEEDS_PYTEST)
+    record, record_stored, run_tests, record_flow, in_ci = TESTING_COMMANDS
     [flow] = re.findall(r"```toml\n(.*?)```", TESTING, re.DOTALL)
     (reader.directory / "care.toml").write_text(flow)
     with ThreadPoolExecutor() as beside_it:
@@ -114,6 +106,16 @@ def test_the_guide_works_as_it_is_written(reader: Reader) -> None:
     before = len(site.rows("SELECT id FROM agent_runs"))
     assert re.search(r"^6 passed", reader.sh(run_tests).splitlines()[-1].strip("= "))
     assert len(site.rows("SELECT id FROM agent_runs")) == before
+
+    # Elsewhere, without a site: what the page says of continuous integration.
+    ci = CleanEnvironment.make(beside / "ci")
+    for name, place in {"agentops": ROOT, "shop_extension": beside / "shop_extension"}.items():
+        (ci.directory / name).symlink_to(place)
+    for name in ("clerk.toml", "care.toml"):
+        (ci.directory / name).write_text((reader.directory / name).read_text())
+    told = ci.sh(in_ci).splitlines()
+    assert any(re.search(r"^=+ 6 passed", line) for line in told)
+    assert [line.split("\t")[1:3] for line in told[-2:]] == [["2", "1"], ["2", "1"]], told[-4:]
 
 
 def test_the_example_of_the_repository_is_the_one_of_the_guide() -> None:

@@ -1,0 +1,107 @@
+"""Environments that have nothing of the development environment, for what a user of agentops installs and runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support.paths import ROOT
+
+UV = Path(sys.executable).with_name("uv")
+LOCKED = ROOT / "requirements-dev.lock"
+#: How this machine reaches packages and checks certificates.
+_KEPT = (
+    "UV_",
+    "PIP_",
+    "SSL_",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "LANG",
+)
+
+
+@dataclass
+class CleanEnvironment:
+    """A virtual environment in `.venv` of a directory, and the shell of somebody who works there.
+
+    It begins empty. In its shell, `pip` is that of uv: the same commands, in a tenth of the time. What is installed has
+    the versions of the lock file, so that a release of somebody else's package changes no test.
+    """
+
+    directory: Path
+    #: Further variables of the shell.
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def make(cls, directory: Path, **env: str) -> CleanEnvironment:
+        directory.mkdir(parents=True, exist_ok=True)
+        made = cls(directory, env)
+        uv("venv", "--quiet", "--python", sys.executable, str(directory / ".venv"))
+        programs = made.programs
+        (programs / "uv").symlink_to(UV)
+        (programs / "pip").write_text('#!/bin/sh\nexec "$(dirname "$0")/uv" pip "$@"\n')
+        (programs / "pip").chmod(0o755)
+        pins = re.findall(r"^[a-z0-9][^\s=]*==[^\\\n]+", LOCKED.read_text(encoding="utf-8"), re.MULTILINE)
+        (directory / ".venv" / "pins.txt").write_text("\n".join(pins) + "\n")
+        return made
+
+    @property
+    def programs(self) -> Path:
+        return self.directory / ".venv" / "bin"
+
+    def install_site(self, wheel: Path) -> None:
+        """Install a wheel of agentops, and what its lock file names."""
+        target = ("--quiet", "--python", str(self.programs / "python"))
+        uv("pip", "sync", *target, "--require-hashes", str(ROOT / "requirements.lock"))
+        uv("pip", "install", *target, "--no-deps", str(wheel))
+
+    def sh(self, commands: str, **more: str) -> str:
+        """Run commands in the directory, and return what they print."""
+        words = ["bash", "-e", "-c", f'export PATH="$PWD/.venv/bin:$PATH"\n{commands}']
+        shell = self._shell() | more
+        done = subprocess.run(
+            words, cwd=self.directory, env=shell, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def _shell(self) -> dict[str, str]:
+        own = str(Path(sys.executable).parent)
+        path = os.pathsep.join(part for part in os.environ["PATH"].split(os.pathsep) if part != own)
+        kept = {name: value for name, value in os.environ.items() if name.startswith(_KEPT)}
+        return {
+            **kept,
+            "PATH": path,
+            "HOME": str(self.directory),
+            "VIRTUAL_ENV": str(self.directory / ".venv"),
+            "UV_CACHE_DIR": uv("cache", "dir").strip(),
+            "UV_PYTHON_DOWNLOADS": "never",
+            "UV_CONSTRAINT": str(self.directory / ".venv" / "pins.txt"),
+            "UV_BUILD_CONSTRAINT": str(LOCKED),
+            **self.env,
+        }
+
+
+def build_wheel(directory: Path) -> Path:
+    """Build the wheel of this tree into a directory, and return it."""
+    uv("build", "--wheel", "--no-build-isolation", "--python", sys.executable, "--out-dir", str(directory), str(ROOT))
+    return next(directory.glob("*.whl"))
+
+
+def uv(*words: str) -> str:
+    """Run uv. Whatever environment this one is, uv shall not look at it."""
+    env = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"} | {
+        "UV_PYTHON_DOWNLOADS": "never"
+    }
+    done = subprocess.run([str(UV), *words], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
