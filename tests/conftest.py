@@ -32,6 +32,7 @@ pytest_plugins = [
     "tests.support.plugins.process_fixtures",
     "tests.support.plugins.redaction_rules",
     "tests.support.plugins.run_once",
+    "tests.support.plugins.shared_migrations",
     "tests.support.plugins.summary",
     "tests.support.plugins.web_fixtures",
 ]

@@ -42,6 +42,12 @@ IN_SCRIPTS = {
     "code from text": re.compile(r"\beval\s*\(|\bnew Function\b|setTimeout\s*\(\s*[\"'`]"),
     "HTML from text": re.compile(r"\.outerHTML\s*=|insertAdjacentHTML|document\.write"),
 }
+#: What scripts must not decide by, as tests/browser/test_every_page.py loads each page once for all looks.
+BY_WIDTH = {"the width": re.compile(r"matchMedia|\b(?:inner|outer)Width\b|\bscreen\.width|[\"']resize[\"']")}
+WIDE_STYLES = {"run.css", "tabs.css"}
+BY_SCHEME = {"a query for the colour scheme": re.compile(r"prefers-color-scheme")}
+#: The documentation page of the API, somebody else's program, knows dark colours by a class only.
+FOLLOWS_SCHEME = STATIC / "js/docs.js"
 
 
 def faults(paths: Iterable[Path], rules: dict[str, re.Pattern[str]]) -> list[str]:
@@ -76,6 +82,26 @@ def test_python_marks_no_text_as_safe() -> None:
 
 def test_scripts_run_no_text() -> None:
     assert not faults(SCRIPTS, IN_SCRIPTS)
+
+
+def test_scripts_leave_the_width_and_the_scheme_to_the_style_sheet() -> None:
+    """A page that gets narrow or dark is then what it would have been if it had been loaded so."""
+    assert not faults([path for path in SCRIPTS if path != FOLLOWS_SCHEME], BY_WIDTH | BY_SCHEME)
+
+
+def test_only_runs_use_more_width_than_1280_pixels() -> None:
+    """A wider window is looked at with the pages of runs only."""
+    queries = {path.name: re.findall(r"@media[^{]*width: (\d+)rem", path.read_text()) for path in STATIC.rglob("*.css")}
+
+    assert {name for name, widths in queries.items() if any(int(width) > 80 for width in widths)} == WIDE_STYLES
+
+
+def test_a_dark_page_differs_from_a_light_one_in_its_colours_only() -> None:
+    """All that the style sheet has for it is `light-dark()`, which takes colours."""
+    sheets = sorted(STATIC.glob("*.css")) + sorted((STATIC / "css").glob("*.css"))
+
+    assert sheets
+    assert not faults(sheets, BY_SCHEME)
 
 
 def test_html_is_parsed_in_one_place_only() -> None:

@@ -1,4 +1,4 @@
-"""The pages of agents, prices and approval rules in a browser: one story, with scripts and without, and axe."""
+"""The pages of agents in a browser: one story, with scripts and without."""
 
 from __future__ import annotations
 
@@ -6,24 +6,15 @@ import pytest
 from playwright.sync_api import expect
 
 from agentops.projects.models import Project, Role
-from runs.actions import agent_definitions, approvals, model_prices
+from runs.actions import agent_definitions
 from runs.models import Agent
 from tests.support.accounts import make_person
-from tests.support.browser.accessibility import obstacles
 from tests.support.browser.tabs import Tabs
-from tests.support.factories import drive, make_project, make_run
+from tests.support.factories import make_project
+from tests.support.gallery.sample_settings import REVIEWER
 from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser]
-DEFINITION = {
-    "agent_id": "reviewer", "provider": "fixture", "model": "claude-code-5c", "instructions": "Review.\nBe brief.",
-    "tools": ["recorded"], "settings": {"budgets": {"tokens": 100_000}, "tool_output_limit": 9000},
-    "policies": {
-        "on_error": [{"match": "rate_limited", "action": "resume"}, "escalate"], "on_prompt": "escalate",
-        "hooks": [{"hook": "command_guard", "tools": "shell", "options": {"allow": ["git"]}}],
-        "approvals": [{"tools": "deploy", "arguments": {"environment": "^prod"}, "action": "ask"}],
-    },
-}  # fmt: skip
 
 
 @pytest.fixture
@@ -57,7 +48,7 @@ def test_an_admin_creates_and_changes_an_agent(tabs: Tabs, web: WebThread, proje
 
     # Somebody else saves while the form is open.
     page.get_by_role("link", name="Edit agent").click()
-    agent_definitions.apply(project, {**DEFINITION, "policies": {}}, by="user:bob")
+    agent_definitions.apply(project, {**REVIEWER, "policies": {}}, by="user:bob")
     page.get_by_label("Instructions").fill("My own words")
     page.get_by_role("button", name="Save agent").click()
     expect(page.get_by_role("heading", name="Somebody else has changed this agent")).to_be_visible()
@@ -71,21 +62,3 @@ def test_an_admin_creates_and_changes_an_agent(tabs: Tabs, web: WebThread, proje
 
     page.get_by_role("link", name="Differences of version 3 from the one before").click()
     expect(page.locator(".only-b").first).to_contain_text("Our words")
-
-
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 360)])
-def test_axe_finds_no_obstacle(tabs: Tabs, web: WebThread, project: Project, scheme: str, width: int) -> None:
-    agent, _ = agent_definitions.apply(project, DEFINITION, by="user:ada")
-    drive(make_run(agent))
-    agent_definitions.apply(project, {**DEFINITION, "instructions": "Review.\nBe precise."}, by="user:bob")
-    rule = {"tools": "deploy", "arguments": {"environment": "^prod"}, "action": "ask"}
-    approvals.set_rules("test", project, [rule])
-    model_prices.set_price(project, {"model": "openai-chat:gpt-5", "input": "1.1", "output": "9"}, by="test")
-    options = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
-    page = tabs.open(web.url, make_person(project, Role.ADMIN), **options)
-    paths = ["agents", "agents/reviewer", "agents/reviewer/edit", "agents/reviewer/edit?as=text",
-             "agents/reviewer/versions?a=1&b=2", "new-agent", "settings/approvals", "prices"]  # fmt: skip
-    for path in paths:
-        page.goto(f"/p/alpha/{path}")
-        assert obstacles(page) == [], path
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path

@@ -1,4 +1,4 @@
-"""The pages of alerts and their rules in a browser: one story, with scripts and without, and axe."""
+"""The pages of alerts and their rules in a browser: one story, with scripts and without."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
 from agentops.projects.models import Project
-from runs.alerts import alert_rule_changes, evaluation, sending
+from runs.alerts import evaluation, sending
 from runs.models import Alert, AlertMute
 from tests.support.alerts import failed
-from tests.support.browser.accessibility import obstacles
 from tests.support.browser.tabs import Tabs
 from tests.support.factories import make_project
 from tests.support.web.receiver import Receiver, receiving
@@ -88,21 +87,3 @@ def add_rule(page: Page, receiver: Receiver) -> None:
     expect(page.get_by_role("status").filter(has_text="whsec_")).to_be_visible()
     page.goto(RULES)
     expect(page.get_by_text("whsec_")).to_have_count(0)
-
-
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 320)])
-def test_axe_finds_no_obstacle(tabs: Tabs, web: WebThread, project: Project, scheme: str, width: int) -> None:
-    options = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
-    page = tabs.open(web.url, User.objects.create_superuser("boss"), **options)
-    for path in (ALERTS, RULES):
-        page.goto(path)
-        assert obstacles(page) == [], f"{path} without anything"
-    rule, _ = alert_rule_changes.add_rule(project, {"kind": "run_failed", "name": "n" * 63}, by="test")
-    for number in range(5):
-        failed(project, f"{number}-{'x' * 60}")
-    evaluation.evaluate()
-    for path in (ALERTS, RULES, f"{RULES}?kind=error_rate", f"{RULES}?rule={rule.pk}"):
-        page.goto(path)
-        page.evaluate("document.querySelectorAll('main details').forEach(each => { each.open = true; })")
-        assert obstacles(page) == [], path
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path

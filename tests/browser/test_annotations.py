@@ -10,7 +10,6 @@ from playwright.sync_api import Page, expect
 from agentops.projects.models import Role
 from runs.models import AgentRun, RunNote, SavedView, ShareLink
 from tests.support.accounts import make_person
-from tests.support.browser.accessibility import obstacles
 from tests.support.browser.tabs import Tabs
 from tests.support.factories import drive, make_agent, make_run
 from tests.support.web.server import WebThread
@@ -82,22 +81,12 @@ def test_a_run_is_labelled_noted_found_and_shared(
     assert ShareLink.objects.get().view_count == 1
 
 
-@pytest.mark.parametrize(
-    "options", [{"color_scheme": "light"}, {"color_scheme": "dark"}, {"viewport": {"width": 320, "height": 640}}]
-)
-def test_the_pages_have_no_faults(tabs: Tabs, web: WebThread, runs: list[AgentRun], options: dict[str, object]) -> None:
-    project, run = runs[0].project, runs[1]
-    AgentRun.objects.filter(pk=run.pk).update(labels=["nightly", "host:" + "x" * 59, "branch:main", "more"])
-    page = tabs.open(web.url, make_person(project, Role.ADMIN), **options)
+def test_on_a_narrow_screen_the_filters_are_folded(tabs: Tabs, web: WebThread, runs: list[AgentRun]) -> None:
+    project = runs[0].project
+    page = tabs.open(web.url, make_person(project, Role.ADMIN), viewport={"width": 320, "height": 640})
     page.goto(f"/p/{project.slug}/runs?sort=cost&reason=&cost_max=5&columns=agent,labels,created,cost")
     expect(page.locator("tr.run").first).to_be_visible()
-    assert not obstacles(page)
-    if "viewport" in options:
-        # The filters are folded, so that a run is on the first screen.
-        box = page.locator("tr.run").first.bounding_box()
-        assert box is not None
-        assert box["y"] < 640
-        assert page.evaluate("document.documentElement.scrollWidth") <= 320
-    page.goto(f"/runs/{run.pk}")
-    page.locator("summary", has_text="Export").click()
-    assert not obstacles(page)
+    # A run is on the first screen.
+    box = page.locator("tr.run").first.bounding_box()
+    assert box is not None
+    assert box["y"] < 640

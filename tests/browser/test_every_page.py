@@ -1,39 +1,57 @@
 """Every page and state: no obstacle for axe-core, nothing sticks out, nothing against the policy; light, dark, narrow.
 
-With SCREENSHOTS=DIRECTORY it keeps a picture of each in every variant (`make screenshots`).
+With SCREENSHOTS=DIRECTORY it keeps a picture of each in every look (`make screenshots`).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Literal, NamedTuple
 
 import pytest
 from django.contrib.auth.models import User
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from runs.pages.components.components_page import GROUPS
 from runs.worker.worker import Worker
 from tests.support.browser.accessibility import obstacles
 from tests.support.browser.tabs import Tabs
+from tests.support.gallery.opened_pages import opened_pages
 from tests.support.gallery.sample_site import SampleSite, make_sample_site
 from tests.support.gallery.shown_pages import Shown, shown_components, shown_pages
 from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser]
 PICTURES = os.environ.get("SCREENSHOTS", "")
-VARIANTS: dict[str, dict[str, Any]] = {
-    "light": {"color_scheme": "light", "viewport": {"width": 1280, "height": 800}},
-    "dark": {"color_scheme": "dark", "viewport": {"width": 1280, "height": 800}},
-    "narrow": {"color_scheme": "light", "viewport": {"width": 320, "height": 700}},
-}
-#: Nothing more is asked of it than of the others, but it has to be looked at.
-WIDE: dict[str, dict[str, Any]] = {"wide": {"color_scheme": "light", "viewport": {"width": 1920, "height": 1080}}}
 STICKS_OUT = """() => [...document.querySelectorAll("body *")]
   .filter(node => node.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
   .map(node => `${node.tagName}.${node.className}`).slice(0, 5)"""
+
+
+class Look(NamedTuple):
+    """How a page is looked at. It is loaded once and changed from look to look: see tests/test_static_rules.py."""
+
+    scheme: Literal["light", "dark"]
+    width: int
+    height: int
+    #: The look before it has the same size, so that all but the colours has been looked at.
+    differs_in_colours_only: bool = False
+    #: How the names of its pages begin: those whose style differs from the other looks. Empty: all.
+    only_for: str = ""
+
+    def adopt(self, page: Page) -> None:
+        page.set_viewport_size({"width": self.width, "height": self.height})
+        page.emulate_media(color_scheme=self.scheme, reduced_motion="reduce")
+
+
+LOOKS = {
+    "light": Look("light", 1280, 800),
+    "dark": Look("dark", 1280, 800, differs_in_colours_only=True),
+    "narrow": Look("light", 320, 700),
+    "wide": Look("light", 1920, 1080, only_for="" if PICTURES else "runs-run_id"),
+}
 
 
 @pytest.fixture
@@ -41,50 +59,55 @@ def site(web: WebThread, worker: Worker) -> SampleSite:
     return make_sample_site(worker)
 
 
-@pytest.mark.breaks_invariants("a message gets a picture after it was stored")
+@pytest.mark.breaks_invariants("a message gets a picture after it was stored, and a run is older than its events")
 @pytest.mark.parametrize("half", [0, 1], ids=["one half", "the other half"])
-@pytest.mark.parametrize("variant", VARIANTS | (WIDE if PICTURES else {}))
-def test_every_page_can_be_read_by_everybody(
-    tabs: Tabs, web: WebThread, site: SampleSite, variant: str, half: int
-) -> None:
-    tabs.expect("answered (400|403|404|409)|status of (400|403|404|409)")
-    shown = list(shown_pages(site))
+def test_every_page_can_be_read_by_everybody(tabs: Tabs, web: WebThread, site: SampleSite, half: int) -> None:
+    tabs.expect("answered (400|403|404|409|422)|status of (400|403|404|409|422)")
+    shown = [*shown_pages(site), *opened_pages(site)]
     assert len({each.name for each in shown}) == len(shown)
-    faults: list[str] = []
+    found: list[str] = []
     for person in {each.person for each in shown}:
-        page = tabs.open(web.url, person, reduced_motion="reduce", **(VARIANTS | WIDE)[variant])
-        faults += _look_at(page, variant, [each for each in shown[half::2] if each.person == person])
-    assert not faults, "\n".join(faults)
+        page = tabs.open(web.url, person)
+        found += _look_at(page, [each for each in shown[half::2] if each.person == person])
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("group", GROUPS)
-@pytest.mark.parametrize("variant", VARIANTS | (WIDE if PICTURES else {}))
-def test_every_component_can_be_read_by_everybody(tabs: Tabs, web: WebThread, variant: str, group: str) -> None:
+def test_every_component_can_be_read_by_everybody(tabs: Tabs, web: WebThread, group: str) -> None:
     tabs.expect("answered 404|status of 404")  # hostile content has a picture that is not there
     boss = User.objects.create_superuser("boss")
-    page = tabs.open(web.url, boss, reduced_motion="reduce", **(VARIANTS | WIDE)[variant])
-
-    faults = _look_at(page, variant, shown_components(group, boss))
-    assert not faults, "\n".join(faults)
+    found = _look_at(tabs.open(web.url, boss), shown_components(group, boss))
+    assert not found, "\n".join(found)
 
 
-def _look_at(page: Page, variant: str, shown: Iterable[Shown]) -> list[str]:
-    faults: list[str] = []
-    for each in shown:
-        faults += [f"{each.name}: {what}" for what in _faults(page, each)]
-        _keep_picture(page, f"{each.name}-{variant}")
-    return faults
+def _look_at(page: Page, shown: Iterable[Shown]) -> list[str]:
+    return [f"{each.name}: {fault}" for each in shown for fault in _faults(page, each)]
 
 
-def _faults(page: Page, shown: Shown) -> list[str]:
+def _faults(page: Page, shown: Shown) -> Iterator[str]:
+    LOOKS["light"].adopt(page)
     answer = page.goto(shown.path, wait_until="load")
     assert answer is not None
-    faults = [] if answer.status == shown.status else [f"status {answer.status}"]
+    if answer.status != shown.status:
+        yield f"status {answer.status}"
+    shown.act(page)
+    if (headings := page.locator("h1").count()) != 1:
+        yield f"{headings} headings of level 1"
+    for name, look in LOOKS.items():
+        if not shown.name.startswith(look.only_for):
+            continue
+        look.adopt(page)
+        yield from (f"{name}: {fault}" for fault in _faults_in(page, look))
+        _keep_picture(page, f"{shown.name}-{name}")
+
+
+def _faults_in(page: Page, look: Look) -> list[str]:
+    # What is being loaded is dimmed.
+    expect(page.locator(".htmx-request")).to_have_count(0)
+    found = obstacles(page, of_colours_only=look.differs_in_colours_only)
     if page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
-        faults.append(f"sticks out: {page.evaluate(STICKS_OUT)}")
-    if page.locator("h1").count() != 1:
-        faults.append(f"{page.locator('h1').count()} headings of level 1")
-    return faults + obstacles(page)
+        found.append(f"sticks out: {page.evaluate(STICKS_OUT)}")
+    return found
 
 
 def _keep_picture(page: Page, name: str) -> None:

@@ -1,4 +1,4 @@
-"""The pages of flows in a browser: one story, with scripts and without, and axe."""
+"""The pages of flows in a browser: one story, with scripts and without."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from runs.actions import run_actions
 from runs.models import FlowRun
 from runs.worker.worker import Worker
 from tests.support.accounts import make_person
-from tests.support.browser.accessibility import obstacles
 from tests.support.browser.tabs import Tabs
 from tests.support.factories import make_project
-from tests.support.flows.flow_runs import make_flow_run, play, run_of
+from tests.support.flows.flow_runs import play, run_of
 from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser]
@@ -46,12 +45,6 @@ REVIEW = {
 @pytest.fixture
 def project(web: WebThread) -> Project:
     return make_project("alpha")
-
-
-@pytest.fixture
-def waiting(project: Project, worker: Worker) -> FlowRun:
-    """A flow run whose person has not answered yet."""
-    return play(make_flow_run(REVIEW, project, {"files": ["a.py", "b.py"]}), worker)
 
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["with scripts", "without"])
@@ -94,15 +87,3 @@ def test_a_flow_is_made_started_and_watched(
     expect(page.locator("#timeline")).to_contain_text("Flow completed")
     page.get_by_role("link", name="State").click()
     expect(page.get_by_role("region", name="Outputs")).to_contain_text('"gate": "yes"')
-
-
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 320)])
-def test_axe_finds_no_obstacle(tabs: Tabs, waiting: FlowRun, web: WebThread, scheme: str, width: int) -> None:
-    options = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
-    page = tabs.open(web.url, make_person(waiting.project, Role.ADMIN), **options)
-    paths = ["p/alpha/flows", "p/alpha/flows/review", "p/alpha/flows/review/edit", "p/alpha/flows/review/start",
-             "p/alpha/new-flow", f"flow-runs/{waiting.pk}", f"flow-runs/{waiting.pk}/state?seq=4"]  # fmt: skip
-    for path in paths:
-        page.goto(f"/{path}")
-        assert obstacles(page) == [], path
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-from typing import Any
 
 import pytest
 from playwright.sync_api import FilePayload, Page, expect
 
-from agentops.projects.access import SYSTEM
 from agentops.projects.models import Project, Role
-from runs.external import ingest_counts
-from runs.external.uploads import execution, import_claims, intake
+from runs.external.uploads import execution, import_claims
 from runs.external.uploads.import_progress import ProgressReport
-from runs.external.uploads.intake import Upload
 from runs.models import AgentRun
-from tests.support.accounts import key_prefix, make_person, with_key
-from tests.support.browser.accessibility import obstacles
+from tests.support.accounts import make_person
 from tests.support.browser.tabs import Tabs
 from tests.support.factories import make_project
 from tests.support.web.server import WebThread
@@ -107,28 +101,3 @@ def test_what_cannot_be_uploaded_is_said(tabs: Tabs, web: WebThread, project: Pr
     expect(viewer.get_by_label("Files", exact=True)).to_have_count(0)
     viewer.get_by_role("link", name="Events by key").click()
     expect(viewer.get_by_role("heading", name="No ingest keys")).to_be_visible()
-
-
-@pytest.mark.parametrize("look", [{}, {"color_scheme": "dark", "viewport": {"width": 360, "height": 740}}])
-def test_axe_finds_no_obstacle(tabs: Tabs, web: WebThread, project: Project, look: dict[str, Any]) -> None:
-    """On the pages with nothing, and with an import and a sender in each state."""
-    page = tabs.open(web.url, make_person(project, Role.OPERATOR), **look)
-    for name in ("imports", "ingest"):
-        page.goto(f"/p/{project.slug}/{name}")
-        assert obstacles(page) == []
-    contents = (json.dumps(chat("Hello", "Hi")).encode(), b"{}", b"[]", b"[]")
-    files = [Upload(f"{'long-name-' * 20}.json", io.BytesIO(content), len(content)) for content in contents]
-    imports = intake.store(SYSTEM, project, files)
-    assert execution.import_next()
-    assert execution.import_next()
-    taken = import_claims.take()
-    assert taken is not None
-    import_claims.update(taken, events=100)
-    prefix = key_prefix(with_key(project, "ingest"))
-    ingest_counts.count(project.pk, f"key:{prefix}", {"accepted": 7, "invalid_json": 1200})
-    for name in ("imports", "ingest", *(f"imports/{one.pk}" for one in imports)):
-        page.goto(f"/p/{project.slug}/{name}")
-        assert obstacles(page) == [], name
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
-    page.goto(f"/p/{project.slug}/ingest")
-    expect(page.get_by_role("row", name=prefix)).to_contain_text("1,200 × invalid_json")

@@ -10,20 +10,14 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.invitations import invite, url_path
-from agentops.projects.keys import create_key
-from agentops.projects.memberships import add_member
 from agentops.projects.models import Project, Role
 from runs.models import AgentRun
 from tests.support.accounts import make_person
-from tests.support.browser.accessibility import obstacles
 from tests.support.browser.tabs import Tabs
 from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser]
-PAGES = ["", "/members", "/members/remove?user=bob", "/keys", "/budgets", "/retention?days=30", "/audit"]
 
 
 @pytest.fixture
@@ -78,28 +72,3 @@ def test_an_admin_manages_the_project(tabs: Tabs, web: WebThread, project: Proje
     bar.get_by_role("link", name="Agents").click()
     page.get_by_role("link", name="Edit helper").click()
     expect(page).to_have_url(re.compile("/agents/helper/edit"))
-
-
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 320)])
-def test_axe_finds_no_obstacle(tabs: Tabs, web: WebThread, project: Project, scheme: str, width: int) -> None:
-    tabs.expect("answered 422|status of 422")
-    ada = make_person(project, Role.ADMIN)
-    key = create_key(project, name="a long name " * 10, scopes=["read", "write", "ingest"], actor="user:ada").key
-    invitation = invite(project, "cleo@example.org", "viewer", actor="user:ada")
-    bob = User.objects.get(username="bob")
-    add_member(project, bob, Role.VIEWER, actor=SYSTEM)
-    options = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
-    page = tabs.open(web.url, ada, **options)
-    for path in (*(f"/p/alpha/settings{each}" for each in (*PAGES, f"/keys/{key.pk}")), "/projects", "/account"):
-        page.goto(path)
-        assert obstacles(page) == [], path
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
-    page.goto("/p/alpha/settings")
-    page.get_by_label("Username or e-mail address").fill("nobody@example.org")
-    page.get_by_role("button", name="Add member").click()
-    expect(page.get_by_role("button", name="Invite nobody@example.org")).to_be_visible()
-    assert obstacles(page) == []
-    guest = tabs.open(web.url, **options)
-    guest.goto(url_path(invitation))
-    assert obstacles(guest) == []
-    assert guest.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -75,17 +75,3 @@ def test_they_are_read_one_by_one_or_all_at_once(tabs: Tabs, web: WebThread, run
     expect(page.locator(".notice.unread")).to_have_count(0)
     expect(page.get_by_role("button", name="Mark all as read")).to_have_count(0)
     assert notifications.unread_count(run.project_id, person.pk) == 0
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_a_narrow_screen(tabs: Tabs, web: WebThread, run: AgentRun, scheme: str) -> None:
-    tell(run, "Superkalifragilistisch" * 9, text="Wort" * 400)
-    page = tabs.open(
-        web.url,
-        make_person(run.project, Role.VIEWER),
-        viewport={"width": 390, "height": 800},
-        color_scheme=scheme,  # type: ignore[arg-type]
-    )
-    page.goto(f"/p/{run.project.slug}/notifications")
-
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")

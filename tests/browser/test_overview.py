@@ -7,12 +7,10 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from agentops.projects.memberships import add_member
 from agentops.projects.models import Role
 from runs.models import AgentRun
 from tests.support.accounts import make_person
 from tests.support.alerts import external
-from tests.support.browser.accessibility import obstacles
 from tests.support.browser.tabs import Tabs
 from tests.support.factories import make_awaiting_approval, make_project
 from tests.support.failed_runs import make_failed
@@ -81,17 +79,3 @@ def test_an_empty_project_shows_its_first_run_by_itself(tabs: Tabs, web: WebThre
     expect(page.get_by_role("button", name="Start the demo agent")).to_be_visible()
     make_failed(project)
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
-
-
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 320)])
-def test_axe_finds_no_obstacle(tabs: Tabs, web: WebThread, scheme: str, width: int) -> None:
-    project, empty = make_project("alpha"), make_project("beta")
-    make_awaiting_approval(project)
-    make_failed(project)
-    person = make_person(project, Role.ADMIN)
-    add_member(empty, person, Role.ADMIN, actor="test")
-    page = tabs.open(web.url, person, viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
-    for url in ("/p/alpha", "/p/alpha/charts", "/p/alpha/approvals", "/p/beta", "/"):
-        page.goto(url)
-        assert obstacles(page) == [], url
-        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), url

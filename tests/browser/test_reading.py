@@ -10,7 +10,6 @@ from playwright.sync_api import Page, expect
 from agentops.projects.models import Role
 from runs.models import AgentRun
 from tests.support.accounts import make_person
-from tests.support.browser.accessibility import obstacles
 from tests.support.browser.run_page import live, open_run, status
 from tests.support.browser.scripted_runs import driven, make_scripted
 from tests.support.browser.tabs import Tabs
@@ -124,11 +123,10 @@ def test_every_control_has_a_name(tabs: Tabs, web: WebThread) -> None:
 # --- Screens ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_scrolls_sideways_or_is_an_obstacle(tabs: Tabs, web: WebThread, scheme: str) -> None:
+def test_nothing_scrolls_sideways(tabs: Tabs, web: WebThread) -> None:
     run = full_run()
     make_run(make_agent(run.project), "Long" * 200, labels=["a-label"])
-    page = tabs.open(web.url, make_person(run.project, Role.OPERATOR), viewport=NARROW, color_scheme=scheme)
+    page = tabs.open(web.url, make_person(run.project, Role.OPERATOR), viewport=NARROW)
     for path in (f"/runs/{run.pk}", f"/p/{run.project.slug}/runs", f"/p/{run.project.slug}/runs/new", "/nothing"):
         tabs.expect("404")
         page.goto(path)
@@ -137,8 +135,6 @@ def test_nothing_scrolls_sideways_or_is_an_obstacle(tabs: Tabs, web: WebThread, 
             page.set_viewport_size(size)  # type: ignore[arg-type]
             wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
             assert wide <= 0, (path, size, widest(page))
-        found = obstacles(page)
-        assert not found, (path, *found)
 
 
 def widest(page: Page) -> list[str]:

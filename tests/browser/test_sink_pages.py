@@ -1,4 +1,4 @@
-"""The pages of sinks and of the site's health in a browser: one story, with scripts and without, and axe."""
+"""The pages of sinks and of the site's health in a browser: one story, with scripts and without."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from django.contrib.auth.models import User
 from playwright.sync_api import expect
 
 from agentops.projects.models import Project
-from runs.models import Delivery, Sink, SinkCursor
-from tests.support.browser.accessibility import obstacles
+from runs.models import Delivery, Sink
 from tests.support.browser.tabs import Tabs
 from tests.support.factories import make_agent, make_project, make_run
-from tests.support.sinks import append, export, make_sink
+from tests.support.sinks import append, export
 from tests.support.web.receiver import Receiver, receiving
 from tests.support.web.server import WebThread
 
@@ -31,19 +30,6 @@ def receiver(settings: Any) -> Any:
     settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
     with receiving() as receiver:
         yield receiver
-
-
-@pytest.fixture
-def webhook(project: Project, receiver: Receiver) -> Sink:
-    """One with long texts, beside a sink: both have been refused."""
-    run = make_run(make_agent(project))
-    webhook = make_sink(project, "webhook", {"url": receiver.url}, name="a" * 63, event_types=["x.note"])
-    make_sink(project, "http", {"url": receiver.url}, secrets={"headers": {"X-Key": "a secret of a team"}})
-    receiver.answer(400, body=b"x" * 900)
-    append(run, "a", "b")
-    export(2)
-    SinkCursor.objects.filter(pk=webhook.pk).update(failures=4, last_error="no answer from " + "host" * 60)
-    return webhook
 
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["with scripts", "without"])
@@ -86,23 +72,3 @@ def test_an_admin_creates_a_webhook_tests_it_and_sends_again(
     page.get_by_role("button", name="Delete webhook").click()
     expect(page.get_by_text("chat deleted.")).to_be_visible()
     assert not Sink.objects.exists()
-
-
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 320)])
-def test_axe_finds_no_obstacle(tabs: Tabs, web: WebThread, webhook: Sink, scheme: str, width: int) -> None:
-    tabs.expect("422")
-    options = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
-    page = tabs.open(web.url, User.objects.create_superuser("boss"), **options)
-    paths = [f"{SETTINGS}/{path}" for path in (
-        "sinks", "new-sink", "new-sink?kind=langfuse_otlp", f"sinks/{webhook.pk}", f"sinks/{webhook.pk}/delete",
-    )]  # fmt: skip
-    for path in [*paths, "/system"]:
-        page.goto(path)
-        assert obstacles(page) == [], path
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
-    page.goto(f"{SETTINGS}/new-sink?kind=http")
-    page.get_by_label("Name").fill("A!")
-    page.get_by_label("URL").fill("http://")
-    page.get_by_role("button", name="Create sink").click()
-    expect(page.get_by_role("alert")).to_contain_text("Correct 2 errors")
-    assert obstacles(page) == []

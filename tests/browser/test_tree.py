@@ -11,7 +11,6 @@ from agentops.projects.models import Role
 from runs.lifecycle import inbox
 from runs.models import AgentRun
 from tests.support.accounts import make_person
-from tests.support.browser.accessibility import obstacles
 from tests.support.browser.tabs import Tabs
 from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.web.server import WebThread
@@ -69,16 +68,3 @@ def test_an_open_tree_follows_its_runs_and_keeps_what_is_closed(tabs: Tabs, web:
     inbox.stop(top.pk, by="test")
     expect(page.locator(f"#run-{one.pk} .of-status")).to_contain_text("stopped")
     expect(page.get_by_role("button", name=re.compile("^Stop"))).to_be_disabled()
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_is_accessible_and_fits_a_narrow_screen(tabs: Tabs, web: WebThread, top: AgentRun, scheme: str) -> None:
-    page = open_tree(tabs, web, top, viewport={"width": 400, "height": 800}, color_scheme=scheme)
-    leaf = AgentRun.objects.get(parent_run__parent_run=top)
-    for address in (f"/runs/{top.pk}/tree", f"/runs/{leaf.pk}/tree", f"/runs/{top.pk}"):
-        page.goto(f"{web.url}{address}")
-        if not address.endswith("/tree"):
-            page.get_by_text("Actions", exact=True).click()
-        page.get_by_text("Stop…").click()
-        assert obstacles(page) == []
-        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")

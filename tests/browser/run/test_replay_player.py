@@ -10,7 +10,6 @@ from playwright.sync_api import Page, expect
 from agentops.projects.models import Role
 from runs.models import AgentRun
 from tests.support.accounts import make_person
-from tests.support.browser.accessibility import obstacles
 from tests.support.browser.held_request import until
 from tests.support.browser.tabs import Tabs
 from tests.support.factories import drive, make_agent, make_run
@@ -116,17 +115,6 @@ def test_nothing_is_wider_than_the_screen(tabs: Tabs, web: WebThread, run: Agent
     # The newest row is at the end of what is in view.
     page.locator(".replay-rows").scroll_into_view_if_needed()
     expect(page.locator(".replay-rows .row").last).to_be_in_viewport()
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_no_obstacle(tabs: Tabs, web: WebThread, run: AgentRun, scheme: str) -> None:
-    page = visit(tabs, web, run, "?seq=9", color_scheme=scheme)
-    at(page, 9)
-    assert obstacles(page) == []
-
-    page.keyboard.press("End")
-    at(page, last_seq(run))
-    assert obstacles(page) == []
 
 
 def test_without_scripts_it_is_a_page(tabs: Tabs, web: WebThread, run: AgentRun) -> None:

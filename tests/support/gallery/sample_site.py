@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.models import User
+from django.test import override_settings
 
 from agentops.projects.access import SYSTEM
-from agentops.projects.keys import create_key
 from agentops.projects.memberships import add_member
 from agentops.projects.models import Project, Role
 from runs.actions import run_actions
 from runs.alerts import evaluation
 from runs.alerts.alert_rule_changes import add_rule
-from runs.external import ingest_counts
-from runs.models import AgentRun, FlowRun, ImportState, Sink, SinkCursor
+from runs.models import AgentRun, AlertRule, FileImport, FlowRun, ImportState, Sink, SinkCursor
 from runs.worker.worker import Worker
 from tests.support.accounts import make_person
 from tests.support.alerts import external, failed
@@ -31,10 +30,13 @@ from tests.support.factories import (
     make_waiting,
 )
 from tests.support.flows.flow_runs import make_flow_run, play
+from tests.support.gallery import sample_settings
 from tests.support.live.growing_logs import grow
 from tests.support.sinks import append, export, make_sink, make_troubled_run
+from tests.support.web.receiver import receiving
 
 LONG_WORD = "Compare-the-prices-of-every-supplier-" * 12
+LABELS = ["nightly", "host:" + "x" * 59, "branch:main", "more"]
 #: A loop, a list, and a question to a person.
 REVIEW: dict[str, Any] = {
     "flow_id": "review",
@@ -57,7 +59,7 @@ REVIEW: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class SampleSite:
-    """What has been made, for addresses. `runs`: by the state that a run shows."""
+    """What has been made, for addresses. `runs`: by the state that a run shows; `invitation`: a path."""
 
     project: Project
     empty: Project
@@ -66,6 +68,9 @@ class SampleSite:
     runs: dict[str, AgentRun]
     flow_run: FlowRun
     sink: Sink
+    alert_rule: AlertRule
+    uploads: list[FileImport]
+    invitation: str
 
 
 def make_sample_site(worker: Worker) -> SampleSite:
@@ -78,12 +83,17 @@ def make_sample_site(worker: Worker) -> SampleSite:
     flow_run = play(make_flow_run(REVIEW, project, {"files": ["a.py", "b.py"]}), worker)
     runs = _runs(project)
     _imports(project, runs["completed"])
-    sink = _sinks(project)
-    _alerts(project)
-    key, _ = create_key(project, name="A runner with a long name", scopes=["ingest"], actor=SYSTEM)
-    ingest_counts.count(project.pk, key.prefix, {"accepted": 412, "duplicate": 9, "invalid_event": 3})
-    ingest_counts.flush()
-    return SampleSite(project, empty, boss, make_person(project, Role.VIEWER), runs, flow_run, sink)
+    site = SampleSite(
+        project=project, empty=empty, boss=boss, viewer=make_person(project, Role.VIEWER), runs=runs,
+        flow_run=flow_run, sink=_sinks(project), alert_rule=_alerts(project),
+        uploads=sample_settings.make_uploads(project), invitation=sample_settings.make_members(project),
+    )  # fmt: skip
+    sample_settings.make_keys(project)
+    sample_settings.make_notice(runs["long"])
+    sample_settings.make_old(runs["stopped"])
+    # Last: the rules would mask, and would ask for approvals, in what is made above.
+    sample_settings.make_rules(project)
+    return site
 
 
 def _runs(project: Project) -> dict[str, AgentRun]:
@@ -92,7 +102,7 @@ def _runs(project: Project) -> dict[str, AgentRun]:
         "approval": make_awaiting_approval(project),
         "question": make_asking(project),
         "unknown": make_waiting(project),
-        "queued": make_run(make_agent(project, slug="patient"), LONG_WORD, labels=["nightly", "a-long-label" * 4]),
+        "queued": make_run(make_agent(project, slug="patient"), LONG_WORD, labels=LABELS),
         "running": external(project, "live", {"type": "message.added", "payload": {"role": "user", "content": "Go"}}),
         "session": external(project, "asks", {"type": "run.waiting", "payload": {"reason": "approval"}}),
         "failed": make_troubled_run(project, "failed"),
@@ -100,6 +110,8 @@ def _runs(project: Project) -> dict[str, AgentRun]:
         "hostile": make_run(make_agent(project, slug="hostile"), WHOLE),
         "long": make_run(make_agent(project, slug="long"), "A run with many events"),
         "empty": make_run(make_agent(project, slug="fresh"), "Begin"),
+        "limited": drive(make_run(make_agent(project, slug="limited", max_steps=1), "Look into it.")),
+        "over-budget": sample_settings.make_reviewer(project),
     }
     runs["paused"] = make_run(make_agent(project, slug="paused"), "Wait for me")
     run_actions.pause(SYSTEM, runs["paused"])
@@ -119,16 +131,21 @@ def _imports(project: Project, run: AgentRun) -> None:
 
 
 def _sinks(project: Project) -> Sink:
-    """A webhook whose receiver does not answer."""
-    webhook = make_sink(project, "webhook", {"url": "https://hooks.invalid/"}, name="a" * 63, event_types=["x.note"])
-    run = make_run(make_agent(project, slug="reporter"), "Report")
-    append(run, "a", "b")
-    export(1)
+    """A webhook with dead deliveries, beside a sink: both have been refused. Return the webhook."""
+    with receiving() as receiver, override_settings(AGENTOPS_ALLOW_PRIVATE_SINKS=True):
+        webhook = make_sink(project, "webhook", {"url": receiver.url}, name="a" * 63, event_types=["x.note"])
+        make_sink(project, "http", {"url": receiver.url}, secrets={"headers": {"X-Key": "a secret of a team"}})
+        receiver.answer(400, body=b"x" * 900)
+        append(make_run(make_agent(project, slug="reporter"), "Report"), "a", "b")
+        export(2)
     SinkCursor.objects.filter(pk=webhook.pk).update(failures=4, last_error="no answer from " + "host" * 60)
     return webhook
 
 
-def _alerts(project: Project) -> None:
-    add_rule(project, {"name": "Failed runs", "kind": "run_failed", "sends_email": False}, by=SYSTEM)
-    failed(project, "broken")
+def _alerts(project: Project) -> AlertRule:
+    """A rule, and an alert with as many runs as it shows."""
+    rule, _ = add_rule(project, {"name": "n" * 63, "kind": "run_failed", "sends_email": False}, by=SYSTEM)
+    for number in range(5):
+        failed(project, f"{number}-{'x' * 60}")
     evaluation.evaluate()
+    return rule

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from django.contrib.auth.models import User
 from django.test import Client
+from playwright.sync_api import Page
 
 from runs.pages.components.sample_content import ContentKind
 from tests.support.gallery.sample_site import LONG_WORD, SampleSite
@@ -23,6 +24,8 @@ class Shown(NamedTuple):
     path: str
     person: User | None
     status: int = 200
+    #: What the person does there before the page is looked at.
+    act: Callable[[Page], None] = lambda page: None
 
 
 def shown_pages(site: SampleSite) -> Iterator[Shown]:
@@ -30,6 +33,7 @@ def shown_pages(site: SampleSite) -> Iterator[Shown]:
     yield from _by_address(site)
     yield from _runs_by_state(site)
     yield from _lists(site)
+    yield from _settings(site)
     yield from _of_no_project(site)
 
 
@@ -38,7 +42,7 @@ def _by_address(site: SampleSite) -> Iterator[Shown]:
     client = Client()
     client.force_login(site.boss)
     parts = parts_of(site.runs["completed"]) | {"uuid:flow_run_id": site.flow_run.pk, "uuid:sink_id": site.sink.pk}
-    parts |= {"slug:flow": "review"}
+    parts |= {"slug:flow": "review", "slug:agent": "reviewer"}
     for address, methods in PAGES.items():
         if "GET" not in methods or address.endswith(STREAMS):
             continue
@@ -55,28 +59,58 @@ def _name(address: str) -> str:
 
 
 def _runs_by_state(site: SampleSite) -> Iterator[Shown]:
-    for state, run in site.runs.items():
-        yield Shown(f"run-{state}", f"/runs/{run.pk}", site.boss)
-    yield Shown("run-viewed", f"/runs/{site.runs['approval'].pk}", site.viewer)
-    yield Shown("run-older", f"/runs/{site.runs['long'].pk}?event=40", site.boss)
-    yield Shown("run-no-errors", f"/runs/{site.runs['completed'].pk}?show=errors", site.boss)
-    yield Shown("run-tree", f"/runs/{site.runs['parent'].pk}/tree", site.boss)
-    yield Shown("run-invalid", f"/runs/{site.runs['completed'].pk}?show=nothing", site.boss, 400)
+    of = {state: f"/runs/{run.pk}" for state, run in site.runs.items()}
+    for state, path in of.items():
+        if state != "completed":  # That one is among the addresses, with its tabs.
+            yield Shown(f"run-{state}", path, site.boss)
+    yield Shown("run-viewed", of["approval"], site.viewer)
+    yield Shown("run-older", f"{of['long']}?event=40", site.boss)
+    yield Shown("run-before", f"{of['completed']}?before=20", site.boss)
+    yield Shown("run-no-errors", f"{of['completed']}?show=errors", site.boss)
+    yield Shown("run-errors", f"{of['failed']}/errors", site.boss)
+    yield Shown("run-replay", f"{of['completed']}/replay?seq=9", site.boss)
+    yield Shown("run-tree", f"{of['parent']}/tree", site.boss)
+    yield Shown("run-invalid", f"{of['completed']}?show=nothing", site.boss, 400)
+    yield Shown("flow-run-earlier", f"/flow-runs/{site.flow_run.pk}/state?seq=4", site.boss)
 
 
 def _lists(site: SampleSite) -> Iterator[Shown]:
     here, empty = f"/p/{site.project.slug}", f"/p/{site.empty.slug}"
     yield Shown("runs-filtered", f"{here}/runs?status=failed", site.boss)
+    columns = "columns=agent,labels,created,cost"
+    yield Shown("runs-columns", f"{here}/runs?sort=cost&reason=&cost_max=5&{columns}", site.boss)
     yield Shown("runs-none-match", f"{here}/runs?text={LONG_WORD[:80]}", site.boss)
     yield Shown("search-found", f"{here}/search?q=compiler", site.boss)
     yield Shown("search-nothing", f"{here}/search?q={LONG_WORD[:80]}", site.boss)
-    for name in ("runs", "agents", "flows", "approvals", "imports", "ingest", "alerts", "settings/sinks"):
-        yield Shown(f"empty-{name.replace('/', '-')}", f"{empty}/{name}", site.boss)
     yield Shown("runs-viewed", f"{here}/runs", site.viewer)
+    for upload in site.uploads:
+        upload.refresh_from_db()
+        yield Shown(f"import-{upload.state}", f"{here}/imports/{upload.pk}", site.boss)
+    yield Shown("empty-overview", empty, site.boss)
+    for name in ("runs", "agents", "flows", "approvals", "imports", "ingest", "alerts"):
+        yield Shown(f"empty-{name}", f"{empty}/{name}", site.boss)
+    for name in ("sinks", "alerts", "redaction", "approvals"):
+        yield Shown(f"empty-settings-{name}", f"{empty}/settings/{name}", site.boss)
+    yield Shown("empty-prices", f"{empty}/prices", site.boss)
+
+
+def _settings(site: SampleSite) -> Iterator[Shown]:
+    here = f"/p/{site.project.slug}"
+    yield Shown("agent-as-text", f"{here}/agents/reviewer/edit?as=text", site.boss)
+    yield Shown("agent-differences", f"{here}/agents/reviewer/versions?a=1&b=2", site.boss)
+    yield Shown("member-removed", f"{here}/settings/members/remove?user=bob", site.boss)
+    yield Shown("retention-preview", f"{here}/settings/retention?days=30", site.boss)
+    yield Shown("alert-rule-new", f"{here}/settings/alerts?kind=error_rate", site.boss)
+    yield Shown("alert-rule-changed", f"{here}/settings/alerts?rule={site.alert_rule.pk}", site.boss)
+    yield Shown("sink-new", f"{here}/settings/new-sink?kind=langfuse_otlp", site.boss)
 
 
 def _of_no_project(site: SampleSite) -> Iterator[Shown]:
     yield Shown("login", "/login", None)
+    yield Shown("invitation", site.invitation, None)
+    yield Shown("start", "/", site.boss)
+    yield Shown("projects", "/projects", site.boss)
+    yield Shown("account", "/account", site.boss)
     yield Shown("approvals-everywhere", "/approvals", site.boss)
     yield Shown("system", "/system", site.boss)
     yield Shown("not-found", "/nothing/here", site.boss, 404)

@@ -98,14 +98,18 @@ class Databases:
     @contextmanager
     def fresh(self) -> Iterator[str]:
         name = self._name()
-        if self.engine == "postgres":
-            self._server(f'CREATE DATABASE "{name}" TEMPLATE "{self._template}"')
-        else:
-            shutil.copyfile(self._template, name)
+        self.copy_to(name)
         try:
             yield name
         finally:
             self.drop(name)
+
+    def copy_to(self, name: str) -> None:
+        """Make the database `name`, migrated and empty."""
+        if self.engine == "postgres":
+            self._server(f'CREATE DATABASE "{name}" TEMPLATE "{self._template}"')
+        else:
+            shutil.copyfile(self._template, name)
 
     def drop(self, name: str) -> None:
         if self.engine == "postgres":

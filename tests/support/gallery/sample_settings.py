@@ -1,0 +1,93 @@
+"""What the settings pages of the sample site show: agents with versions, rules, prices, keys, members, old runs."""
+
+from __future__ import annotations
+
+import io
+from datetime import timedelta
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from agentops.projects.access import SYSTEM
+from agentops.projects.invitations import invite, url_path
+from agentops.projects.keys import create_key
+from agentops.projects.memberships import add_member
+from agentops.projects.models import Project, Role
+from agentops.projects.notifications import notify
+from agentops.projects.redaction_rules import rule_changes
+from runs.actions import agent_definitions, approvals, model_prices
+from runs.external import ingest_counts
+from runs.external.uploads import execution, import_claims, intake
+from runs.external.uploads.intake import Upload
+from runs.models import AgentRun, FileImport
+from tests.support.factories import drive, make_run
+
+REVIEWER: dict[str, Any] = {
+    "agent_id": "reviewer", "provider": "fixture", "model": "claude-code-5c", "instructions": "Review.\nBe brief.",
+    "tools": ["recorded"], "settings": {"budgets": {"tokens": 100_000}, "tool_output_limit": 9000},
+    "policies": {
+        "on_error": [{"match": "rate_limited", "action": "resume"}, "escalate"], "on_prompt": "escalate",
+        "hooks": [{"hook": "command_guard", "tools": "shell", "options": {"allow": ["git"]}}],
+        "approvals": [{"tools": "deploy", "arguments": {"environment": "^prod"}, "action": "ask"}],
+    },
+}  # fmt: skip
+#: A secret that the project masks.
+SECRET = "correct horse battery"
+
+
+def make_reviewer(project: Project) -> AgentRun:
+    """A run that ended over its budget, of an agent with two versions and policies of every sort."""
+    agent, _ = agent_definitions.apply(project, REVIEWER, by="user:ada")
+    run = drive(make_run(agent))
+    agent_definitions.apply(project, {**REVIEWER, "instructions": "Review.\nBe precise."}, by="user:bob")
+    return run
+
+
+def make_rules(project: Project) -> None:
+    """One of each: an approval rule, a price, a secret."""
+    rule = {"tools": "deploy", "arguments": {"environment": "^prod"}, "action": "ask"}
+    approvals.set_rules("test", project, [rule])
+    model_prices.set_price(project, {"model": "openai-chat:gpt-5", "input": "1.1", "output": "9"}, by="test")
+    rule_changes.add_secret(project, "billing_password", SECRET, actor="test")
+
+
+def make_uploads(project: Project) -> list[FileImport]:
+    """Uploaded files with long names: one imported, one refused, one being imported, one that waits."""
+    contents = (b'[{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]', b"{}", b"[]", b"[]")
+    files = [Upload(f"{'long-name-' * 20}.json", io.BytesIO(content), len(content)) for content in contents]
+    uploads = intake.store(SYSTEM, project, files)
+    assert execution.import_next()
+    assert execution.import_next()
+    taken = import_claims.take()
+    assert taken is not None
+    import_claims.update(taken, events=100)
+    return uploads
+
+
+def make_keys(project: Project) -> None:
+    """A key that does everything and has a long name, and a runner's, with what it was answered."""
+    create_key(project, name="a long name " * 10, scopes=["read", "write", "ingest"], actor="user:ada")
+    key, _ = create_key(project, name="A runner with a long name", scopes=["ingest"], actor=SYSTEM)
+    outcomes = {"accepted": 412, "duplicate": 9, "invalid_event": 3, "invalid_json": 1200}
+    ingest_counts.count(project.pk, f"key:{key.prefix}", outcomes)
+    ingest_counts.flush()
+
+
+def make_members(project: Project) -> str:
+    """The member bob, and an invited person; return the path of the invitation."""
+    bob = User.objects.create_user("bob", email="bob@example.org")
+    add_member(project, bob, Role.VIEWER, actor=SYSTEM)
+    return url_path(invite(project, "cleo@example.org", "viewer", actor="user:ada"))
+
+
+def make_notice(run: AgentRun) -> None:
+    """An unread notification with long words."""
+    text = "Wort" * 400
+    notify(run.project_id, kind="escalated", title="Superkalifragilistisch" * 9, text=text, run_id=run.pk)
+
+
+def make_old(run: AgentRun) -> None:
+    """Let the run have ended 40 days ago, so that a retention of 30 days would delete it."""
+    ended = timezone.now() - timedelta(days=40)
+    AgentRun.objects.filter(pk=run.pk).update(created_at=ended, queued_at=ended, completed_at=ended)
