@@ -34,6 +34,8 @@ UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
 ANYONE, READ, OPERATE, PERSON, INGEST = "anyone", "read", "operate", "person", "ingest"
 REPORT, UPLOAD, VIEW_IMPORTS, REVEAL = "report", "upload", "view imports", "reveal"
 CONFIGURE, ADD, REMOVE, SEND, SUPER = "configure", "add", "remove", "send", "super"
+#: Admins are told to confirm.
+UNCONFIRMED = "unconfirmed"
 #: What belongs to somebody else here: nobody may change it. OWN: everyone may who may read, OWN_RUN: operate.
 OWN, OWN_RUN, SAVE = "own", "own of a run", "save"
 _SESSION = "api/projects/<str:project>/agent/sessions/<str:session>"
@@ -59,7 +61,8 @@ API: dict[str, dict[str, str]] = {
     "v1/logs": {"POST": INGEST},
     "v1/metrics": {"POST": INGEST},
     "api/projects": {"GET": ANYONE, "POST": SUPER},
-    _PROJECT: {"GET": READ, "PATCH": CONFIGURE},
+    _PROJECT: {"GET": READ, "PATCH": CONFIGURE, "DELETE": UNCONFIRMED},
+    f"{_PROJECT}/deletion": {"GET": CONFIGURE},
     f"{_PROJECT}/members": {"GET": CONFIGURE, "POST": ADD},
     f"{_PROJECT}/members/<str:username>": {"PATCH": CONFIGURE, "DELETE": REMOVE},
     f"{_PROJECT}/invitations": {"GET": CONFIGURE, "POST": ADD},
@@ -207,7 +210,7 @@ BODIES = {
     "api/projects/<str:project>/saved-views/<uuid:view_id>": {"name": "Ours"},
     f"{_RUN}/tool-calls/<uuid:call_id>/resolve": {"choice": "retry"},
 }
-DONE = {ADD: 201, SUPER: 201, SAVE: 201, REMOVE: 204, UPLOAD: 202, SEND: 202}
+DONE = {ADD: 201, SUPER: 201, UNCONFIRMED: 422, SAVE: 201, REMOVE: 204, UPLOAD: 202, SEND: 202}
 READERS = {"viewer", "operator", "admin", "superuser", "key:read", "key:write"}
 OPERATORS = {"operator", "admin", "superuser", "key:write"}
 PEOPLE = {"viewer", "operator", "admin", "superuser"}
@@ -223,7 +226,7 @@ ALLOWED = {
     "report": {"key:ingest", "key:write"},
     "upload": {"operator", *ADMINS, "key:ingest"},
     "reveal": ADMINS,
-    **dict.fromkeys([CONFIGURE, ADD, REMOVE, SEND], ADMINS),
+    **dict.fromkeys([CONFIGURE, ADD, REMOVE, SEND, UNCONFIRMED], ADMINS),
     "view imports": {*READERS, "key:ingest"},
 }
 RUNNERS = {"key:ingest", "outsider's key"}

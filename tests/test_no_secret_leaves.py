@@ -136,7 +136,7 @@ OTHERS = {
     *(
         f"api/projects/<str:project>{part}"
         for part in (
-            *("", "/archive", "/unarchive", "/members", "/members/<str:username>"),
+            *("", "/archive", "/unarchive", "/deletion", "/members", "/members/<str:username>"),
             *("/invitations", "/invitations/<uuid:invitation_id>"),
             *("/keys", "/keys/<uuid:key_id>", "/keys/<uuid:key_id>/rotate", "/keys/<uuid:key_id>/revoke"),
         )

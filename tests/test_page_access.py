@@ -66,6 +66,7 @@ ANSWERS = {
     "/settings": {"POST": 422},
     "/settings/archive": {"POST": 422},
     "/settings/telemetry": {"POST": 400},  # it says neither on nor off
+    "/settings/delete": {"POST": 422},  # it is not confirmed
     "/members/add": {"POST": 422},
     "/members/role": {"POST": 400},
     "/members/remove": {"GET": 400, "POST": 400},  # it names no member

@@ -25,6 +25,8 @@ class AuditAction(enum.StrEnum):
     PROJECT_CHANGED = "project.changed"
     PROJECT_ARCHIVED = "project.archived"
     PROJECT_UNARCHIVED = "project.unarchived"
+    PROJECT_DELETED = "project.deleted"
+    PROJECT_REMOVED = "project.removed"
     MEMBER_ADDED = "member.added"
     MEMBER_ROLE_CHANGED = "member.role_changed"
     MEMBER_REMOVED = "member.removed"

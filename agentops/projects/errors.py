@@ -151,6 +151,26 @@ class NotArchivable(Conflict):
     code = "runs_in_progress"
 
 
+class NotArchived(Conflict):
+    """The project has to be archived first."""
+
+    code = "project_not_archived"
+    text = "only an archived project can be deleted: archive it first"
+
+
+class RunsOnHold(Conflict):
+    """Runs of the project are on hold."""
+
+    code = "runs_on_hold"
+
+
+class ImportsInProgress(Conflict):
+    """Files of the project are being imported."""
+
+    code = "imports_in_progress"
+    text = "files are being imported: wait until their imports end"
+
+
 class AlreadyInvited(Conflict):
     """The e-mail address has an invitation or an account already."""
 
@@ -219,6 +239,12 @@ class InvalidScopes(Invalid):
     """The scopes are invalid."""
 
     code = "invalid_scopes"
+
+
+class NotConfirmed(Invalid):
+    """The slug of the project was not entered to confirm."""
+
+    code = "not_confirmed"
 
 
 class InvalidExpiry(Invalid):

@@ -45,7 +45,7 @@ def invite(project: Project, email: str, role: str, *, actor: Actor) -> Invitati
     email, role = _clean_email(email), clean_role(role)
     with transaction.atomic():
         # Serializes invitations to the project.
-        Project.objects.select_for_update(no_key=True).get(pk=project.pk)
+        Project.objects.locked(project)
         if get_user_model().objects.filter(email__iexact=email).exists():
             raise AlreadyInvited(f"an account has the address {email}: add it as a member")
         Invitation.objects.filter(project=project, expires_at__lte=timezone.now()).delete()

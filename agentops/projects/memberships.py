@@ -5,7 +5,7 @@ The caller checks the permission (Action.SUPER, Action.MANAGE).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.contrib.auth import get_user_model
@@ -13,7 +13,7 @@ from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from agentops.projects.audit import Actor, AuditAction, record
+from agentops.projects.audit import Actor, AuditAction, name_of, record
 from agentops.projects.errors import (
     AlreadyMember,
     InvalidRetention,
@@ -22,7 +22,7 @@ from agentops.projects.errors import (
     MemberNotFound,
     SlugTaken,
 )
-from agentops.projects.models import Membership, Project, Role
+from agentops.projects.models import ApiKey, Membership, Project, Role
 from agentops.projects.names import clean_description, clean_name, clean_slug
 
 #: 100 years.
@@ -85,6 +85,23 @@ def archive_project(project: Project, *, actor: Actor) -> Project:
 def unarchive_project(project: Project, *, actor: Actor) -> Project:
     """Undo `archive_project`."""
     return _set_archived(project, False, actor)
+
+
+def hide_project(project: Project, *, actor: Actor, found: Mapping[str, int]) -> None:
+    """Hide a project for good, in the caller's transaction: nobody enters it, and its slug is free.
+
+    The caller holds its row, has checked that it may be deleted, and has its rows deleted (runs.upkeep). `found`: the
+    numbers of rows, for the audit log. The entry does not belong to the project, so it outlives it.
+    """
+    # One by one, because their signals close the open streams of whoever had access.
+    for rows in (Membership.objects.filter(project=project), ApiKey.objects.filter(project=project)):
+        rows.delete()
+    before = {"slug": project.slug, "name": project.name}
+    project.removal = {"slug": project.slug, "by": name_of(actor), "rows": {}}
+    project.slug = f"deleted-{project.pk.hex}"
+    project.removed_at = timezone.now()
+    project.save(update_fields=["removal", "slug", "removed_at"])
+    record(actor, AuditAction.PROJECT_DELETED, project=None, obj=project, before=before, after=found)
 
 
 def _set_archived(project: Project, is_archived: bool, actor: Actor) -> Project:
@@ -163,12 +180,8 @@ def remove_member(project: Project, user: AbstractBaseUser, *, actor: Actor) -> 
 
 
 def _lock(project: Project) -> None:
-    """Serialize changes to the members of a project.
-
-    Otherwise two admins who remove each other concurrently leave no admin. NO KEY does not block inserts of rows that
-    refer to the project.
-    """
-    Project.objects.select_for_update(no_key=True).get(pk=project.pk)
+    """Serialize changes to the members: two admins who remove each other concurrently would leave no admin."""
+    Project.objects.locked(project)
 
 
 def _membership(project: Project, user: AbstractBaseUser) -> Membership:

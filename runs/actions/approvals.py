@@ -62,7 +62,7 @@ def set_rules(actor: Actor, project: Project, rules: list[Any], *, changes: list
     """
     _check({"approvals": rules})
     with transaction.atomic():
-        locked = Project.objects.select_for_update(no_key=True).get(pk=project.pk)
+        locked = Project.objects.locked(project)
         settings = locked.settings if isinstance(locked.settings, dict) else {}
         before = settings.get("approvals")
         if (before or []) != rules:

@@ -27,7 +27,7 @@ def change(project: Project, changes: Mapping[str, Any], *, by: Actor) -> dict[s
     Raises `InvalidBudget`, and writes nothing then. Stored budgets that are not readable are replaced.
     """
     with transaction.atomic():
-        locked = Project.objects.select_for_update(no_key=True).get(pk=project.pk)
+        locked = Project.objects.locked(project)
         settings = locked.settings if isinstance(locked.settings, dict) else {}
         before = settings.get("budgets")
         budgets_before = before if isinstance(before, dict) else {}

@@ -30,7 +30,7 @@ def remove_price(project: Project, pattern: str, *, by: Actor) -> list[ModelPric
 
 def _change(project: Project, pattern: str, price: dict[str, Any] | None, by: Actor) -> list[ModelPrice]:
     with transaction.atomic():
-        locked = Project.objects.select_for_update(no_key=True).get(pk=project.pk)
+        locked = Project.objects.locked(project)
         settings = locked.settings if isinstance(locked.settings, dict) else {}
         before = [_document(each) for each in prices_of(settings)]
         others = [each for each in before if each["model"] != pattern]

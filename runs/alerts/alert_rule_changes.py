@@ -161,4 +161,4 @@ def _close_alerts(rule: AlertRule) -> None:
 
 def _lock(project: Project) -> None:
     """Serialize changes to the rules of a project."""
-    Project.objects.select_for_update(no_key=True).get(pk=project.pk)
+    Project.objects.locked(project)

@@ -41,7 +41,7 @@ def mute(
         raise InvalidMute(f"minutes must be 0 to {MAX_MINUTES}", pointer="/minutes")
     name = {"rule": str(rule) if rule else None, "run_id": str(run.pk) if run else None, "agent_id": agent or None}
     with transaction.atomic():
-        Project.objects.select_for_update(no_key=True).get(pk=project.pk)
+        Project.objects.locked(project)
         if not minutes:
             if AlertMute.objects.filter(project=project, **what).delete()[0]:
                 record(by, AlertAuditAction.UNMUTED, project=project, after=name)

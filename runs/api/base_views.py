@@ -75,8 +75,11 @@ class ApiView(GenericAPIView):  # type: ignore[misc]
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
-        kind = self.query_class if request.method in ("GET", "HEAD") else self.write_query_class
-        self.query = query_of(kind, request.query_params)
+        self.query = query_of(self.get_query_class(request.method), request.query_params)
+
+    def get_query_class(self, method: str) -> type[QuerySerializer]:
+        """Return the query parameters of a method."""
+        return self.query_class if method in ("GET", "HEAD") else self.write_query_class
 
     def get_project(self, action: Action = Action.READ) -> Project:
         """Return the project of the URL. A foreign project is refused like an unknown one, after the same queries."""

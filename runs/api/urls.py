@@ -90,6 +90,7 @@ of_project = [
     path("imports", import_views.Imports.as_view(), name="imports"),
     path("imports/<uuid:import_id>", import_views.ImportDetail.as_view(), name="import"),
     path("", include(flow_urls)),
+    path("deletion", project_views.ProjectDeletion.as_view(), name="project-deletion"),
     path("archive", project_views.ArchiveProject.as_view(), name="archive-project"),
     path("unarchive", project_views.UnarchiveProject.as_view(), name="unarchive-project"),
     path("members", member_views.Members.as_view(), name="members"),

@@ -26,7 +26,7 @@ from runs.pages.overview import charts_page, overview_page
 from runs.pages.run import action_pages, fixture_download, media_page, payloads, replay_page, run_page
 from runs.pages.runs import bulk_labels, bulk_resume, downloads, runs_page, saved_views_page
 from runs.pages.search import search_page
-from runs.pages.settings import approval_rules_page, general_page, limits_page, prices_page
+from runs.pages.settings import approval_rules_page, deletion_page, general_page, limits_page, prices_page
 from runs.pages.system import system_page
 from runs.pages.tree import tree_page
 
@@ -89,6 +89,7 @@ urlpatterns = [
     path("p/<slug:project>/settings", general_page.index, name="settings"),
     path("p/<slug:project>/settings/archive", general_page.archive, name="archive-project"),
     path("p/<slug:project>/settings/unarchive", general_page.unarchive, name="unarchive-project"),
+    path("p/<slug:project>/settings/delete", deletion_page.index, name="delete-project"),
     path("p/<slug:project>/settings/budgets", limits_page.budgets, name="budgets"),
     path("p/<slug:project>/settings/budgets/set", limits_page.set_budgets, name="set-budgets"),
     path("p/<slug:project>/settings/retention", limits_page.retention, name="retention"),

@@ -80,7 +80,7 @@ def create(
     _apply(sink, kind, new, secrets=given)
     with transaction.atomic():
         # Locked, so that two requests do not exceed the limit, or use a name twice.
-        Project.objects.select_for_update(no_key=True).get(pk=project.pk)
+        Project.objects.locked(project)
         _require_free_name(sink)
         if Sink.objects.filter(project=project).count() >= MAX_SINKS:
             raise InvalidSink(f"a project can have at most {MAX_SINKS} sinks and webhooks")

@@ -1,15 +1,10 @@
-"""Retention: removes run groups after their retention period, and leaves tombstones.
-
-A removal has two phases. One transaction writes the tombstones of a group and hides its runs (see RunManager). Then
-the rows are deleted in batches. If the process dies in between, the group stays hidden and the next removal
-finishes it.
-"""
+"""Retention: removes run groups after their retention period (see runs.upkeep.group_removal), and puts runs on hold."""
 
 from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -21,81 +16,31 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
-from django.db.models.fields.json import KT
 from django.utils import timezone
 
 from agentops.projects import notifications
 from agentops.projects.access import SYSTEM
-from agentops.projects.audit import Actor, record
+from agentops.projects.audit import Actor, name_of, record
 from agentops.projects.idempotency_keys import delete_expired_keys
-from agentops.projects.models import Notification, Project
+from agentops.projects.models import Project
 from runs.errors import RunNotFound
-from runs.models import (
-    AgentRun,
-    AgentRunMessage,
-    AgentRunToolCall,
-    AgUiRun,
-    AlertFinding,
-    AlertMute,
-    Approval,
-    Attempt,
-    Checkpoint,
-    Chore,
-    CliSession,
-    ExternalRun,
-    FlowRun,
-    FlowVisit,
-    OtlpGroup,
-    OtlpItem,
-    RunCommand,
-    RunError,
-    RunNote,
-    SearchEntry,
-    ShareLink,
-    TurnUsage,
-)
+from runs.models import AgentRun, Chore, FlowRun
 from runs.upkeep import old_records
-from runs.upkeep.run_groups import RetentionReason, RunGroup, run_groups_of
-from timeline import log, tombstones
-from timeline.database_clock import Now
-from timeline.models import Tombstone
-from timeline.tombstones import EVENTS, OwnedTable
-
-#: The tables of a run's rows, in the order of deletion: tool calls and requests of AG-UI clients refer to messages.
-PARTS = (
-    OwnedTable(SearchEntry, "run"),
-    EVENTS,
-    OwnedTable(Checkpoint, "run"),
-    OwnedTable(Attempt, "run"),
-    OwnedTable(CliSession, "run"),
-    OwnedTable(TurnUsage, "run"),
-    OwnedTable(RunError, "run"),
-    OwnedTable(RunNote, "run"),
-    OwnedTable(ShareLink, "run"),
-    OwnedTable(Approval, "run"),
-    OwnedTable(AlertFinding, "run"),
-    OwnedTable(AlertFinding, "flow_run"),
-    OwnedTable(AlertMute, "run"),
-    OwnedTable(RunCommand, "run"),
-    OwnedTable(AgUiRun, "run"),
-    OwnedTable(AgentRunToolCall, "run"),
-    OwnedTable(AgentRunMessage, "run"),
-    OwnedTable(ExternalRun, "run"),
-    OwnedTable(OtlpItem, "run"),
-    OwnedTable(OtlpGroup, "run"),
-    OwnedTable(FlowVisit, "flow_run"),
+from runs.upkeep.group_removal import (
+    HEADS,
+    NOTIFICATIONS,
+    PARTS,
+    RUNS,
+    Removal,
+    Removing,
+    finish_unfinished,
+    hide_group,
+    remove_group,
 )
-RUNS, FLOW_RUNS = OwnedTable(AgentRun, "log"), OwnedTable(FlowRun, "log")
-#: In the order of deletion. Locked in reverse: a flow run before its runs, as by runs.flows.runner.
-HEADS = (RUNS, FLOW_RUNS)
-#: Notifications about runs are deleted when the runs are hidden, because they link to them and quote them.
-NOTIFICATIONS = str(Notification._meta.db_table)
-#: The columns of a run that are copied to its tombstone.
-TOMBSTONE_FIELDS = ("project_id", "status", "source", "step_base", "step_count", "created_at", "completed_at")
+from runs.upkeep.run_groups import RetentionReason, RunGroup, run_groups_of
+
 #: The number of runs per query.
 PAGE = 200
-#: A removal in progress. It yields after each batch. Close it if you do not exhaust it.
-Removal = Generator[None, None, None]
 CHORE = "retention"
 _ROWS: tuple[QuerySet[Any], ...] = (AgentRun.objects.all(), FlowRun.objects.all())
 DAILY = timedelta(days=1)
@@ -147,12 +92,13 @@ def apply(report: RemovalReport, *, by: Actor) -> Removal:
     audited too.
     """
     try:
-        yield from _finish_unfinished(report)
+        yield from finish_unfinished(report.project, report.rows)
         if report.days is not None:
             before = _cutoff(report.days)
+            why = _removing(report, before, by=by)
             for group in _due_groups(report, before):
-                if _hide(group, report, before, by=by):
-                    yield from _remove(group.run_ids[0], report)
+                if hide_group(group, why, report.rows):
+                    yield from remove_group(group.run_ids[0], report.rows)
     finally:
         if report.rows:
             details = {"older_than_days": report.days, "runs": report.runs, "rows": dict(report.rows)}
@@ -201,12 +147,22 @@ def _set_hold(
         run = rows.filter(pk=run_id).first()
         if run is None:
             raise RunNotFound(f"no run {run_id}")
+        if held_at is not None and run.project.removed_at is not None:
+            raise RunNotFound(f"the project of run {run_id} is being deleted")
         before = run.held_at
         run.held_at = before if before is not None and held_at is not None else held_at
         run.save(update_fields=["held_at"])
         after = {"held_at": run.held_at, "reason": reason}
         record(by, action, project=run.project, obj=run, before={"held_at": before}, after=after)
     return run
+
+
+def _removing(report: RemovalReport, before: datetime, *, by: Actor) -> Removing:
+    return Removing(
+        reason=f"it ended more than {report.days} {'day' if report.days == 1 else 'days'} ago",
+        by=name_of(by),
+        may_remove=lambda group, _: group.reason_to_keep(report.project, before) is None,
+    )
 
 
 # --- What is due ----------------------------------------------------------------------------------------------------
@@ -242,84 +198,3 @@ def _pages_of_old(rows: QuerySet[Any], before: datetime) -> Iterator[list[UUID]]
         time, run_id = page[-1]
         rest = runs.filter(completed_at__gte=time).exclude(completed_at=time, pk__lte=run_id)
         page = list(rest.values_list("completed_at", "pk")[:PAGE])
-
-
-# --- The removal ----------------------------------------------------------------------------------------------------
-
-
-def _hide(group: RunGroup, report: RemovalReport, before: datetime, *, by: Actor) -> bool:
-    """Write the tombstones and hide the runs in one transaction. Return False if the group has changed."""
-    with transaction.atomic():
-        # Resume, fork, hold and spawn lock the row too. A change that was committed before is detected below.
-        flow_runs = list(FlowRun.objects.select_for_update().filter(pk__in=group.run_ids).order_by("pk"))
-        runs = AgentRun.objects.select_for_update().filter(pk__in=group.run_ids).order_by("pk")
-        hidden: list[AgentRun | FlowRun] = [*flow_runs]
-        hidden += list(runs.annotate(agent_name=KT("agent_config__agent_id")).only(*TOMBSTONE_FIELDS))
-        current = run_groups_of(group.run_ids)
-        if [each.run_ids for each in current] != [group.run_ids] or current[0].reason_to_keep(
-            report.project, before
-        ) is not None:
-            return False
-        notification_counts = notifications.forget_runs(group.run_ids)
-        Tombstone.objects.bulk_create(_tombstone(run, group, report, by, notification_counts[run.pk]) for run in hidden)
-        FlowRun.objects.filter(pk__in=group.run_ids).update(removed_at=Now())
-        # The external ID can be reused.
-        AgentRun.objects.filter(pk__in=group.run_ids).update(removed_at=Now(), external_id=None)
-        for run in hidden:
-            log.announce_run(run.project_id, run.pk)
-    report.rows += Counter({NOTIFICATIONS: notification_counts.total()})
-    return True
-
-
-def _facts(run: AgentRun | FlowRun) -> dict[str, Any]:
-    if isinstance(run, FlowRun):
-        return {"flow_id": run.slug, "status": run.status}
-    return {
-        "agent_id": getattr(run, "agent_name", None),
-        "status": run.status,
-        "source": run.source,
-        "steps": run.step_count - run.step_base,
-    }
-
-
-def _tombstone(
-    run: AgentRun | FlowRun, group: RunGroup, report: RemovalReport, by: Actor, notification_count: int
-) -> Tombstone:
-    """Return the tombstone of a run or a flow run, without title and result, which are content."""
-    return Tombstone(
-        pk=run.pk,
-        project_id=run.project_id,
-        family=group.run_ids[0],
-        facts=_facts(run),
-        created_at=run.created_at,
-        completed_at=run.completed_at,
-        reason=f"it ended more than {report.days} {'day' if report.days == 1 else 'days'} ago",
-        removed_by=by if isinstance(by, str) else by.actor,
-        removed_at=timezone.now(),
-        rows={NOTIFICATIONS: notification_count} if notification_count else {},
-    )
-
-
-def _finish_unfinished(report: RemovalReport) -> Removal:
-    """Finish the removals that were interrupted."""
-    unfinished = tombstones.unfinished_tombstones().filter(project=report.project).order_by("removed_at")
-    for group in dict.fromkeys(unfinished.values_list("family", flat=True)):
-        yield from _remove(group, report)
-
-
-def _remove(group: UUID, report: RemovalReport) -> Removal:
-    """Delete the rows of a hidden group in batches."""
-    for run_id in list(
-        tombstones.unfinished_tombstones().filter(family=group).order_by("pk").values_list("pk", flat=True)
-    ):
-        has_more = True
-        while has_more:
-            has_more, removed = tombstones.remove_batch(run_id, PARTS)
-            report.rows += removed
-            if removed:
-                yield
-    finished = False
-    while not finished:
-        finished, removed = tombstones.finish(group, PARTS, HEADS)
-        report.rows += removed
-        yield

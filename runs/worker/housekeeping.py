@@ -1,9 +1,10 @@
-"""Housekeeping in every worker, without beat: retention, e-mails, alerts, the search index, and waiting traces."""
+"""Housekeeping in every worker, without beat: retention, deletions, mail, alerts, the search index, waiting traces."""
 
 from __future__ import annotations
 
 import itertools
 import logging
+import math
 import random
 import time
 from collections.abc import Iterator
@@ -18,11 +19,14 @@ from runs.alerts.conditions import STATES
 from runs.engine.shutdown import Shutdown
 from runs.external.otlp import settling
 from runs.models import AlertRule
-from runs.upkeep import retention, search_index
+from runs.upkeep import project_removal, retention, search_index
+from runs.upkeep.group_removal import Removal
 
 log = logging.getLogger(__name__)
 #: Seconds before the first check: short, because some sites run for an hour a day.
 FIRST_S, EVERY_S = 60.0, 3600.0
+#: Seconds between two checks for projects to delete, and of work on them, before another process may go on.
+PROJECTS_S, SLICE_S = 10.0, 20.0
 #: Seconds between two checks for notifications to send.
 MAIL_S = 10.0
 #: Alert rules whose queries cost more are evaluated every so many times.
@@ -54,15 +58,23 @@ def tidy(shutdown: Shutdown) -> None:
     while not shutdown.requested.wait(wait * random.uniform(0.5, 1.0)):  # noqa: S311 - spreads load only
         wait = EVERY_S
         with going_on("the retention"):
-            _apply_retention(shutdown)
+            _work_off(retention.daily(), shutdown)
 
 
-def _apply_retention(shutdown: Shutdown) -> None:
+def delete_projects(shutdown: Shutdown) -> None:
+    """Delete hidden projects until the process ends. Runs in its own thread, because it may take hours."""
+    while not shutdown.requested.wait(PROJECTS_S * random.uniform(0.5, 1.0)):  # noqa: S311 - spreads load only
+        with going_on("the deletion of projects"):
+            _work_off(project_removal.remove_pending(), shutdown, seconds=SLICE_S)
+
+
+def _work_off(removal: Removal, shutdown: Shutdown, *, seconds: float = math.inf) -> None:
+    """Work for so many seconds, rests included, and rest as long as it worked: runs need the database too."""
     began = time.monotonic()
-    with closing(retention.daily()) as removal:
+    until = began + seconds
+    with closing(removal):
         for _ in removal:
-            # Rest as long as it worked, because runs need the database too.
-            if shutdown.requested.wait(time.monotonic() - began):
+            if shutdown.requested.wait(time.monotonic() - began) or time.monotonic() > until:
                 return
             began = time.monotonic()
 

@@ -37,7 +37,7 @@ from runs.lifecycle import approval_decisions, children, suspects, transitions
 from runs.lifecycle.suspects import Candidate
 from runs.worker.exports import export
 from runs.worker.flow_thread import advance_flows
-from runs.worker.housekeeping import evaluate_alerts, index_texts, mail, send_alerts, settle, tidy
+from runs.worker.housekeeping import delete_projects, evaluate_alerts, index_texts, mail, send_alerts, settle, tidy
 from runs.worker.quarantine import Gate, try_alone
 from runs.worker.uploaded_files import import_uploaded_files
 from runs.worker.watch import Watch
@@ -207,6 +207,7 @@ class Worker:
         self._threads = [
             threading.Thread(target=self._sweep, name="sweep", daemon=True),
             threading.Thread(target=tidy, args=[self.shutdown], name="tidy", daemon=True),
+            threading.Thread(target=delete_projects, args=[self.shutdown], name="projects", daemon=True),
             threading.Thread(target=settle, args=[self.shutdown], name="settle", daemon=True),
             threading.Thread(target=import_uploaded_files, args=[self._uploads], name="uploads", daemon=True),
             threading.Thread(target=advance_flows, args=[self._flows], name="flows", daemon=True),

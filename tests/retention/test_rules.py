@@ -14,7 +14,7 @@ from runs.lifecycle import inbox
 from runs.models import Agent, AgentRun, AgentRunMessage, AgentRunToolCall, FlowVisit
 from runs.statuses import TERMINAL, RunStatus
 from runs.upkeep import invariants, retention
-from runs.upkeep.retention import HEADS, PARTS
+from runs.upkeep.group_removal import HEADS, PARTS
 from runs.upkeep.run_groups import LINKS, RetentionReason, run_groups_of
 from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.upkeep.old_runs import BY, aged, apply, lineage, paused_half_way, there

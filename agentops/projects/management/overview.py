@@ -18,7 +18,7 @@ COMMANDS = {
     "approvals": "List what waits for a person, and change the approval rules of a project",
     "alert": "List the alerts of a project, change its alert rules, and mute",
     "replay": "Play the stored events of a run again, read-only",
-    "project": "Create, list, change and archive projects",
+    "project": "Create, list, change, archive and delete projects",
     "member": "List, add and remove the members of a project, and change their roles",
     "key": "Create, list, rotate and revoke API keys",
     "serve": "Serve pages, API and streams; workers run separately",

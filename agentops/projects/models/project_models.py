@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from django.conf import settings
 from django.db import models
 from django.dispatch import Signal
 from uuid_utils.compat import uuid7
 
+from agentops.projects.errors import ProjectNotFound
 from agentops.projects.names import NOT_A_UUID, SLUG
 
 #: Sent by QuerySet.update(), which sends no post_save. `ids` are those of the members' users.
 memberships_changed = Signal()
+
+
+class ProjectQuerySet(models.QuerySet["Project"]):
+    """Projects."""
+
+    def locked(self, project: Project) -> Project:
+        """Return a project as it is now, and serialize changes to it. Raise ProjectNotFound if it is being deleted.
+
+        NO KEY does not block inserts of rows that refer to the project.
+        """
+        found = self.select_for_update(no_key=True).filter(pk=project.pk).first()
+        if found is None:
+            raise ProjectNotFound
+        return found
+
+
+_AllProjects = models.Manager.from_queryset(ProjectQuerySet)
+
+
+class ProjectManager(_AllProjects["Project"]):
+    """The default manager of projects. It hides those that are being deleted."""
+
+    def get_queryset(self) -> ProjectQuerySet:
+        """Return the projects that are not being deleted."""
+        return cast("ProjectQuerySet", super().get_queryset().filter(removed_at=None))
 
 
 class Project(models.Model):
@@ -37,6 +63,12 @@ class Project(models.Model):
     #: Raised with each change of the redaction rules and of `masks_model_input`, so that other processes see it.
     redaction_version = models.PositiveIntegerField(default=0, db_default=0, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
+    #: If set, the project is being deleted: nobody sees it, and workers delete its rows (runs.upkeep.project_removal).
+    removed_at = models.DateTimeField(null=True, editable=False)
+    #: While it is being deleted: its former `slug`, by whom (`by`), and the number of deleted rows by table (`rows`).
+    removal = models.JSONField(null=True, editable=False)
+
+    objects = ProjectManager()
 
     def __str__(self) -> str:
         return self.slug

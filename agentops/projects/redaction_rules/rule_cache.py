@@ -119,7 +119,8 @@ class RuleCache:
         self._fresh_until = self._clock() + REFRESH_S
         try:
             columns = ("pk", "redaction_version", "masks_model_input")
-            projects = list(Project.objects.filter(redaction_version__gt=0).values_list(*columns))
+            # Those too that are being deleted: their rules mask what is left of them.
+            projects = list(Project._base_manager.filter(redaction_version__gt=0).values_list(*columns))
             versions = {pk: version for pk, version, _ in projects}
             if versions == self._snapshot.versions:
                 return

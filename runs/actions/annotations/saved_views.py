@@ -43,7 +43,7 @@ def save_view(
     values = {"query": _query(query), "is_shared": is_shared, "is_default": is_default}
     with transaction.atomic():
         # Serialises the views of the project, for the default and the number of views.
-        Project.objects.select_for_update(no_key=True).get(pk=project.pk)
+        Project.objects.locked(project)
         own = SavedView.objects.filter(project=project, owner=by.user_id)
         if is_shared:
             _require_sharing(by, project)
@@ -63,7 +63,7 @@ def change_view(project: Project, view_id: UUID, *, by: Principal, **changes: An
     Raises `SavedViewNotFound`, `SavedViewTaken` and the errors of `save_view`.
     """
     with transaction.atomic():
-        Project.objects.select_for_update(no_key=True).get(pk=project.pk)
+        Project.objects.locked(project)
         own = SavedView.objects.filter(project=project, owner=by.user_id)
         view = own.filter(pk=view_id).first() if by.user_id is not None else None
         if view is None:

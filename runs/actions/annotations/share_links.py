@@ -35,7 +35,7 @@ def link_of(token: str) -> ShareLink | None:
     except (signing.BadSignature, ValueError):
         return None
     rows = ShareLink.objects.select_related("run__project", "run__log", "project")
-    link = rows.filter(pk=link_id, run__removed_at=None).first()
+    link = rows.filter(pk=link_id, run__removed_at=None, project__removed_at=None).first()
     return link if link is not None and link.is_active(timezone.now()) else None
 
 

@@ -39,6 +39,10 @@ MAX_OVERLAP_HOURS = 30 * 24
 _HOURS = int(keys.OVERLAP.total_seconds()) // 3600
 
 
+def _count(text: str = "") -> serializers.IntegerField:
+    return serializers.IntegerField(min_value=0, help_text=text)
+
+
 @contextmanager
 def faults_in_body() -> Iterator[None]:
     """Let refusals point to the field at fault. What a field names and is not there is invalid, not missing."""
@@ -82,6 +86,33 @@ class ProjectAnswer(ProjectRow):
             **ProjectRow.Meta.extra_kwargs,
             "retention_days": {"help_text": "Days after which ended runs are deleted. Null: never."},
         }
+
+
+class Counts(serializers.Serializer):  # type: ignore[misc]
+    """What a project has."""
+
+    runs, flow_runs, events = _count(), _count(), _count()
+    agents, flows, members, api_keys = _count(), _count(), _count(), _count()
+    sinks = _count("With webhooks.")
+    alert_rules, imports, transcripts = _count(), _count(), _count()
+
+
+class DeletionRefusal(serializers.Serializer):  # type: ignore[misc]
+    code = serializers.CharField()
+    detail = serializers.CharField()
+
+
+class DeletionAnswer(serializers.Serializer):  # type: ignore[misc]
+    """What the deletion of a project would delete."""
+
+    counts = Counts()
+    refusal = DeletionRefusal(allow_null=True, help_text="Why it is refused now. Null: it is not.")
+
+
+class DeletedAnswer(serializers.Serializer):  # type: ignore[misc]
+    """A project that workers delete."""
+
+    counts = Counts()
 
 
 # --- Members --------------------------------------------------------------------------------------------------------

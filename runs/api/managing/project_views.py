@@ -1,4 +1,4 @@
-"""`/api/projects` and `…/{project}`: list, create, change and archive projects."""
+"""`/api/projects` and `…/{project}`: list, create, change, archive and delete projects."""
 
 from __future__ import annotations
 
@@ -17,13 +17,27 @@ from agentops.projects.access import Action, may, projects_for
 from agentops.projects.errors import RoleRequired
 from agentops.projects.memberships import change_project, create_owned_project, unarchive_project
 from agentops.projects.models import Project
-from runs.actions import archiving
+from runs.actions import archiving, project_deletion
 from runs.api.action_views import ActionView
 from runs.api.answers import ProjectRow
 from runs.api.base_views import SESSION_ONLY, ApiView, ListView
-from runs.api.managing.managing_bodies import NewProject, ProjectAnswer, ProjectChange, faults_in_body
-from runs.api.requests.bodies import body_of
+from runs.api.managing.managing_bodies import (
+    DeletedAnswer,
+    DeletionAnswer,
+    NewProject,
+    ProjectAnswer,
+    ProjectChange,
+    faults_in_body,
+)
+from runs.api.requests.bodies import StringField, body_of
 from runs.api.requests.inputs import EmptyBody
+from runs.api.requests.queries import QuerySerializer
+
+
+class DeletionQuery(QuerySerializer):
+    confirm = StringField(
+        required=False, default="", max_length=63, help_text="The slug of the project, to confirm. Required."
+    )
 
 
 class Projects(ListView):
@@ -56,6 +70,9 @@ class Projects(ListView):
 class ProjectDetail(ApiView):
     """Get a project."""
 
+    def get_query_class(self, method: str) -> type[QuerySerializer]:
+        return DeletionQuery if method == "DELETE" else super().get_query_class(method)
+
     def get_security_schemes(self, method: str) -> Sequence[str]:
         return super().get_security_schemes(method) if method == "GET" else SESSION_ONLY
 
@@ -70,6 +87,30 @@ class ProjectDetail(ApiView):
         with faults_in_body():
             project = change_project(project, **body_of(ProjectChange, request), actor=self.principal)
         return Response(ProjectAnswer(project).data)
+
+    @extend_schema(
+        parameters=[DeletionQuery], responses={202: OpenApiResponse(DeletedAnswer, "Workers delete its rows.")}
+    )
+    def delete(self, request: Request, **_: Any) -> Response:
+        """Delete an archived project with all its runs, for good. Requires a signed-in admin.
+
+        It disappears at once, and workers delete its rows. `GET …/deletion` says what would be deleted.
+        """
+        project = self.get_project(Action.MANAGE)
+        counts = project_deletion.delete_project(project, confirmation=self.query["confirm"], by=self.principal)
+        return Response(DeletedAnswer({"counts": counts}).data, 202)
+
+
+class ProjectDeletion(ApiView):
+    """Say what the deletion of a project would delete, and whether it may be. Requires a signed-in admin."""
+
+    security_schemes = SESSION_ONLY
+
+    @extend_schema(responses=DeletionAnswer, tags=["projects"])
+    def get(self, request: Request, **_: Any) -> Response:
+        found = project_deletion.preview(self.get_project(Action.MANAGE))
+        refusal = None if found.refusal is None else {"code": found.refusal.code, "detail": str(found.refusal)}
+        return Response(DeletionAnswer({"counts": found.counts, "refusal": refusal}).data)
 
 
 class _ProjectAction(ActionView):

@@ -29,7 +29,7 @@ from tests.support.factories import drive, make_agent, make_import, make_project
 from tests.support.flows.flow_runs import make_flow_run, run_of
 from tests.support.sinks import make_sink
 
-FOR_ADMINS = ("/sinks", "/webhooks", "/share-links", "/members", "/invitations", "/keys")
+FOR_ADMINS = ("/sinks", "/webhooks", "/share-links", "/members", "/invitations", "/keys", "/deletion")
 
 
 @pytest.fixture(scope="module")

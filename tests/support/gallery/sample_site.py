@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.test import override_settings
 
 from agentops.projects.access import SYSTEM
-from agentops.projects.memberships import add_member
+from agentops.projects.memberships import add_member, archive_project
 from agentops.projects.models import Project, Role
 from runs.actions import run_actions
 from runs.alerts import evaluation
@@ -63,6 +63,7 @@ class SampleSite:
 
     project: Project
     empty: Project
+    archived: Project
     boss: User
     viewer: User
     runs: dict[str, AgentRun]
@@ -75,16 +76,16 @@ class SampleSite:
 
 def make_sample_site(worker: Worker) -> SampleSite:
     """Make everything; takes a few seconds."""
-    project, empty = make_project("alpha"), make_project("nothing-yet")
+    project, empty, archived = make_project("alpha"), make_project("nothing-yet"), make_project("of-last-year")
     boss = User.objects.create_superuser("boss")
-    for own in (project, empty):
+    for own in (project, empty, archived):
         add_member(own, boss, Role.ADMIN, actor=SYSTEM)
     # First: who drives a flow drives all that is queued.
     flow_run = play(make_flow_run(REVIEW, project, {"files": ["a.py", "b.py"]}), worker)
     runs = _runs(project)
     _imports(project, runs["completed"])
     site = SampleSite(
-        project=project, empty=empty, boss=boss, viewer=make_person(project, Role.VIEWER), runs=runs,
+        project=project, empty=empty, archived=archived, boss=boss, viewer=make_person(project, Role.VIEWER), runs=runs,
         flow_run=flow_run, sink=_sinks(project), alert_rule=_alerts(project),
         uploads=sample_settings.make_uploads(project), invitation=sample_settings.make_members(project),
     )  # fmt: skip
@@ -93,6 +94,7 @@ def make_sample_site(worker: Worker) -> SampleSite:
     sample_settings.make_old(runs["stopped"])
     # Last: the rules would mask, and would ask for approvals, in what is made above.
     sample_settings.make_rules(project)
+    archive_project(archived, actor=SYSTEM)
     return site
 
 

@@ -83,6 +83,8 @@ def _lists(site: SampleSite) -> Iterator[Shown]:
     yield Shown("search-found", f"{here}/search?q=compiler", site.boss)
     yield Shown("search-nothing", f"{here}/search?q={LONG_WORD[:80]}", site.boss)
     yield Shown("runs-viewed", f"{here}/runs", site.viewer)
+    for name in ("settings", "settings/delete"):
+        yield Shown(f"archived-{name.replace('/', '-')}", f"/p/{site.archived.slug}/{name}", site.boss)
     for upload in site.uploads:
         upload.refresh_from_db()
         yield Shown(f"import-{upload.state}", f"{here}/imports/{upload.pk}", site.boss)

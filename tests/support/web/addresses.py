@@ -35,6 +35,8 @@ PAGES: dict[str, dict[str, str]] = {
     "p/<slug:project>/settings": {"GET": MANAGE, "POST": MANAGE},
     "p/<slug:project>/settings/archive": {"POST": MANAGE},
     "p/<slug:project>/settings/unarchive": {"POST": MANAGE},
+    # Refused: the project of the table is not archived (tests/runs/pages/test_delete_project.py).
+    "p/<slug:project>/settings/delete": {"GET": MANAGE, "POST": MANAGE},
     "p/<slug:project>/settings/members": {"GET": MANAGE},
     "p/<slug:project>/settings/members/add": {"POST": MANAGE},
     "p/<slug:project>/settings/members/role": {"POST": MANAGE},

@@ -1,4 +1,4 @@
-"""`agentops project`: create, list, change and archive projects."""
+"""`agentops project`: create, list, change, archive and delete projects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentops.projects.models import Project
 
 
 class Command(AgentopsCommand):
-    help = "Create, list, change and archive projects. Each has its own agents, runs, keys and members."
+    help = "Create, list, change, archive and delete projects. Each has its own agents, runs, keys and members."
 
     def subcommands(self, add: AddSubcommand) -> None:
         create = add("create", self.create, help="Create a project.")
@@ -34,6 +34,15 @@ class Command(AgentopsCommand):
         archived.add_argument("slug", metavar="SLUG", help="slug or ID")
         unarchived = add("unarchive", self.unarchive, help="Undo archive.")
         unarchived.add_argument("slug", metavar="SLUG", help="slug or ID")
+        deleted = add(
+            "delete",
+            "runs.management.projects.delete_command.delete",
+            help="Delete an archived project with all its runs, for good.",
+        )
+        deleted.add_argument("slug", metavar="SLUG", help="slug or ID")
+        deleted.add_argument("--confirm", metavar="SLUG", help="the slug, to confirm (default: it is asked for)")
+        deleted.add_argument("--dry-run", action="store_true", help="count what would be deleted, and delete nothing")
+        deleted.add_argument("--json", action="store_true", help="print JSON")
         ls = add("ls", self.ls, help="List the projects.")
         ls.add_argument("--json", action="store_true", help="print JSON")
 

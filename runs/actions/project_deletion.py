@@ -1,0 +1,95 @@
+"""Delete a project for good: what would be deleted, whether it may be, and the deletion, which workers carry out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+from django.db.models import QuerySet, Sum
+
+from agentops.projects.audit import Actor
+from agentops.projects.errors import (
+    Conflict,
+    ImportsInProgress,
+    NotArchivable,
+    NotArchived,
+    NotConfirmed,
+    ProjectNotFound,
+    RunsOnHold,
+)
+from agentops.projects.memberships import hide_project
+from agentops.projects.models import ApiKey, Membership, Project
+from runs.actions.archiving import in_progress
+from runs.models import Agent, AgentRun, AlertRule, ClaudeTranscript, FileImport, Flow, FlowRun, Sink
+from timeline.models import Log
+
+#: What a person knows a project by, in the order in which it is shown. The events of runs stand beside these.
+_COUNTED: dict[str, QuerySet[Any]] = {
+    "runs": AgentRun.objects.all(),
+    "flow_runs": FlowRun.objects.all(),
+    "agents": Agent.objects.all(),
+    "flows": Flow.objects.all(),
+    "members": Membership.objects.all(),
+    "api_keys": ApiKey.objects.all(),
+    "sinks": Sink.objects.all(),
+    "alert_rules": AlertRule.objects.all(),
+    "imports": FileImport.objects.all(),
+    "transcripts": ClaudeTranscript.objects.all(),
+}
+EVENTS = "events"
+
+
+@dataclass(frozen=True)
+class DeletionPreview:
+    """What the deletion of a project would delete, and why it is refused now. None: it is not."""
+
+    counts: dict[str, int]
+    refusal: Conflict | None
+
+
+def preview(project: Project) -> DeletionPreview:
+    """Return what the deletion would delete. One query for each count."""
+    return DeletionPreview(_counts(project), _refusal(project))
+
+
+def delete_project(project: Project, *, confirmation: str, by: Actor) -> dict[str, int]:
+    """Hide a project, for workers to delete it, and return what it has. The caller checks Action.MANAGE.
+
+    It cannot be undone. `confirmation` must be the slug. Raise NotConfirmed, NotArchived, RunsOnHold,
+    ImportsInProgress, or NotArchivable while runs are in progress.
+    """
+    if confirmation != project.slug:
+        raise NotConfirmed(f"to confirm, enter the slug {project.slug}")
+    with transaction.atomic():
+        # Not NO KEY: whoever has just added a run is waited for, and is seen below.
+        locked = Project.objects.select_for_update().filter(pk=project.pk).first()
+        if locked is None:
+            raise ProjectNotFound
+        if (refusal := _refusal(locked)) is not None:
+            raise refusal
+        counts = _counts(locked)
+        hide_project(locked, actor=by, found=counts)
+    return counts
+
+
+def _refusal(project: Project) -> Conflict | None:
+    if project.archived_at is None:
+        return NotArchived()
+    if count := in_progress(project):
+        return NotArchivable(f"{_number(count, 'run is', 'runs are')} in progress: stop them, or wait until they end")
+    held = AgentRun.objects.filter(project=project, held_at__isnull=False)
+    if count := held.count():
+        return RunsOnHold(f"{_number(count, 'run is', 'runs are')} on hold: `agentops retention release` releases one")
+    return ImportsInProgress() if FileImport.objects.unfinished().filter(project=project).exists() else None
+
+
+def _counts(project: Project) -> dict[str, int]:
+    events = Log.objects.filter(project=project).aggregate(events=Sum("last_seq"))["events"] or 0
+    counts = {name: rows.filter(project=project).order_by().count() for name, rows in _COUNTED.items()}
+    runs = {name: counts.pop(name) for name in ("runs", "flow_runs")}
+    return {**runs, EVENTS: events, **counts}
+
+
+def _number(count: int, one: str, several: str) -> str:
+    return f"{count} {one if count == 1 else several}"
