@@ -27,7 +27,6 @@ from agentops.projects.models import AuditEntry, Membership, Project, Role
 from runs.actions import project_deletion
 from runs.actions.annotations import share_links
 from runs.actions.resume import resume
-from runs.engine.shutdown import Shutdown
 from runs.errors import RunNotFound
 from runs.lifecycle import transitions
 from runs.models import (
@@ -49,6 +48,7 @@ from runs.statuses import RunStatus
 from runs.upkeep import invariants, project_removal, retention
 from runs.upkeep.group_removal import HEADS, PARTS
 from runs.worker import housekeeping
+from runs.worker.worker import Worker
 from tests.support.accounts import make_person
 from tests.support.admin.every_table import fill
 from tests.support.factories import drive, make_agent, make_run
@@ -299,21 +299,15 @@ def test_it_survives_kill_9(process_env: dict[str, str]) -> None:
     assert AuditEntry.objects.get(action="project.removed").after["rows"]["agent_run_events"] >= 5_000
 
 
-@pytest.mark.django_db(transaction=True)
-def test_a_worker_does_it_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_does_it_by_itself(monkeypatch: pytest.MonkeyPatch, worker: Worker) -> None:
     monkeypatch.setattr(housekeeping, "PROJECTS_S", 0.01)
     project = create_project("alpha", "Alpha", actor=SYSTEM)
-    drive(make_run(make_agent(project)))
+    drive(make_run(make_agent(project)), worker)
     delete(project)
-    shutdown = Shutdown()
-    thread = threading.Thread(target=housekeeping.delete_projects, args=[shutdown])
-    thread.start()
-    try:
-        eventually(lambda: not is_there(project), within_s=20, why="it is deleted")
-    finally:
-        shutdown.request(0)
-        thread.join(10)
-    assert not thread.is_alive()
+
+    worker.start_sweeping()
+
+    eventually(lambda: not is_there(project), within_s=20, why="it is deleted")
 
 
 # --- At the same moment -----------------------------------------------------------------------------------------
