@@ -14,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
+from agentops.projects.memberships import add_member
 from agentops.projects.models import Role
 from runs.actions import resume as resuming
 from runs.lifecycle import inbox, transitions
@@ -136,6 +137,18 @@ def test_addresses_that_mean_nothing_are_refused_with_a_reason(run: AgentRun) ->
             answer = client.get(f"/runs/{run.pk}{path}{query}")
             assert answer.status_code == 400, query
             assert b"must be" in answer.content, query
+
+
+def test_a_refused_address_keeps_the_navigation_of_the_runs_project(run: AgentRun) -> None:
+    client, person = Client(), make_person(run.project, Role.VIEWER)
+    client.force_login(person)
+    add_member(make_project("beta"), person, Role.VIEWER, actor="test")
+    foreign = make_run(make_agent(make_project("gamma")))
+    links = [f'href="/p/{slug}/agents"' for slug in (run.project.slug, "gamma")]
+
+    for path, expected in ((f"{run.pk}?show=nothing", links[:1]), (f"{run.pk}/nothing", links[:1]), (foreign.pk, [])):
+        content = client.get(f"/runs/{path}").content.decode()
+        assert [link for link in links if link in content] == expected, path
 
 
 def test_a_cursor_that_is_none_is_refused(run: AgentRun) -> None:
