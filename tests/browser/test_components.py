@@ -50,3 +50,16 @@ def test_the_top_bar_takes_two_lines_of_a_narrow_screen(
     page.locator(".project-menu > summary").click()
     expect(page.get_by_role("link", name="All projects")).to_be_in_viewport(ratio=1)
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def test_a_bar_that_scrolls_begins_at_the_entry_of_the_page(tabs: Tabs, web: WebThread) -> None:
+    project = Project.objects.create(slug="alpha", name="Alpha")
+    boss = User.objects.create_superuser("boss")
+    add_member(project, boss, Role.ADMIN, actor=SYSTEM)
+    page = tabs.open(web.url, boss, viewport={"width": 320, "height": 700})
+    page.goto("/p/alpha/settings/redaction")
+
+    for bar in (".nav", "main .tabs"):
+        assert page.locator(bar).evaluate("bar => bar.scrollWidth > bar.clientWidth"), bar
+        expect(page.locator(f"{bar} a[aria-current]")).to_be_in_viewport(ratio=0.9)
+    assert page.evaluate("[scrollX, scrollY]") == [0, 0]
