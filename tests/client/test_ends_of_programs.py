@@ -46,7 +46,7 @@ def test_what_was_recorded_is_delivered(site: Site, way: str, code: int, runs: d
     assert {
         run.external_id: (run.status, Event.objects.filter(log=run.pk, type__startswith="x.").count())
         for run in AgentRun.objects.all()
-    } == runs
+    } == runs, errors
     assert "agentops" not in errors or way == "raise"
 
 
