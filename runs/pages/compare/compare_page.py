@@ -158,6 +158,7 @@ def _context(principal: Principal, a: RunData, b: RunData, *, page: str) -> dict
     return {
         "project": a.run.project,
         "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
+        "section": "runs",
         "sides": sides,
         "facts": [(name, text, sides[1].facts[name]) for name, text in sides[0].facts.items()],
         "agents": _agents(a.run, b.run),

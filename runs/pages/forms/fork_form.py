@@ -144,6 +144,7 @@ def _render(
     context = {
         "project": run.project,
         "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
+        "section": "runs",
         "run": run,
         "run_title": clean(run.title) or "(untitled)",
         "form": form,

@@ -246,6 +246,7 @@ def _respond(request: HttpRequest, principal: Principal, run: AgentRun, payload:
         "run_title": clean(run.title) or "(untitled)",
         "project": run.project,
         "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
+        "section": "runs",
         "shows_secrets": shows_secrets,
         "offers_secrets": not shows_secrets and _has_visible_secrets(principal, run, payload),
     }

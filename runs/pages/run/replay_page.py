@@ -76,6 +76,7 @@ def replay(request: HttpRequest, run_id: UUID) -> HttpResponse:
     context = {
         "project": run.project,
         "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
+        "section": "runs",
         "run": run,
         "title": clean(run.title) or UNTITLED,
         **tab_links(run, "replay"),

@@ -83,6 +83,7 @@ def run_context(request: HttpRequest, data: facts.RunData, tab: str) -> dict[str
     return {
         "project": run.project,
         "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
+        "section": "runs",
         "may_manage": run_head.may_manage,
         "head": run_head,
         "facts": run_facts,

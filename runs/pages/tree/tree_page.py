@@ -34,6 +34,7 @@ def tree(request: HttpRequest, run_id: UUID) -> HttpResponse:
     run = run_for(principal, run_id)
     context = {
         "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
+        "section": "runs",
         "title": clip(run.title, LINE).text or UNTITLED,
         "parents": parents_of(run),
         "page": reverse("runs:detail", args=[run.pk]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from datetime import timedelta
 from typing import Any
@@ -137,6 +138,15 @@ def test_addresses_that_mean_nothing_are_refused_with_a_reason(run: AgentRun) ->
             answer = client.get(f"/runs/{run.pk}{path}{query}")
             assert answer.status_code == 400, query
             assert b"must be" in answer.content, query
+
+
+def test_the_pages_of_a_run_stand_under_runs_in_the_navigation(run: AgentRun) -> None:
+    client = client_of(run)
+
+    for page in cases(["", "/cost", "/tree", "/replay", "/fork", "/events/1"]):
+        content = client.get(f"/runs/{run.pk}{page}").content.decode()
+        [link] = re.findall(r'<a href="/p/[^"]+/runs" data-go="runs"[^>]*>', content)
+        assert 'aria-current="true"' in link, page
 
 
 def test_a_refused_address_keeps_the_navigation_of_the_runs_project(run: AgentRun) -> None:
