@@ -9,7 +9,10 @@ from runs.models.run import AgentRun
 
 
 class SearchEntry(models.Model):
-    """The masked text of a message, a tool call or an event. Written by runs.upkeep.search_index only."""
+    """The masked text of a message, a tool call or an event, or a part of a long one.
+
+    Written by runs.upkeep.search_index only.
+    """
 
     class Kind(models.TextChoices):
         """What an entry is the text of."""
@@ -23,7 +26,8 @@ class SearchEntry(models.Model):
     project = models.ForeignKey(Project, models.PROTECT, related_name="+", db_index=False)
     run = models.ForeignKey(AgentRun, models.PROTECT, related_name="+", db_index=False)
     kind = models.CharField(max_length=9, choices=Kind.choices)
-    #: The ID of the message or tool call, or the sequence number of the event.
+    #: The ID of the message or tool call, or the sequence number of the event; further parts of a text have their
+    #: number behind it, see runs.queries.searching.text_parts.
     key = models.CharField(max_length=36)
     #: The event that shows it in the timeline.
     seq = models.BigIntegerField()
@@ -52,13 +56,18 @@ class SearchEntry(models.Model):
 
 
 class SearchPosition(models.Model):
-    """How far the index has got. One row, which every writer of the index locks or compares first."""
+    """How far the index has got. One row, which every writer of the index locks or compares first.
 
-    id = models.PositiveSmallIntegerField(primary_key=True, default=1)
+    A second row, while older events are indexed once more by a version that indexes more of them.
+    """
+
+    NEWEST, OLDER = 1, 2
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=NEWEST)
     #: The last event that is in the index, by the ID of its row. Below 0, the entries up to the ID `-1 - event_id` are
     #: to be deleted, and then all events indexed again.
     event_id = models.BigIntegerField(default=0)
-    #: The last assigned ID of an entry.
+    #: The last assigned ID of an entry. Unused in the second row.
     entry_id = models.BigIntegerField(default=0)
 
     class Meta:

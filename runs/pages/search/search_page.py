@@ -19,6 +19,7 @@ from runs.models import Agent, SearchEntry
 from runs.pages.runs.run_row import UNTITLED
 from runs.pages.search.search_form import SearchForm
 from runs.queries.json_lists import RowSpan
+from runs.queries.searching import text_parts
 from runs.queries.searching.search_results import RANKED, Result, Search, SearchOrder, search
 from runs.queries.searching.search_terms import InvalidSearch, parse
 from runs.statuses import RunStatus
@@ -107,6 +108,8 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         "run_title": clean(run.title) or UNTITLED if run is not None else "",
         "page": page,
         "lag_s": search_index.lag_s(),
+        "is_extending": search_index.is_extending(),
+        "bounds": {"limit": text_parts.LIMIT, "tail": text_parts.TAIL, "part": text_parts.PART},
         "ranked": RANKED,
         "is_first_page": not form.after,
         "first_page": form.query_string(),

@@ -19,6 +19,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from runs.queries.json_lists import Where, id_param
+from runs.queries.searching.text_parts import MAX_PARTS
 
 #: How many bits of an ID are within a window, by the letter of the window in the index.
 WINDOWS = {"a": 12, "b": 15, "c": 18, "d": 21}
@@ -47,6 +48,11 @@ _INDEX = "search_entry_texts"
 _COLUMNS = """e.id, e.run_id, e.kind, e.key, e.seq, e.step, e.name, e.status, e.is_error, e.at, e.text, r.title,
     r.status, {agent}"""
 _AGENT = {"postgresql": "r.agent_config->>'agent_id'", "sqlite": "JSON_EXTRACT(r.agent_config, '$.agent_id')"}
+#: Which text an entry is a part of. Not a condition on the run, whose index the planner would prefer to the IDs.
+_TEXT = {
+    "postgresql": "e.run_id::text || split_part(replace(e.key, '-', ''), '.', 1)",
+    "sqlite": "e.run_id || SUBSTR(REPLACE(e.key, '-', ''), 1, INSTR(REPLACE(e.key, '-', '') || '.', '.') - 1)",
+}
 _HAS_TRIGRAM = re.compile(r"[^\W_]{3}")
 _ENTRIES = "agent_run_search_entries e JOIN agent_runs r ON r.id = e.run_id"
 # CROSS JOIN keeps the order of the tables: SQLite then reads the candidates in the order of their IDs, and stops.
@@ -206,6 +212,7 @@ def _read(
         where = where.also(f"{ident} <= %s", high)
     for term in terms:
         where = where.also(*_contains(term))
+    where = where.also(*_first_part(terms))
     order = ident if ident != "e.id + 0" else "e.id"
     return _fetch(tables, where, f"ORDER BY {order} {'ASC' if upward else 'DESC'} LIMIT {int(limit)}")
 
@@ -221,6 +228,18 @@ def _contains(term: str) -> tuple[str, ...]:
     # LIKE, because that is what trigrams are looked up for. Without any, PostgreSQL would read the whole table.
     like = f"{_INDEXED} LIKE %s", f"%{pattern}%"
     return (f"{like[0]} AND {condition}", like[1], term) if _LOW_LINE in indexed else like
+
+
+def _first_part(terms: Sequence[str]) -> tuple[str, ...]:
+    """Return the condition that no earlier part of the same text contains the terms, with its parameters."""
+    vendor = connection.vendor
+    find, text, folded = "strpos" if vendor == "postgresql" else "INSTR", _TEXT[vendor], _FOLDED[vendor]
+    contains = "".join(f" AND {find}({folded}, %s) > 0".replace("e.", "o.") for _ in terms)
+    condition = f"""({find}(e.key, '.') = 0 OR NOT EXISTS (
+        SELECT 1 FROM agent_run_search_entries o WHERE o.id > e.id AND o.id < e.id + {MAX_PARTS}
+        AND o.kind = e.kind AND {text.replace("e.", "o.")} = {text}{contains}
+    ))"""  # noqa: S608 - constants only
+    return condition, *terms
 
 
 def _has_trigram(term: str) -> bool:

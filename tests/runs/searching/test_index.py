@@ -17,7 +17,6 @@ from runs.engine.shutdown import Shutdown
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, SearchEntry, SearchPosition
 from runs.upkeep import retention, search_index
 from runs.upkeep.retention import RemovalReport
-from runs.upkeep.search_texts import HEAD, TAIL, masked
 from runs.worker.housekeeping import index_texts
 from tests.support.api.many_rows import said
 from tests.support.factories import drive, make_agent, make_project, make_run
@@ -143,16 +142,6 @@ def test_a_search_in_a_time_finds_the_same_whether_or_not_parts_of_the_index_are
             blocks = [b for b, hour in enumerate(hours) if (since or 0) <= hour < (until if until is not None else 9)]
             results = found(project, "needle", **bounds)
             assert [result.at for result in results] == [now + timedelta(hours=hours[b]) for b in reversed(blocks)]
-
-
-@pytest.mark.django_db
-def test_of_a_long_text_the_beginning_and_the_end_are_indexed() -> None:
-    text = masked(f"FIRST {'x y ' * 200_000} LAST")
-
-    assert text.startswith("FIRST x y")
-    assert text.endswith("x y LAST")
-    assert len(text) == HEAD + TAIL + 3
-    assert masked("a\n\n b\t c") == "a b c"
 
 
 @pytest.mark.every_database
