@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from agentops.projects.models import Project
-from runs.models.run import AgentRun
+from timeline.models import Log
 
 
 class SearchEntry(models.Model):
@@ -24,7 +24,8 @@ class SearchEntry(models.Model):
     #: The position in the index. Assigned in the order of commits, so that pages are stable while the index grows.
     id = models.BigAutoField(primary_key=True)
     project = models.ForeignKey(Project, models.PROTECT, related_name="+", db_index=False)
-    run = models.ForeignKey(AgentRun, models.PROTECT, related_name="+", db_index=False)
+    #: The log of a run, or of a flow run.
+    log = models.ForeignKey(Log, models.PROTECT, related_name="+", db_index=False, db_column="run_id")
     kind = models.CharField(max_length=9, choices=Kind.choices)
     #: The ID of the message or tool call, or the sequence number of the event; further parts of a text have their
     #: number behind it, see runs.queries.searching.text_parts.
@@ -48,11 +49,11 @@ class SearchEntry(models.Model):
         db_table = "agent_run_search_entries"
         constraints = [
             # The target of the indexer's upsert. Also serves the search in a run, and retention.
-            models.UniqueConstraint(fields=["run", "key"], name="search_entry_once"),
+            models.UniqueConstraint(fields=["log", "key"], name="search_entry_once"),
         ]
 
     def __str__(self) -> str:
-        return f"{self.run_id} {self.kind} {self.key}"
+        return f"{self.log_id} {self.kind} {self.key}"
 
 
 class SearchPosition(models.Model):

@@ -84,7 +84,7 @@ def entry_count() -> int:
 def rebuild(run_id: UUID) -> int:
     """Write the entries of a run anew, and return their number. Entries that are left keep their place."""
     newest = Event.objects.filter(log=run_id).aggregate(newest=Max("seq"))["newest"] or 0
-    before = list(SearchEntry.objects.filter(run=run_id, seq__lte=newest).values_list("key", "pk"))
+    before = list(SearchEntry.objects.filter(log=run_id, seq__lte=newest).values_list("key", "pk"))
     seq, written = 0, set[str]()
     while seq < newest:
         with transaction.atomic():
@@ -176,7 +176,7 @@ def _store(entries: list[SearchEntry]) -> None:
     for number, entry in enumerate(entries, first):
         entry.pk = number
     SearchEntry.objects.bulk_create(
-        entries, update_conflicts=True, unique_fields=["run_id", "key"], update_fields=_UPDATED
+        entries, update_conflicts=True, unique_fields=["log_id", "key"], update_fields=_UPDATED
     )
 
 
@@ -184,21 +184,21 @@ def _delete_other_parts(entries: list[SearchEntry]) -> None:
     """Delete the entries of texts that had fewer or more parts, so that their parts get IDs next to each other."""
     counts: dict[tuple[UUID, str], int] = {}
     for entry in entries:
-        text = (entry.run_id, text_key(entry.key))
+        text = (entry.log_id, text_key(entry.key))
         counts[text] = max(counts.get(text, 0), part_number(entry.key) + 1)
     # The texts of messages and events do not change. An earlier version may have indexed less of them.
-    calls = {(entry.run_id, entry.key) for entry in entries if entry.kind == SearchEntry.Kind.TOOL_CALL}
+    calls = {(entry.log_id, entry.key) for entry in entries if entry.kind == SearchEntry.Kind.TOOL_CALL}
     counts = {text: count for text, count in counts.items() if count > 1 or text in calls}
     if not counts:
         return
     ends = {part_key(key, number) for (_, key), count in counts.items() for number in (count - 1, count) if number}
-    stored = SearchEntry.objects.filter(run__in={run_id for run_id, _ in counts}, key__in=ends)
-    found = set(stored.values_list("run_id", "key"))
-    for (run_id, key), count in counts.items():
-        has_last = count == 1 or (run_id, part_key(key, count - 1)) in found
-        if not has_last or (run_id, part_key(key, count)) in found:
+    stored = SearchEntry.objects.filter(log__in={log_id for log_id, _ in counts}, key__in=ends)
+    found = set(stored.values_list("log_id", "key"))
+    for (log_id, key), count in counts.items():
+        has_last = count == 1 or (log_id, part_key(key, count - 1)) in found
+        if not has_last or (log_id, part_key(key, count)) in found:
             keys = [part_key(key, number) for number in range(MAX_PARTS)]
-            SearchEntry.objects.filter(run=run_id, key__in=keys).delete()
+            SearchEntry.objects.filter(log=log_id, key__in=keys).delete()
 
 
 def _position() -> SearchPosition:

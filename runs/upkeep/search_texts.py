@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from runs.conversation.message_text import text_of
-from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, SearchEntry
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, FlowRun, SearchEntry
 from runs.queries.searching.search_terms import fold, one_line
 from runs.queries.searching.text_parts import HEAD, LIMIT, OVERLAP, TAIL, part_key, split
 from timeline import events as event_types
@@ -32,18 +32,20 @@ Kind = SearchEntry.Kind
 def entries_of(events: Sequence[Event]) -> list[SearchEntry]:
     """Return the entries of these events, and of the messages and tool calls that they refer to, without IDs.
 
-    In the order of the events of each project. Events of runs that retention has hidden are left out. Three queries
-    for each project.
+    In the order of the events of each project. Events of runs and flow runs that retention has hidden are left out.
+    Three queries for each project.
     """
-    runs = AgentRun.objects.filter(pk__in={event.log_id for event in events})
+    log_ids = {event.log_id for event in events}
+    runs = AgentRun.objects.filter(pk__in=log_ids).values_list("pk", "project_id")
+    flow_runs = FlowRun.objects.filter(pk__in=log_ids).values_list("pk", "project_id")
     by_project: dict[UUID, set[UUID]] = {}
-    for run_id, project_id in runs.values_list("pk", "project_id"):
-        by_project.setdefault(project_id, set()).add(run_id)
+    for log_id, project_id in runs.union(flow_runs, all=True):
+        by_project.setdefault(project_id, set()).add(log_id)
     entries: list[SearchEntry] = []
-    for project_id, run_ids in by_project.items():
+    for project_id, logs in by_project.items():
         # Masked by the rules of the project.
         with project_scope.limited_to(project_id):
-            entries += _entries_in(project_id, [event for event in events if event.log_id in run_ids])
+            entries += _entries_in(project_id, [event for event in events if event.log_id in logs])
     return entries
 
 
@@ -54,7 +56,7 @@ def _entries_in(project_id: UUID, events: Sequence[Event]) -> Iterable[SearchEnt
         if event.type not in SKIPPED:
             for entry in rows.entries_of(event):
                 entry.project_id = project_id
-                entries[entry.run_id, entry.key] = entry
+                entries[entry.log_id, entry.key] = entry
     return entries.values()
 
 
@@ -155,7 +157,7 @@ def _entries(
     for number in reversed(range(len(parts))):
         text = parts[number]
         yield SearchEntry(
-            run_id=event.log_id, kind=kind, key=part_key(key, number), seq=event.seq, step=event.step, name=name,
+            log_id=event.log_id, kind=kind, key=part_key(key, number), seq=event.seq, step=event.step, name=name,
             status=status, is_error=is_error, at=event.ts, text=text, folded=_folded(text),
         )  # fmt: skip
 

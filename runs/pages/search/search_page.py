@@ -47,12 +47,15 @@ class ListedResult:
 
     @property
     def run_href(self) -> str:
-        return reverse("runs:detail", args=[self.result.run_id])
+        """Return the URL of the run or of the flow run."""
+        return reverse("runs:flow-run" if self.result.is_flow else "runs:detail", args=[self.result.run_id])
 
     @property
     def whole_href(self) -> str:
-        """Return the URL of the whole text."""
+        """Return the URL of the whole text. Empty for an event of a flow run, which its page shows."""
         result = self.result
+        if result.is_flow:
+            return ""
         if result.ref_id is None:
             return reverse("runs:event", args=[result.run_id, result.seq])
         name = "runs:message" if result.kind == SearchEntry.Kind.MESSAGE else "runs:call"

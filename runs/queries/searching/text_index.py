@@ -45,8 +45,8 @@ _TAGS = """(ARRAY['a' || (e.id >> 12)::text, 'b' || (e.id >> 15)::text, 'c' || (
     'd' || (e.id >> 21)::text, 'p' || e.project_id::text, 'k' || e.kind, 'n' || e.name, 'e' || e.is_error::text])"""
 #: PostgreSQL's index of them.
 _INDEX = "search_entry_texts"
-_COLUMNS = """e.id, e.run_id, e.kind, e.key, e.seq, e.step, e.name, e.status, e.is_error, e.at, e.text, r.title,
-    r.status, {agent}"""
+_COLUMNS = """e.id, e.run_id, e.kind, e.key, e.seq, e.step, e.name, e.status, e.is_error, e.at, e.text,
+    COALESCE(r.title, NULLIF(w.title, ''), w.slug, ''), COALESCE(r.status, f.status), {agent}, f.id"""
 _AGENT = {"postgresql": "r.agent_config->>'agent_id'", "sqlite": "JSON_EXTRACT(r.agent_config, '$.agent_id')"}
 #: Which text an entry is a part of. Not a condition on the run, whose index the planner would prefer to the IDs.
 _TEXT = {
@@ -54,10 +54,12 @@ _TEXT = {
     "sqlite": "e.run_id || SUBSTR(REPLACE(e.key, '-', ''), 1, INSTR(REPLACE(e.key, '-', '') || '.', '.') - 1)",
 }
 _HAS_TRIGRAM = re.compile(r"[^\W_]{3}")
-_ENTRIES = "agent_run_search_entries e JOIN agent_runs r ON r.id = e.run_id"
+# An entry is of a run or of a flow run.
+_OWNERS = """LEFT JOIN agent_runs r ON r.id = e.run_id LEFT JOIN flow_runs f ON f.id = e.run_id
+    LEFT JOIN flows w ON w.id = f.flow_id"""
+_ENTRIES = f"agent_run_search_entries e {_OWNERS}"
 # CROSS JOIN keeps the order of the tables: SQLite then reads the candidates in the order of their IDs, and stops.
-_CANDIDATES = """agent_run_search_grams g CROSS JOIN agent_run_search_entries e ON e.id = g.rowid
-    CROSS JOIN agent_runs r ON r.id = e.run_id"""
+_CANDIDATES = f"agent_run_search_grams g CROSS JOIN agent_run_search_entries e ON e.id = g.rowid {_OWNERS}"
 
 
 def has_trigrams() -> bool | None:
@@ -84,7 +86,9 @@ def add_trigrams() -> None:
 
 @dataclass(frozen=True)
 class SearchScope:
-    """Which entries are searched: conditions on `e` (entries) and `r` (runs), and their tags in PostgreSQL's index."""
+    """Which entries are searched: conditions on `e` (entries), `r` (runs) and `f` (flow runs), and the entries' tags in
+    PostgreSQL's index.
+    """
 
     where: Where
     tags: tuple[str, ...] = ()
@@ -272,4 +276,10 @@ def project_tag(project_id: UUID) -> str:
 
 def of_project(project_id: UUID) -> Where:
     """Return the conditions for the entries of a project, without those of runs that are being removed."""
-    return Where(("e.project_id = %s", "r.removed_at IS NULL"), (id_param(project_id),))
+    conditions = ("e.project_id = %s", "r.removed_at IS NULL", "f.removed_at IS NULL")
+    return Where(conditions, (id_param(project_id),))
+
+
+def with_status(where: Where, statuses: Sequence[str]) -> Where:
+    """Filter by the status of the run or flow run: any of `statuses`."""
+    return where.also(f"COALESCE(r.status, f.status) IN ({', '.join(['%s'] * len(statuses))})", *statuses)

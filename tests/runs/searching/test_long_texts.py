@@ -179,7 +179,7 @@ def test_a_call_that_becomes_longer_and_shorter_leaves_no_part_behind(project: P
     for length in (0, 40_000, 40_000, 20_000, 70_000, 0):
         AgentRunToolCall.objects.filter(pk=call.pk).update(output=f"{numbered(length)} end")
         search_index.rebuild(run.pk)
-        entries = list(SearchEntry.objects.filter(run=run, kind="tool_call").order_by("pk"))
+        entries = list(SearchEntry.objects.filter(log=run.pk, kind="tool_call").order_by("pk"))
         numbers = [part_number(entry.key) for entry in entries]
         assert numbers == list(reversed(range(len(entries))))
         assert [entry.pk for entry in entries] == list(range(entries[0].pk, entries[0].pk + len(entries)))
@@ -198,15 +198,15 @@ def test_texts_that_an_earlier_version_indexed_are_indexed_once_more(
     old = run_that_said(project, f"{numbered(30_000)} needle {numbered(30_000)}")
     others = [run_that_said(project, f"short {number}") for number in range(3)]
     index_all()
-    whole = sorted(SearchEntry.objects.values_list("run", "key", "text"))
+    whole = sorted(SearchEntry.objects.values_list("log", "key", "text"))
     SearchEntry.objects.filter(key__contains=".").delete()
-    kept = set(SearchEntry.objects.exclude(run=old).values_list("pk", flat=True))
+    kept = set(SearchEntry.objects.exclude(log=old.pk).values_list("pk", flat=True))
     assert found(project, "needle") == []
 
     index_again()
     assert [each.run_id for each in found(project, "needle")] == [old.pk]
-    assert sorted(SearchEntry.objects.values_list("run", "key", "text")) == whole
-    assert set(SearchEntry.objects.exclude(run=old).values_list("pk", flat=True)) == kept
+    assert sorted(SearchEntry.objects.values_list("log", "key", "text")) == whole
+    assert set(SearchEntry.objects.exclude(log=old.pk).values_list("pk", flat=True)) == kept
     # New texts come first: they do not wait for the older ones.
     SearchPosition.objects.create(pk=SearchPosition.OLDER)
     note(others[0], "quite new")
@@ -232,7 +232,7 @@ def test_long_texts_are_stored_in_transactions_of_a_bounded_size_with_whole_text
 
     assert [each.run_id for each in found(project, "needle")] == [run.pk for run in reversed(runs)]
     for run in runs:
-        keys = list(SearchEntry.objects.filter(run=run, kind="message").order_by("pk").values_list("pk", "key"))
+        keys = list(SearchEntry.objects.filter(log=run.pk, kind="message").order_by("pk").values_list("pk", "key"))
         assert [pk for pk, _ in keys] == list(range(keys[0][0], keys[0][0] + len(keys)))
 
 
@@ -240,11 +240,11 @@ def test_long_texts_are_stored_in_transactions_of_a_bounded_size_with_whole_text
 def test_retention_removes_all_parts(project: Project) -> None:
     run = run_that_said(project, f"{numbered(30_000)} needle {numbered(30_000)}")
     index_all()
-    assert SearchEntry.objects.filter(run=run.pk, key__contains=".").count() > 5
+    assert SearchEntry.objects.filter(log=run.pk, key__contains=".").count() > 5
     aged(run, 100)
     apply(project)
 
-    assert not SearchEntry.objects.filter(run=run.pk).exists()
+    assert not SearchEntry.objects.filter(log=run.pk).exists()
     assert found(project, "needle") == []
     if connection.vendor == "sqlite":
         with connection.cursor() as cursor:

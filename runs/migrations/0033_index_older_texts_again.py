@@ -1,4 +1,4 @@
-"""Let workers go over the older events once more: of long texts, what is between the beginning and the end is indexed.
+"""Let workers go over the older events once more: the middle of long texts and the events of flow runs are indexed.
 
 Nothing is deleted meanwhile, so that searches find what they found. Without an index, there is nothing to do.
 """
@@ -12,6 +12,6 @@ SELECT 2, 0, 0 FROM agent_run_search_position WHERE id = 1 AND event_id > 0"""
 
 
 class Migration(migrations.Migration):
-    dependencies = [("runs", "0031_flows_that_failed")]
+    dependencies = [("runs", "0032_search_flow_runs")]
 
     operations = [migrations.RunSQL(OLDER, "DELETE FROM agent_run_search_position WHERE id = 2", elidable=True)]
