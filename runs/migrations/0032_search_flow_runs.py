@@ -19,6 +19,8 @@ _TEXTS, _TIMES = (
 # Without the full-text table itself, which stays.
 CREATE = [*_TEXTS.SQLITE[1:], _TIMES.TIMES]
 DROP = [*_TEXTS.SQLITE_UNDO[:-1], "DROP INDEX search_entry_times"]
+# What the version before does not know: entries of flow runs, and parts of long texts.
+NEWER = "DELETE FROM agent_run_search_entries WHERE key LIKE '%.%' OR run_id IN (SELECT id FROM flow_runs)"
 
 
 def entry(target: str) -> models.ForeignKey:
@@ -45,4 +47,5 @@ class Migration(migrations.Migration):
         ),
         migrations.AlterField("searchentry", "log", entry("timeline.log")),
         VendorSQL("sqlite", CREATE, DROP),
+        migrations.RunSQL(migrations.RunSQL.noop, NEWER),
     ]
