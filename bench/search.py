@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from uuid import UUID
 
+from bench import long_search
 from bench.list_requests import HttpClient, served, took_ms
 from bench.list_rows import FilledSite, fill
 from bench.report import Row, heading, mid, note, percentile, show
@@ -33,6 +34,7 @@ def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool, size
         urls = {**searches(count), "the page": "/p/bench/search?q=file"}
         took = report({name: partial(took_ms, client, url, times) for name, url in urls.items()})
     _compare(workspace, took["a part of words"])
+    long_search.measure(workspace, filled, after=count, run_id=_run_id, quick=quick)
 
 
 def report(measurements: dict[str, Callable[[], list[float]]]) -> dict[str, list[float]]:

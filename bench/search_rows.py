@@ -41,6 +41,19 @@ def entries(count: int, project: object, run_ids: Any) -> Iterator[tuple[Any, ..
         )  # fmt: skip
 
 
+def long_texts(length: int) -> Iterator[str]:
+    """Yield texts of this length without end."""
+    source, sentences = random.Random(8), _sentences()
+    while True:
+        yield " ".join(source.choices(sentences, k=length // 30))[:length]
+
+
+def entry_row(number: int, project: object, run_id: object, text: str) -> tuple[Any, ...]:
+    """Return the row of an output with this text, by COLUMNS."""
+    key = f"00000000-0000-7000-8000-{number:012x}"
+    return (number, project, run_id, "tool_call", key, 1, 0, "Read", "completed", False, BEGIN, text)
+
+
 def _digest(number: int) -> str:
     """Return a word that no other entry has, as identifiers in texts are."""
     return f"{number * 2654435761 % 2**32:08x}"

@@ -234,22 +234,34 @@ class SearchRow(serializers.Serializer):  # type: ignore[misc]
     """A message, a tool call or an event that contains all terms."""
 
     kind = serializers.ChoiceField(choices=SearchEntry.Kind.values)
-    run_id = serializers.UUIDField()
+    run_id = serializers.SerializerMethodField(help_text="The run; null for an event of a flow run.")
+    flow_run_id = serializers.SerializerMethodField(help_text="For an event of a flow run: the flow run.")
     message_id = serializers.SerializerMethodField(help_text="For a message: its ID.")
     tool_call_id = serializers.SerializerMethodField(help_text="For a tool call: its ID, not the model's `call_id`.")
-    seq = serializers.IntegerField(help_text="The event that shows it in the timeline: `/runs/{run_id}?event={seq}`.")
+    seq = serializers.IntegerField(
+        help_text="The event that shows it in the timeline: `/runs/{run_id}?event={seq}`, or "
+        "`/flow-runs/{flow_run_id}?event={seq}`."
+    )
     step = serializers.IntegerField(allow_null=True)
     name = serializers.CharField(help_text="The role of a message, the tool of a call, or the type of an event.")
     status = serializers.CharField(help_text="The status of a tool call. Empty for others.")
     is_error = serializers.BooleanField(help_text="Whether it is a failure.")
     at = serializers.DateTimeField(help_text="The time of the event.")
-    agent_id = serializers.CharField(help_text="Name of the run's agent.")
-    run_title = serializers.CharField()
+    agent_id = serializers.CharField(help_text="Name of the run's agent. Empty for a flow run.")
+    run_title = serializers.CharField(help_text="The title of the run or of the flow.")
     run_status = serializers.ChoiceField(choices=[status.value for status in RunStatus])
     text = serializers.CharField(source="excerpt.text", help_text="The text around the first match.")
     matches = serializers.SerializerMethodField(
         help_text="Where the terms are in `text`: begin and end of each match, in Unicode characters."
     )
+
+    @extend_schema_field({"type": ["string", "null"], "format": "uuid"})
+    def get_run_id(self, result: Result) -> UUID | None:
+        return None if result.is_flow else result.run_id
+
+    @extend_schema_field({"type": ["string", "null"], "format": "uuid"})
+    def get_flow_run_id(self, result: Result) -> UUID | None:
+        return result.run_id if result.is_flow else None
 
     @extend_schema_field({"type": ["string", "null"], "format": "uuid"})
     def get_message_id(self, result: Result) -> UUID | None:

@@ -50,7 +50,7 @@ from timeline.tombstones import EVENTS, OwnedTable
 
 #: The tables of a run's rows, in the order of deletion: tool calls and requests of AG-UI clients refer to messages.
 PARTS = (
-    OwnedTable(SearchEntry, "run"),
+    OwnedTable(SearchEntry, "log"),
     EVENTS,
     OwnedTable(Checkpoint, "run"),
     OwnedTable(Attempt, "run"),

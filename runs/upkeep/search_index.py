@@ -1,8 +1,11 @@
 """Writes the search index behind the log: masked copies of what events, messages and tool calls say.
 
 Nothing is written while events are appended. Workers call `catch_up` every second; it goes on after the last indexed
-event. The entries of a batch and the new position are one transaction, so that a batch is indexed once or, after a
+event. The last entries of a batch and the new position are one transaction, so that a batch is indexed once or, after a
 crash, again. Texts are read and masked before it, so that no lock is held meanwhile.
+
+After an upgrade to a version that indexes more, a second position goes over the older events once more. Meanwhile, new
+events are indexed first, and what was indexed before is found.
 """
 
 from __future__ import annotations
@@ -16,12 +19,17 @@ from django.utils import timezone
 
 from runs import chaos
 from runs.models import SearchEntry, SearchPosition
+from runs.queries.searching.text_parts import MAX_PARTS, part_key, part_number, text_key
 from runs.upkeep.search_texts import SKIPPED, entries_of
 from timeline.bulk.settled import settled_event
 from timeline.models import Event
 
 #: Events that are indexed in one transaction.
 BATCH = 200
+#: Events of a run that are indexed anew in one transaction, which locks the index meanwhile.
+REBUILT = 25
+#: Characters that are stored in one transaction, if no text has more.
+STORED = 500_000
 #: A shorter delay is not reported.
 USUAL_LAG_S = 5.0
 #: Entries that are deleted in one transaction.
@@ -33,14 +41,31 @@ def catch_up() -> Iterator[bool]:
     """Index what was appended so far, in batches. Yields after each; False, as the last, if another process works."""
     for _ in _delete_old():
         yield True
-    position = _position()
-    upto = settled_event(position.event_id)
-    while upto is not None and position.event_id < upto:
-        stored = _index_batch(position, upto)
-        yield stored
-        if not stored:
-            return
+    while True:
         position = _position()
+        upto = settled_event(position.event_id)
+        while upto is not None and position.event_id < upto:
+            stored = _index_batch(position, upto)
+            yield stored
+            if not stored:
+                return
+            position = _position()
+        # One batch of older events at a time, so that new ones do not wait for them.
+        older = _older_position()
+        if older is None:
+            return
+        if older.event_id < position.event_id:
+            stored = _index_batch(older, position.event_id)
+            yield stored
+            if not stored:
+                return
+        else:
+            older.delete()
+
+
+def is_extending() -> bool:
+    """Return whether older events are indexed once more, because this version indexes more of them."""
+    return _older_position() is not None
 
 
 def lag_s() -> int:
@@ -59,26 +84,22 @@ def entry_count() -> int:
 def rebuild(run_id: UUID) -> int:
     """Write the entries of a run anew, and return their number. Entries that are left keep their place."""
     newest = Event.objects.filter(log=run_id).aggregate(newest=Max("seq"))["newest"] or 0
-    before = SearchEntry.objects.filter(run=run_id, seq__lte=newest)
-    obsolete = dict(before.values_list("key", "pk"))
-    seq, count = 0, 0
+    before = list(SearchEntry.objects.filter(log=run_id, seq__lte=newest).values_list("key", "pk"))
+    seq, written = 0, set[str]()
     while seq < newest:
         with transaction.atomic():
             # Read under the lock, so that no older text replaces what catch_up has written meanwhile.
-            position = _locked_position()
+            _locked_position()
             rows = Event.objects.filter(log=run_id, seq__gt=seq, seq__lte=newest).exclude(type__in=SKIPPED)
-            events = list(rows.order_by("seq")[:BATCH])
+            events = list(rows.order_by("seq")[:REBUILT])
             entries = entries_of(events)
-            _store(entries, position.entry_id)
-            SearchPosition.objects.filter(pk=position.pk).update(entry_id=F("entry_id") + len(entries))
-        for entry in entries:
-            obsolete.pop(entry.key, None)
-        count += len(entries)
-        seq = events[-1].seq if len(events) == BATCH else newest
-    keys = list(obsolete.values())
+            _store(entries)
+        written.update(entry.key for entry in entries)
+        seq = events[-1].seq if len(events) == REBUILT else newest
+    keys = [pk for key, pk in before if key not in written]
     for begin in range(0, len(keys), DELETED):
         SearchEntry.objects.filter(pk__in=keys[begin : begin + DELETED]).delete()
-    return count
+    return len(written)
 
 
 def start_over() -> Iterator[int]:
@@ -87,6 +108,8 @@ def start_over() -> Iterator[int]:
     If it is interrupted, the workers delete the rest.
     """
     with transaction.atomic():
+        # First, in the order in which a batch of older events locks both.
+        SearchPosition.objects.filter(pk=SearchPosition.OLDER).delete()
         position = _locked_position()
         if position.event_id >= 0:
             SearchPosition.objects.filter(pk=position.pk).update(event_id=-1 - position.entry_id)
@@ -108,38 +131,85 @@ def _delete_old() -> Iterator[int]:
 
 
 def _index_batch(position: SearchPosition, upto: int) -> bool:
-    """Index the next events. Return False, with nothing changed, if another process was faster."""
+    """Index the next events. Return False, with the position unchanged, if another process was faster."""
     rows = Event.objects.filter(pk__gt=position.event_id, pk__lte=upto).exclude(type__in=SKIPPED)
     events = list(rows.order_by("pk")[:BATCH])
     last = events[-1].pk if len(events) == BATCH else upto
     entries = entries_of(events)
+    groups = list(_groups(entries)) or [entries]
     try:
-        with transaction.atomic():
-            # The guarded UPDATE decides the race: one process moves the position.
-            unmoved = SearchPosition.objects.filter(pk=position.pk, event_id=position.event_id)
-            if not unmoved.update(event_id=last, entry_id=F("entry_id") + len(entries)):
-                return False
-            _store(entries, SearchPosition.objects.values_list("entry_id", flat=True).get() - len(entries))
-            chaos.point("index.in_transaction")
+        for number, group in enumerate(groups, 1):
+            with transaction.atomic():
+                # The guarded UPDATE decides the race: one process moves the position.
+                unmoved = SearchPosition.objects.filter(pk=position.pk, event_id=position.event_id)
+                if not unmoved.update(event_id=last if number == len(groups) else position.event_id):
+                    return False
+                _store(group)
+                chaos.point("index.in_transaction")
     except IntegrityError:
         # Retention has deleted one of the runs since they were read. The next attempt leaves it out.
         return False
     return True
 
 
-def _store(entries: list[SearchEntry], last_id: int) -> None:
-    """Insert the entries after `last_id`. Entries that exist are changed, and keep their IDs."""
-    for number, entry in enumerate(entries, last_id + 1):
+def _groups(entries: list[SearchEntry]) -> Iterator[list[SearchEntry]]:
+    """Yield the entries in groups of about STORED characters, so that no transaction takes long. Texts stay whole."""
+    group: list[SearchEntry] = []
+    size = 0
+    for entry in entries:
+        group.append(entry)
+        size += len(entry.text)
+        # The first part of a text is its last entry.
+        if size >= STORED and part_number(entry.key) == 0:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _store(entries: list[SearchEntry]) -> None:
+    """Insert the entries after the last ID. Entries that exist are changed, and keep their IDs."""
+    _delete_other_parts(entries)
+    count = len(entries)
+    SearchPosition.objects.filter(pk=SearchPosition.NEWEST).update(entry_id=F("entry_id") + count)
+    first = _position().entry_id - count + 1
+    for number, entry in enumerate(entries, first):
         entry.pk = number
     SearchEntry.objects.bulk_create(
-        entries, update_conflicts=True, unique_fields=["run_id", "key"], update_fields=_UPDATED
+        entries, update_conflicts=True, unique_fields=["log_id", "key"], update_fields=_UPDATED
     )
 
 
+def _delete_other_parts(entries: list[SearchEntry]) -> None:
+    """Delete the entries of texts that had fewer or more parts, so that their parts get IDs next to each other."""
+    counts: dict[tuple[UUID, str], int] = {}
+    for entry in entries:
+        text = (entry.log_id, text_key(entry.key))
+        counts[text] = max(counts.get(text, 0), part_number(entry.key) + 1)
+    # The texts of messages and events do not change. An earlier version may have indexed less of them.
+    calls = {(entry.log_id, entry.key) for entry in entries if entry.kind == SearchEntry.Kind.TOOL_CALL}
+    counts = {text: count for text, count in counts.items() if count > 1 or text in calls}
+    if not counts:
+        return
+    ends = {part_key(key, number) for (_, key), count in counts.items() for number in (count - 1, count) if number}
+    stored = SearchEntry.objects.filter(log__in={log_id for log_id, _ in counts}, key__in=ends)
+    found = set(stored.values_list("log_id", "key"))
+    for (log_id, key), count in counts.items():
+        has_last = count == 1 or (log_id, part_key(key, count - 1)) in found
+        if not has_last or (log_id, part_key(key, count)) in found:
+            keys = [part_key(key, number) for number in range(MAX_PARTS)]
+            SearchEntry.objects.filter(log=log_id, key__in=keys).delete()
+
+
 def _position() -> SearchPosition:
-    return SearchPosition.objects.filter(pk=1).first() or SearchPosition.objects.get_or_create(pk=1)[0]
+    newest = SearchPosition.objects.filter(pk=SearchPosition.NEWEST).first()
+    return newest or SearchPosition.objects.get_or_create(pk=SearchPosition.NEWEST)[0]
+
+
+def _older_position() -> SearchPosition | None:
+    return SearchPosition.objects.filter(pk=SearchPosition.OLDER).first()
 
 
 def _locked_position() -> SearchPosition:
     _position()
-    return SearchPosition.objects.select_for_update().get()
+    return SearchPosition.objects.select_for_update().get(pk=SearchPosition.NEWEST)

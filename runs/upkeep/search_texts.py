@@ -7,8 +7,9 @@ from typing import Any
 from uuid import UUID
 
 from runs.conversation.message_text import text_of
-from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, SearchEntry
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, FlowRun, SearchEntry
 from runs.queries.searching.search_terms import fold, one_line
+from runs.queries.searching.text_parts import HEAD, LIMIT, OVERLAP, TAIL, part_key, split
 from timeline import events as event_types
 from timeline.display import LOOKAHEAD, clean, format_json
 from timeline.event_rows import CHUNKS, family_of, payload_of
@@ -17,8 +18,6 @@ from timeline.events.failures import FAILED_STATUSES, is_failure
 from timeline.models import Event
 from timeline.redaction import project_scope
 
-#: Characters of a text that are indexed: its beginning, and its end, where tools report errors.
-HEAD, TAIL = 6000, 2000
 #: Rows whose contents are in memory at a time.
 CHUNK = 20
 #: Events without a text of their own.
@@ -33,18 +32,20 @@ Kind = SearchEntry.Kind
 def entries_of(events: Sequence[Event]) -> list[SearchEntry]:
     """Return the entries of these events, and of the messages and tool calls that they refer to, without IDs.
 
-    In the order of the events of each project. Events of runs that retention has hidden are left out. Three queries
-    for each project.
+    In the order of the events of each project. Events of runs and flow runs that retention has hidden are left out.
+    Three queries for each project.
     """
-    runs = AgentRun.objects.filter(pk__in={event.log_id for event in events})
+    log_ids = {event.log_id for event in events}
+    runs = AgentRun.objects.filter(pk__in=log_ids).values_list("pk", "project_id")
+    flow_runs = FlowRun.objects.filter(pk__in=log_ids).values_list("pk", "project_id")
     by_project: dict[UUID, set[UUID]] = {}
-    for run_id, project_id in runs.values_list("pk", "project_id"):
-        by_project.setdefault(project_id, set()).add(run_id)
+    for log_id, project_id in runs.union(flow_runs, all=True):
+        by_project.setdefault(project_id, set()).add(log_id)
     entries: list[SearchEntry] = []
-    for project_id, run_ids in by_project.items():
+    for project_id, logs in by_project.items():
         # Masked by the rules of the project.
         with project_scope.limited_to(project_id):
-            entries += _entries_in(project_id, [event for event in events if event.log_id in run_ids])
+            entries += _entries_in(project_id, [event for event in events if event.log_id in logs])
     return entries
 
 
@@ -55,7 +56,7 @@ def _entries_in(project_id: UUID, events: Sequence[Event]) -> Iterable[SearchEnt
         if event.type not in SKIPPED:
             for entry in rows.entries_of(event):
                 entry.project_id = project_id
-                entries[entry.run_id, entry.key] = entry
+                entries[entry.log_id, entry.key] = entry
     return entries.values()
 
 
@@ -81,25 +82,26 @@ class _Rows:
         call = self._calls.get(event.ref_id) if event.ref_id else None
         if message is not None:
             if message.name != AgentRunMessage.Role.TOOL_RESULT:
-                yield message.entry(event)
-            yield from (each.entry(event) for each in self._requested.get(message.pk, ()))
+                yield from message.entries(event)
+            for requested in self._requested.get(message.pk, ()):
+                yield from requested.entries(event)
         elif call is not None:
-            yield call.entry(event)
+            yield from call.entries(event)
         if message is None and (call is None or family_of(event.type) != "tool") and _has_own_text(event):
-            yield _event_entry(event)
+            yield from _event_entries(event)
 
 
 class _RowText:
-    """The masked text of a message or a tool call."""
+    """The masked text of a message or a tool call, in parts."""
 
-    def __init__(self, row: AgentRunMessage | AgentRunToolCall, kind: Kind, name: str, text: str) -> None:
-        self.pk, self.kind, self.name, self.text = row.pk, kind, name, text
+    def __init__(self, row: AgentRunMessage | AgentRunToolCall, kind: Kind, name: str, parts: list[str]) -> None:
+        self.pk, self.kind, self.name, self.parts = row.pk, kind, name, parts
         self.message_id = row.message_id if isinstance(row, AgentRunToolCall) else row.pk
         self.status = row.status if isinstance(row, AgentRunToolCall) else ""
 
-    def entry(self, event: Event) -> SearchEntry:
-        return _entry(
-            event, self.kind, str(self.pk), self.text, name=self.name, status=self.status,
+    def entries(self, event: Event) -> Iterator[SearchEntry]:
+        return _entries(
+            event, self.kind, str(self.pk), self.parts, name=self.name, status=self.status,
             is_error=self.status in FAILED_STATUSES,
         )  # fmt: skip
 
@@ -108,7 +110,7 @@ def _messages(ids: set[UUID]) -> Iterator[_RowText]:
     rows = AgentRunMessage.objects.filter(pk__in=ids).only("pk", "role", "content")
     for row in rows.iterator(CHUNK) if ids else ():
         is_result = row.role == AgentRunMessage.Role.TOOL_RESULT  # the text of its call
-        yield _RowText(row, Kind.MESSAGE, row.role, "" if is_result else masked(_message_text(row.content)))
+        yield _RowText(row, Kind.MESSAGE, row.role, [] if is_result else masked_parts(_message_text(row.content)))
 
 
 def _message_text(content: Mapping[str, Any]) -> str:
@@ -126,7 +128,7 @@ def _calls(ids: set[UUID], message_ids: set[UUID]) -> Iterator[_RowText]:
     found = [key for (key,) in keys] if ids or message_ids else []
     for row in rows.filter(pk__in=found).iterator(CHUNK) if found else ():
         texts = (row.tool_name, _text_of(row.input), _text_of(row.output))
-        yield _RowText(row, Kind.TOOL_CALL, masked(row.tool_name)[:256], masked("\n".join(texts)))
+        yield _RowText(row, Kind.TOOL_CALL, masked(row.tool_name)[:256], masked_parts("\n".join(texts)))
 
 
 def _text_of(value: Any) -> str:
@@ -140,35 +142,49 @@ def _has_own_text(event: Event) -> bool:
     return event.type not in _BLOCKS or event.late
 
 
-def _event_entry(event: Event) -> SearchEntry:
+def _event_entries(event: Event) -> Iterator[SearchEntry]:
     payload = payload_of(event)
     said = event_types.describe(event.type, payload)
-    text = masked("\n".join([event.type, said, format_json(payload) if payload else ""]))
+    parts = masked_parts("\n".join([event.type, said, format_json(payload) if payload else ""]))
     name = masked(event.type)[:256]
-    return _entry(event, Kind.EVENT, str(event.seq), text, name=name, is_error=is_failure(event.type, payload))
+    return _entries(event, Kind.EVENT, str(event.seq), parts, name=name, is_error=is_failure(event.type, payload))
 
 
-def _entry(
-    event: Event, kind: Kind, key: str, text: str, *, name: str, status: str = "", is_error: bool
-) -> SearchEntry:
+def _entries(
+    event: Event, kind: Kind, key: str, parts: Sequence[str], *, name: str, status: str = "", is_error: bool
+) -> Iterator[SearchEntry]:
+    """Yield the entries of a text, its first part last: a search reads the newest entry first."""
+    for number in reversed(range(len(parts))):
+        text = parts[number]
+        yield SearchEntry(
+            log_id=event.log_id, kind=kind, key=part_key(key, number), seq=event.seq, step=event.step, name=name,
+            status=status, is_error=is_error, at=event.ts, text=text, folded=_folded(text),
+        )  # fmt: skip
+
+
+def _folded(text: str) -> str | None:
+    """Return the text in lower case; None if the databases do the same."""
+    if text.isascii():
+        return None
     folded = fold(text)
-    return SearchEntry(
-        run_id=event.log_id, kind=kind, key=key, seq=event.seq, step=event.step, name=name, status=status,
-        is_error=is_error, at=event.ts, text=text,
-        folded=None if text.isascii() or folded == _ascii_lower(text) else folded,
-    )  # fmt: skip
+    return None if folded == _ascii_lower(text) else folded
 
 
 def masked(text: str) -> str:
-    """Return a text as it is indexed: redacted, in one line, and bounded.
+    """Return the first part of a text as it is indexed, which is all of a short one."""
+    return masked_parts(text)[0]
+
+
+def masked_parts(text: str) -> list[str]:
+    """Return a text as it is indexed: redacted, in one line, and bounded, in one or more parts.
 
     It is cut after it was redacted. More is redacted than is kept, so that a secret at a cut is recognised.
     """
-    if len(text) <= HEAD + TAIL + LOOKAHEAD:
+    if len(text) <= LIMIT + TAIL + LOOKAHEAD:
         line = one_line(clean(text))
-        return line if len(line) <= HEAD + TAIL else f"{line[:HEAD]} … {line[-TAIL:]}"
-    head, tail = one_line(clean(text[: HEAD + LOOKAHEAD])), one_line(clean(text[-TAIL - LOOKAHEAD :]))
-    return f"{head[:HEAD]} … {tail[-TAIL:]}"
+        return [line] if len(line) <= HEAD + TAIL else split(line[: -TAIL + OVERLAP][:LIMIT], line[-TAIL:])
+    line = one_line(clean(text[: LIMIT + LOOKAHEAD])[:LIMIT])
+    return split(line, one_line(clean(text[-TAIL - LOOKAHEAD :]))[-TAIL:])
 
 
 def _ascii_lower(text: str) -> str:

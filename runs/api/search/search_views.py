@@ -65,7 +65,7 @@ class SearchQuery(QuerySerializer):
     status = Choices(
         choices=[status.value for status in RunStatus],
         required=False,
-        help_text="Filter by the status of the run. Repeat the parameter or separate values with commas.",
+        help_text="Filter by the status of the run or flow run. Repeat the parameter or separate values with commas.",
         style={"example": ["paused", "failed"]},
     )
     only = Choice(
@@ -87,7 +87,7 @@ class SearchQuery(QuerySerializer):
 
 @extend_schema(responses=SearchPage)
 class SearchView(ApiView):
-    """Search the messages, tool calls and events of a project.
+    """Search the messages, tool calls and events of the runs and flow runs of a project.
 
     Finds what was stored up to a few seconds ago (`lag_s`). Secrets are masked before a text is indexed.
     """

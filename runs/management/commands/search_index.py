@@ -32,7 +32,9 @@ class Command(AgentopsCommand):
     def status(self, options: dict[str, Any]) -> None:
         lag_s, entries = search_index.lag_s(), search_index.entry_count()
         behind = f"{lag_s} s behind" if lag_s else "up to date"
-        self._tell(f"{entries} entries, {behind}", options, entries=entries, lag_s=lag_s)
+        again = search_index.is_extending()
+        also = "; older texts are being indexed again" if again else ""
+        self._tell(f"{entries} entries, {behind}{also}", options, entries=entries, lag_s=lag_s, indexing_again=again)
 
     def run(self, options: dict[str, Any]) -> None:
         for run in [find_run(reference) for reference in options["runs"]]:

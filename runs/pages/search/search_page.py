@@ -19,6 +19,7 @@ from runs.models import Agent, SearchEntry
 from runs.pages.runs.run_row import UNTITLED
 from runs.pages.search.search_form import SearchForm
 from runs.queries.json_lists import RowSpan
+from runs.queries.searching import text_parts
 from runs.queries.searching.search_results import RANKED, Result, Search, SearchOrder, search
 from runs.queries.searching.search_terms import InvalidSearch, parse
 from runs.statuses import RunStatus
@@ -46,12 +47,15 @@ class ListedResult:
 
     @property
     def run_href(self) -> str:
-        return reverse("runs:detail", args=[self.result.run_id])
+        """Return the URL of the run or of the flow run."""
+        return reverse("runs:flow-run" if self.result.is_flow else "runs:detail", args=[self.result.run_id])
 
     @property
     def whole_href(self) -> str:
-        """Return the URL of the whole text."""
+        """Return the URL of the whole text. Empty for an event of a flow run, which its page shows."""
         result = self.result
+        if result.is_flow:
+            return ""
         if result.ref_id is None:
             return reverse("runs:event", args=[result.run_id, result.seq])
         name = "runs:message" if result.kind == SearchEntry.Kind.MESSAGE else "runs:call"
@@ -107,6 +111,8 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         "run_title": clean(run.title) or UNTITLED if run is not None else "",
         "page": page,
         "lag_s": search_index.lag_s(),
+        "is_extending": search_index.is_extending(),
+        "bounds": {"limit": text_parts.LIMIT, "tail": text_parts.TAIL, "part": text_parts.PART},
         "ranked": RANKED,
         "is_first_page": not form.after,
         "first_page": form.query_string(),

@@ -9,11 +9,13 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+from runs.models import SearchEntry
 from runs.queries.json_lists import Key, Rows, RowSpan, Where, id_param, time_param
-from runs.queries.run_columns import with_agent, with_status
+from runs.queries.run_columns import with_agent
 from runs.queries.searching import text_index
 from runs.queries.searching.search_terms import Excerpt, InvalidSearch, excerpt, matches, rank
-from runs.queries.searching.text_index import SearchScope, find, of_project, project_tag
+from runs.queries.searching.text_index import SearchScope, find, of_project, project_tag, with_status
+from runs.queries.searching.text_parts import text_key
 from runs.queries.veiled_ids import unveil, veil
 from timeline.display import clean, make_legible
 from timeline.outgoing import indexes_with_secrets
@@ -92,6 +94,7 @@ class Result:
     """An entry that contains all terms."""
 
     id: int
+    #: The run, or the flow run if `is_flow`.
     run_id: UUID
     kind: str
     #: The ID of the message or the tool call. None for an event.
@@ -104,10 +107,13 @@ class Result:
     status: str
     is_error: bool
     at: datetime
+    #: The title of the run or of the flow.
     run_title: str
     run_status: str
+    #: Empty for a flow run.
     agent_id: str
     excerpt: Excerpt
+    is_flow: bool = False
 
 
 def search(query: Search, span: RowSpan) -> Rows:
@@ -187,11 +193,12 @@ def _rows(query: Search, keyed: Sequence[tuple[tuple[int, ...], tuple[Any, ...]]
 
 
 def _result(row: tuple[Any, ...], text: Excerpt, title: str, agent: str) -> Result:
-    ident, run_id, kind, key, seq, step, name, status, is_error, at, _, _, run_status, _ = row
+    ident, run_id, kind, key, seq, step, name, status, is_error, at, _, _, run_status, _, flow_run = row
+    ref_id = None if kind == SearchEntry.Kind.EVENT else UUID(text_key(key))
     return Result(
-        id=ident, run_id=UUID(str(run_id)), kind=kind, ref_id=UUID(key) if len(key) == 36 else None, seq=seq,
-        step=step, name=name, status=status, is_error=bool(is_error), at=_moment(at), run_title=title,
-        run_status=run_status, agent_id=agent, excerpt=text,
+        id=ident, run_id=UUID(str(run_id)), kind=kind, ref_id=ref_id, seq=seq, step=step, name=name, status=status,
+        is_error=bool(is_error), at=_moment(at), run_title=title, run_status=run_status, agent_id=agent, excerpt=text,
+        is_flow=flow_run is not None,
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from runs.queries.json_lists import Where, id_param
+from runs.queries.searching.text_parts import MAX_PARTS
 
 #: How many bits of an ID are within a window, by the letter of the window in the index.
 WINDOWS = {"a": 12, "b": 15, "c": 18, "d": 21}
@@ -44,14 +45,21 @@ _TAGS = """(ARRAY['a' || (e.id >> 12)::text, 'b' || (e.id >> 15)::text, 'c' || (
     'd' || (e.id >> 21)::text, 'p' || e.project_id::text, 'k' || e.kind, 'n' || e.name, 'e' || e.is_error::text])"""
 #: PostgreSQL's index of them.
 _INDEX = "search_entry_texts"
-_COLUMNS = """e.id, e.run_id, e.kind, e.key, e.seq, e.step, e.name, e.status, e.is_error, e.at, e.text, r.title,
-    r.status, {agent}"""
+_COLUMNS = """e.id, e.run_id, e.kind, e.key, e.seq, e.step, e.name, e.status, e.is_error, e.at, e.text,
+    COALESCE(r.title, NULLIF(w.title, ''), w.slug, ''), COALESCE(r.status, f.status), {agent}, f.id"""
 _AGENT = {"postgresql": "r.agent_config->>'agent_id'", "sqlite": "JSON_EXTRACT(r.agent_config, '$.agent_id')"}
+#: Which text an entry is a part of. Not a condition on the run, whose index the planner would prefer to the IDs.
+_TEXT = {
+    "postgresql": "e.run_id::text || split_part(replace(e.key, '-', ''), '.', 1)",
+    "sqlite": "e.run_id || SUBSTR(REPLACE(e.key, '-', ''), 1, INSTR(REPLACE(e.key, '-', '') || '.', '.') - 1)",
+}
 _HAS_TRIGRAM = re.compile(r"[^\W_]{3}")
-_ENTRIES = "agent_run_search_entries e JOIN agent_runs r ON r.id = e.run_id"
+# An entry is of a run or of a flow run.
+_OWNERS = """LEFT JOIN agent_runs r ON r.id = e.run_id LEFT JOIN flow_runs f ON f.id = e.run_id
+    LEFT JOIN flows w ON w.id = f.flow_id"""
+_ENTRIES = f"agent_run_search_entries e {_OWNERS}"
 # CROSS JOIN keeps the order of the tables: SQLite then reads the candidates in the order of their IDs, and stops.
-_CANDIDATES = """agent_run_search_grams g CROSS JOIN agent_run_search_entries e ON e.id = g.rowid
-    CROSS JOIN agent_runs r ON r.id = e.run_id"""
+_CANDIDATES = f"agent_run_search_grams g CROSS JOIN agent_run_search_entries e ON e.id = g.rowid {_OWNERS}"
 
 
 def has_trigrams() -> bool | None:
@@ -78,7 +86,9 @@ def add_trigrams() -> None:
 
 @dataclass(frozen=True)
 class SearchScope:
-    """Which entries are searched: conditions on `e` (entries) and `r` (runs), and their tags in PostgreSQL's index."""
+    """Which entries are searched: conditions on `e` (entries), `r` (runs) and `f` (flow runs), and the entries' tags in
+    PostgreSQL's index.
+    """
 
     where: Where
     tags: tuple[str, ...] = ()
@@ -206,6 +216,7 @@ def _read(
         where = where.also(f"{ident} <= %s", high)
     for term in terms:
         where = where.also(*_contains(term))
+    where = where.also(*_first_part(terms))
     order = ident if ident != "e.id + 0" else "e.id"
     return _fetch(tables, where, f"ORDER BY {order} {'ASC' if upward else 'DESC'} LIMIT {int(limit)}")
 
@@ -221,6 +232,18 @@ def _contains(term: str) -> tuple[str, ...]:
     # LIKE, because that is what trigrams are looked up for. Without any, PostgreSQL would read the whole table.
     like = f"{_INDEXED} LIKE %s", f"%{pattern}%"
     return (f"{like[0]} AND {condition}", like[1], term) if _LOW_LINE in indexed else like
+
+
+def _first_part(terms: Sequence[str]) -> tuple[str, ...]:
+    """Return the condition that no earlier part of the same text contains the terms, with its parameters."""
+    vendor = connection.vendor
+    find, text, folded = "strpos" if vendor == "postgresql" else "INSTR", _TEXT[vendor], _FOLDED[vendor]
+    contains = "".join(f" AND {find}({folded}, %s) > 0".replace("e.", "o.") for _ in terms)
+    condition = f"""({find}(e.key, '.') = 0 OR NOT EXISTS (
+        SELECT 1 FROM agent_run_search_entries o WHERE o.id > e.id AND o.id < e.id + {MAX_PARTS}
+        AND o.kind = e.kind AND {text.replace("e.", "o.")} = {text}{contains}
+    ))"""  # noqa: S608 - constants only
+    return condition, *terms
 
 
 def _has_trigram(term: str) -> bool:
@@ -253,4 +276,10 @@ def project_tag(project_id: UUID) -> str:
 
 def of_project(project_id: UUID) -> Where:
     """Return the conditions for the entries of a project, without those of runs that are being removed."""
-    return Where(("e.project_id = %s", "r.removed_at IS NULL"), (id_param(project_id),))
+    conditions = ("e.project_id = %s", "r.removed_at IS NULL", "f.removed_at IS NULL")
+    return Where(conditions, (id_param(project_id),))
+
+
+def with_status(where: Where, statuses: Sequence[str]) -> Where:
+    """Filter by the status of the run or flow run: any of `statuses`."""
+    return where.also(f"COALESCE(r.status, f.status) IN ({', '.join(['%s'] * len(statuses))})", *statuses)

@@ -17,7 +17,7 @@ NOTES = search_index.DELETED + 300
 
 
 def texts(run: AgentRun) -> Counter[Any]:
-    return Counter(SearchEntry.objects.filter(run=run, name="x.note").values_list("key", "text"))
+    return Counter(SearchEntry.objects.filter(log=run.pk, name="x.note").values_list("key", "text"))
 
 
 def is_whole() -> bool:

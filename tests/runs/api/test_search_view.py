@@ -62,9 +62,10 @@ def test_a_result_says_what_it_is_and_where(client: Client, run: AgentRun) -> No
 
     message = run.messages.get()
     assert row | {"at": None} == {
-        "kind": "message", "run_id": str(run.pk), "message_id": str(message.pk), "tool_call_id": None, "seq": 2,
-        "step": 1, "name": "user", "status": "", "is_error": False, "at": None, "agent_id": "reviewer",
-        "run_status": "queued", "run_title": run.title, "text": "Find the slow query", "matches": [[9, 19]],
+        "kind": "message", "run_id": str(run.pk), "flow_run_id": None, "message_id": str(message.pk),
+        "tool_call_id": None, "seq": 2, "step": 1, "name": "user", "status": "", "is_error": False, "at": None,
+        "agent_id": "reviewer", "run_status": "queued", "run_title": run.title,
+        "text": "Find the slow query", "matches": [[9, 19]],
     }  # fmt: skip
     assert [row["message_id"] for row in results(client, q="reviewer", kind="event")] == [None]
 
@@ -96,7 +97,7 @@ def test_filters(client: Client, project: Project, run: AgentRun) -> None:
     inbox.stop(other.pk, by="test")
     note(run, "slow and wrong")
     index_all()
-    SearchEntry.objects.filter(run=run, name="x.note").update(
+    SearchEntry.objects.filter(log=run.pk, name="x.note").update(
         kind="tool_call", name="read_file", status="error", is_error=True, key=str(run.pk)
     )
 

@@ -31,9 +31,9 @@ def test_the_index_is_shown_and_rebuilt(db: None) -> None:
     index_all()
     count = SearchEntry.objects.count()
     assert command("status") == f"{count} entries, up to date\n"
-    assert answer("status") == {"entries": count, "lag_s": 0}
+    assert answer("status") == {"entries": count, "lag_s": 0, "indexing_again": False}
 
-    SearchEntry.objects.filter(run=run).delete()
+    SearchEntry.objects.filter(log=run.pk).delete()
     assert answer("run", str(run.pk)) == {"id": str(run.pk), "entries": count}
     assert run.pk in runs_found(project, "needle")
     assert answer("all") == {"deleted": count}
