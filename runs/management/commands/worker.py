@@ -1,6 +1,6 @@
 """`agentops worker`: execute queued runs until a signal.
 
-Starts Celery's worker, whose signals start the worker of this project (runs/tasks.py).
+Starts Celery's worker, whose signals start the worker of this project (runs/tasks.py); with --processes, several.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import socket
+from collections.abc import Mapping
 from typing import Any
 
 from celery import signals
@@ -19,14 +20,18 @@ from django.db import connections
 from django.utils.module_loading import import_string
 
 from agentops.projects.management.base import EXIT_USAGE, AgentopsCommand
+from runs import environment
 from runs.lifecycle.wake import CELERY_APP
 from runs.management.site.pools import warn_of_pools
+from runs.management.site.worker_processes import WorkerProcesses
 
 log = logging.getLogger(__name__)
 LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
-MAX_CONCURRENCY = 256
+MAX_CONCURRENCY, MAX_PROCESSES = 256, 64
 #: Connections that a worker needs beside one for each run: its leases, its sweep, Celery's own threads.
 SPARE = 4
+#: Seconds beside the grace period until processes that do not end are killed.
+PATIENCE_S = 15.0
 
 
 class Command(AgentopsCommand):
@@ -41,12 +46,21 @@ class Command(AgentopsCommand):
             default=settings.AGENTOPS_CONCURRENCY,
             help="runs executed at the same time (default: AGENTOPS_CONCURRENCY, %(default)s)",
         )
+        parser.add_argument(
+            "--processes",
+            metavar="N",
+            type=_processes,
+            default=1,
+            help="processes, each with so many runs and a connection pool of its own (default: 1)",
+        )
         parser.add_argument("--beat", action="store_true", help="also run Celery beat; one per broker is enough")
         parser.add_argument("--loglevel", metavar="L", type=str.upper, choices=LEVELS, help="(default: LOG_LEVEL)")
 
     def handle(self, *args: Any, **options: Any) -> None:
         _keep_logging(options["loglevel"])
         _check_pool(options["concurrency"])
+        if options["processes"] > 1:
+            raise SystemExit(_supervise(options))
         warn_of_pools()
         connections.close_all()
         # The worker of this project, which Celery's signals start, counts its slots by the setting.
@@ -68,6 +82,23 @@ class Command(AgentopsCommand):
         # Ctrl-C ends it like SIGTERM, although Celery counts it as a failure.
         if worker.exitcode and shutdowns[-1:] != ["Warm"]:
             raise SystemExit(worker.exitcode)
+
+
+def _supervise(options: Mapping[str, Any]) -> int:
+    """Work in several processes under this one, until a signal. Return the exit code."""
+    connections.close_all()
+    environment.hide_secrets()
+    each = ["--concurrency", str(options["concurrency"])]
+    if options["loglevel"]:
+        each += ["--loglevel", options["loglevel"]]
+    first = [*each, "--beat"] if options["beat"] else each
+    processes = WorkerProcesses(
+        [first, *[each] * (options["processes"] - 1)],
+        alive_file=settings.AGENTOPS_ALIVE_FILE,
+        patience_s=settings.AGENTOPS_GRACE_S + PATIENCE_S,
+    )
+    _, secrets = environment.for_own_process()
+    return processes.run(secrets)
 
 
 def _keep_logging(level: str | None) -> None:
@@ -112,6 +143,14 @@ def _check_pool(concurrency: int) -> None:
 
 
 def _concurrency(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,3}", text, re.ASCII) or not 1 <= int(text) <= MAX_CONCURRENCY:
-        raise argparse.ArgumentTypeError(f"a number from 1 to {MAX_CONCURRENCY} is expected")
+    return _number(text, high=MAX_CONCURRENCY)
+
+
+def _processes(text: str) -> int:
+    return _number(text, high=MAX_PROCESSES)
+
+
+def _number(text: str, *, high: int) -> int:
+    if not re.fullmatch(r"[0-9]{1,3}", text, re.ASCII) or not 1 <= int(text) <= high:
+        raise argparse.ArgumentTypeError(f"a number from 1 to {high} is expected")
     return int(text)

@@ -3,74 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import pytest
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.memberships import create_project
-from runs.actions import agent_definitions
 from runs.lifecycle import creation, inbox
 from runs.models import Agent, AgentRun, Attempt
-from tests.support.command_line import DEFINITION, MANAGE, Process
-
-
-@contextmanager
-def worker(env: dict[str, str], log: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A started worker that is ready for signals; killed at the end if it still lives."""
-    with log.open("wb") as written:
-        running = subprocess.Popen([*MANAGE, "worker", *words], env=env, stdout=written, stderr=subprocess.STDOUT)
-    try:
-        wait_for(lambda: " ready." in log.read_text() or running.poll() is not None)
-        yield running
-    finally:
-        running.kill()
-        running.wait()
-
-
-def wait_for(seen: Callable[[], Any], seconds: float = 40) -> None:
-    until = time.monotonic() + seconds
-    while not seen():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.05)
-
-
-def ended(running: subprocess.Popen[bytes], sig: int = signal.SIGTERM) -> int:
-    running.send_signal(sig)
-    return running.wait(40)
-
-
-@pytest.fixture
-def agent(transactional_db: None) -> Agent:
-    """An agent that plays a recording."""
-    project = create_project("alpha", "Alpha", actor=SYSTEM)
-    return agent_definitions.apply(project, DEFINITION, by="system")[0]
-
-
-@pytest.fixture
-def process() -> Process:
-    """Exit code, standard output and standard error of a process of its own."""
-
-    def run(words: list[str], env: dict[str, str]) -> tuple[int, str, str]:
-        done = subprocess.run([*MANAGE, *words], env=env, capture_output=True, text=True, timeout=120, check=False)
-        return done.returncode, done.stdout, done.stderr
-
-    return run
-
-
-@pytest.fixture
-def no_broker(process_env: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in process_env.items() if name != "REDIS_URL"} | {"AGENTOPS_SWEEP_S": "0.3"}
+from tests.support.command_line import DEFINITION, Process
+from tests.support.processes.worker_commands import ended, worker_command
+from tests.support.waiting import eventually
 
 
 # --- Exit codes and streams -------------------------------------------------------------------------------------
@@ -120,7 +67,7 @@ def test_without_a_broker_nothing_is_said_about_it(no_broker: dict[str, str], ag
 def test_a_worker_without_a_broker(no_broker: dict[str, str], agent: Agent, process: Process, tmp_path: Path) -> None:
     """`agent run` writes the run, the worker's sweep finds it; SIGTERM ends the worker in order."""
     log = tmp_path / "log"
-    with worker(no_broker, log, "--concurrency", "3", "--beat") as running:
+    with worker_command(no_broker, log, "--concurrency", "3", "--beat") as running:
         words = ["agent", "run", "player", "--project", "alpha", "--wait", "40"]
         code, out, err = process(words, no_broker)
         assert (code, err) == (0, "")
@@ -142,22 +89,14 @@ def test_nothing_is_imported_from_the_working_directory(no_broker: dict[str, str
 
 
 def test_ctrl_c_ends_it_too(no_broker: dict[str, str], tmp_path: Path) -> None:
-    with worker(no_broker, tmp_path / "log", "--loglevel", "info") as running:
+    with worker_command(no_broker, tmp_path / "log", "--loglevel", "info") as running:
         assert ended(running, signal.SIGINT) == 0
-
-
-@pytest.fixture
-def slow(agent: Agent) -> list[AgentRun]:
-    """Four runs whose first answer takes minutes."""
-    definition = {**DEFINITION, "agent_id": "slow", "settings": {"pace": 0.01}}
-    player, _ = agent_definitions.apply(agent.project, definition, by="system")
-    return [creation.create(agent.project, player, "Hi", by="test") for _ in range(4)]
 
 
 def test_sigterm_hands_back_what_is_not_done(no_broker: dict[str, str], slow: list[AgentRun], tmp_path: Path) -> None:
     """As many as there are slots are at work when the signal comes: they are queued again, their leases given up."""
-    with worker(no_broker | {"AGENTOPS_GRACE_S": "0.2"}, tmp_path / "log", "--concurrency", "2") as running:
-        wait_for(lambda: AgentRun.objects.filter(status="running").count() == 2)
+    with worker_command(no_broker | {"AGENTOPS_GRACE_S": "0.2"}, tmp_path / "log", "--concurrency", "2") as running:
+        eventually(lambda: AgentRun.objects.filter(status="running").count() == 2, why="both slots are taken")
         time.sleep(1)
         assert AgentRun.objects.filter(status="running").count() == 2
         assert ended(running) == 0
@@ -173,11 +112,11 @@ def test_a_worker_with_a_broker_and_a_clock(
     """The hint alone brings the run to the worker: its own sweep and the clock look once in ten minutes."""
     home = tmp_path / "home"
     env = process_env | {"REDIS_URL": redis_url, "AGENTOPS_SWEEP_S": "600", "AGENTOPS_HOME": str(home)}
-    with worker(env, tmp_path / "log", "--beat") as running:
+    with worker_command(env, tmp_path / "log", "--beat") as running:
         time.sleep(1)  # its first sweep is over
         code, out, _ = process(["agent", "run", "player", "--project", "alpha", "--wait", "40"], env)
         assert (code, out.splitlines()[1]) == (0, "completed")
-        wait_for(lambda: any(name.startswith("beat-schedule") for name in os.listdir(home)))
+        eventually(lambda: any(home.glob("beat-schedule*")), why="the clock keeps its schedule")
         assert ended(running) == 0
         assert running.poll() == 0
 

@@ -1,0 +1,117 @@
+"""`agentops worker --processes N`: several workers under one process, whichever of them is killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from runs.models import AgentRun, Attempt
+from tests.support.command_line import Process
+from tests.support.processes.worker_commands import ended, worker_command
+from tests.support.waiting import eventually, process_ends
+
+pytestmark = pytest.mark.usefixtures("agent")
+TWO = ("--processes", "2", "--concurrency", "2", "--loglevel", "info")
+
+
+@pytest.fixture
+def quick(no_broker: dict[str, str]) -> dict[str, str]:
+    """Leases that lapse soon, and a short grace period."""
+    return no_broker | {"AGENTOPS_LEASE_S": "2", "AGENTOPS_RENEW_S": "0.5", "AGENTOPS_GRACE_S": "0.2"}
+
+
+def started(log: Path) -> list[int]:
+    """The processes so far, in the order of their start."""
+    return [int(pid) for pid in re.findall(r"worker process (\d+) started", log.read_text())]
+
+
+def both_work(log: Path) -> bool:
+    """Whether the last two processes are ready for signals, and execute all runs."""
+    return log.read_text().count(" ready.") == len(started(log)) > 1 and holders() == set(started(log)[-2:])
+
+
+def holders() -> set[int]:
+    """The processes that execute the runs, if all are executed."""
+    owners = list(AgentRun.objects.filter(status="running").values_list("lease_owner", flat=True))
+    return {int(owner.split(":")[1]) for owner in owners if owner} if len(owners) == 4 else set()
+
+
+def test_they_share_the_runs_and_a_dead_one_is_replaced(
+    quick: dict[str, str], slow: list[AgentRun], tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    with worker_command(quick, log, *TWO) as running:
+        eventually(lambda: both_work(log), why=lambda: f"both have runs\n{log.read_text()}")
+        victim = started(log)[0]
+
+        os.kill(victim, signal.SIGKILL)
+
+        eventually(lambda: len(started(log)) == 3, why="a new one is started")
+        eventually(lambda: both_work(log), why=lambda: f"its runs go on\n{log.read_text()}")
+        assert ended(running) == 0
+    for pid in started(log):
+        process_ends(pid)
+    assert set(AgentRun.objects.values_list("status", "lease_owner")) == {("queued", None)}
+    assert Attempt.objects.filter(end_reason="died").count() == 2
+    assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_none_outlives_the_one_that_started_them(
+    quick: dict[str, str], slow: list[AgentRun], tmp_path: Path, number: signal.Signals
+) -> None:
+    """They end in order, also if that one is killed and can tell them nothing."""
+    log = tmp_path / "log"
+    with worker_command(quick, log, *TWO) as running:
+        eventually(lambda: both_work(log), why=lambda: f"both have runs\n{log.read_text()}")
+
+        assert ended(running, number) == (-number if number == signal.SIGKILL else 0)
+
+        for pid in started(log):
+            process_ends(pid)
+    assert set(AgentRun.objects.values_list("status", "lease_owner")) == {("queued", None)}
+
+
+def test_the_alive_file_tells_whether_all_of_them_work(quick: dict[str, str], tmp_path: Path) -> None:
+    alive, log = tmp_path / "alive", tmp_path / "log"
+    with worker_command(quick | {"AGENTOPS_ALIVE_FILE": str(alive)}, log, *TWO) as running:
+        eventually(alive.exists, why="both have swept")
+        stuck = started(log)[1]
+        os.kill(stuck, signal.SIGSTOP)
+        time.sleep(1)  # a touch that was under way
+        os.utime(f"{alive}.2", (time.time() - 61,) * 2)
+        time.sleep(1)
+        touched = alive.stat().st_mtime
+        time.sleep(1.5)
+        assert alive.stat().st_mtime == touched
+
+        os.kill(stuck, signal.SIGCONT)
+        eventually(lambda: alive.stat().st_mtime > touched, why="it works again")
+        assert ended(running) == 0
+
+
+def test_what_cannot_start_is_not_started_for_ever(quick: dict[str, str]) -> None:
+    code = """
+        from runs.management.site.worker_processes import WorkerProcesses
+        raise SystemExit(WorkerProcesses([["--concurrency", "0"]] * 2, alive_file="", patience_s=5).run({}))
+    """
+    words = [sys.executable, "-c", "\n".join(line.strip() for line in code.splitlines())]
+    done = subprocess.run(words, env=quick, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 2, done.stderr
+    assert "a number from 1 to 256 is expected" in done.stderr
+
+
+@pytest.mark.parametrize("number", ["0", "65", "-1", "two"])
+def test_another_number_is_refused(process: Process, quick: dict[str, str], number: str) -> None:
+    code, out, err = process(["worker", f"--processes={number}"], quick)
+
+    assert (code, out) == (2, "")
+    assert "argument --processes: a number from 1 to 64 is expected" in err
