@@ -62,7 +62,7 @@ class SearchFilters:
         if self.agent:
             where = with_agent(where, project_id, self.agent)
         if self.statuses:
-            where = with_status(where, self.statuses)
+            where = with_status(where, project_id, self.statuses)
         in_time = self._in_time(Where(("e.project_id = %s",), (id_param(project_id),))) if self.is_in_time else None
         return SearchScope(self._in_time(where), tuple(tags), in_time, self.run_id)
 
