@@ -20,12 +20,14 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from types import FrameType
 
+from django.utils.module_loading import import_string
+
 log = logging.getLogger(__name__)
 ALIVE_FILE = "AGENTOPS_ALIVE_FILE"
 #: A process whose file is older, in seconds, is stuck.
 STUCK_S = 60.0
 #: A process that has lived so long, in seconds, has started. Until one has, a failure ends all: others would fail too.
-STARTED_S = 10.0
+STARTED_S = 30.0
 #: The pauses before a process is started again that has died early, in seconds: doubled each time.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 #: Seconds between two looks at the processes.
@@ -34,7 +36,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
 
 @dataclass
-class _Slot:
+class _WorkerPlace:
     """The place of one process: what it is started with, and how it went so far."""
 
     arguments: Sequence[str]
@@ -55,8 +57,9 @@ class WorkerProcesses:
         self._alive_file = alive_file
         self._patience_s = patience_s
         self._variables: Mapping[str, str] = {}
-        self._slots = [
-            _Slot(each, f"{alive_file}.{number}" if alive_file else "") for number, each in enumerate(arguments, 1)
+        self._places = [
+            _WorkerPlace(each, f"{alive_file}.{number}" if alive_file else "")
+            for number, each in enumerate(arguments, 1)
         ]
         self._signals: list[int] = []
         self._has_started = False
@@ -69,58 +72,59 @@ class WorkerProcesses:
         self._variables = secrets
         for each in _SIGNALS:
             signal.signal(each, self._note_signal)
-        for slot in self._slots:
-            if slot.alive_file:
-                Path(slot.alive_file).unlink(missing_ok=True)
-            self._start(slot)
+        for place in self._places:
+            if place.alive_file:
+                Path(place.alive_file).unlink(missing_ok=True)
+            self._start(place)
         code = 0
         while not self._signals and not code:
             self._wait_for_an_end()
             code = self._replace_dead()
             self._tell_alive()
-        return self._end() or code
+        end_code = self._end()
+        return code or end_code
 
     # --- While they work ---
 
-    def _start(self, slot: _Slot) -> None:
-        variables = {**self._variables, ALIVE_FILE: slot.alive_file}
-        slot.process = multiprocessing.get_context("spawn").Process(target=work, args=(slot.arguments, variables))
-        slot.process.start()
-        slot.started = time.monotonic()
-        log.info("worker process %d started", slot.process.pid)
+    def _start(self, place: _WorkerPlace) -> None:
+        variables = {**self._variables, ALIVE_FILE: place.alive_file}
+        place.process = multiprocessing.get_context("spawn").Process(target=work, args=(place.arguments, variables))
+        place.process.start()
+        place.started = time.monotonic()
+        log.info("worker process %d started", place.process.pid)
 
     def _wait_for_an_end(self) -> None:
-        connection.wait([slot.process.sentinel for slot in self._slots if slot.process], LOOK_S)
+        connection.wait([place.process.sentinel for place in self._places if place.process], LOOK_S)
 
     def _replace_dead(self) -> int:
         """Start dead processes again. Return the exit code of one that cannot start, or 0."""
         now = time.monotonic()
-        for slot in self._slots:
-            process = slot.process
+        for place in self._places:
+            process = place.process
             if process is not None and process.exitcode is None:
-                self._has_started |= now - slot.started > STARTED_S
+                self._has_started |= now - place.started > STARTED_S
             elif process is not None:
                 if not self._has_started and process.exitcode and process.exitcode > 0:
                     log.error("worker process %d cannot start: it ended with code %d", process.pid, process.exitcode)
                     return process.exitcode
-                slot.pause_s = self._pause_after(slot, now)
-                slot.process, slot.started = None, now
+                place.pause_s = self._pause_after(place, now)
+                place.process, place.started = None, now
                 log.warning("worker process %d died (%s)", process.pid, process.exitcode)
-            if slot.process is None and now - slot.started >= slot.pause_s:
-                self._start(slot)
+            if place.process is None and now - place.started >= place.pause_s:
+                self._start(place)
         return 0
 
-    def _pause_after(self, slot: _Slot, now: float) -> float:
-        if now - slot.started > STARTED_S:
+    def _pause_after(self, place: _WorkerPlace, now: float) -> float:
+        if now - place.started > STARTED_S:
             return 0.0
-        return min(max(slot.pause_s * 2, FIRST_PAUSE_S), LONGEST_PAUSE_S)
+        return min(max(place.pause_s * 2, FIRST_PAUSE_S), LONGEST_PAUSE_S)
 
     def _tell_alive(self) -> None:
         if not self._alive_file:
             return
         try:
             # By the clock of the file system.
-            if all(time.time() - Path(slot.alive_file).stat().st_mtime < STUCK_S for slot in self._slots):
+            if all(time.time() - Path(place.alive_file).stat().st_mtime < STUCK_S for place in self._places):
                 Path(self._alive_file).touch()
         except FileNotFoundError:
             return  # one of them has not swept yet
@@ -133,8 +137,8 @@ class WorkerProcesses:
         self._signals.append(number)
 
     def _end(self) -> int:
-        """Let the processes hand their runs back, and return the first exit code that is not 0."""
-        processes = [slot.process for slot in self._slots if slot.process]
+        """Let the processes hand their runs back, and return the exit code of the first that did not end in order."""
+        processes = [place.process for place in self._places if place.process]
         until = time.monotonic() + self._patience_s
         passed = 0
         _send(processes, signal.SIGTERM)
@@ -147,7 +151,9 @@ class WorkerProcesses:
                 log.warning("worker processes that do not end are killed")
                 _send(processes, signal.SIGKILL)
             connection.wait([each.sentinel for each in processes if each.exitcode is None], LOOK_S)
-        return next((each.exitcode for each in processes if each.exitcode), 0)
+        # One that has not set up its signals yet has no runs to hand back.
+        codes = [each.exitcode for each in processes if each.exitcode not in (0, None, -signal.SIGTERM)]
+        return next((code if code > 0 else 128 - code for code in codes if code), 0)
 
 
 def _send(processes: Sequence[SpawnProcess], number: int) -> None:
@@ -165,9 +171,8 @@ def work(arguments: Sequence[str], variables: Mapping[str, str]) -> None:
     os.environ.update(variables)
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     sys.argv = ["agentops", "worker", *arguments]
-    from agentops.cli import main
-
-    main()
+    # By its name, as the command line is above this package.
+    import_string("agentops.cli.main")()
 
 
 def _end_with_parent() -> None:
