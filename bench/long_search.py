@@ -55,7 +55,8 @@ def _stored(
         for parts in texts:
             number += 1000
             rows = [entry_row(number + at, filled.project_id, run_id(1), text) for at, text in enumerate(parts)]
-            connection.cursor().executemany(statement, rows)
+            with connection.transaction():
+                connection.cursor().executemany(statement, rows)
         connection.execute("SELECT gin_clean_pending_list('search_entry_texts')")
         took_ms = (time.monotonic() - began) * 1000 / len(texts)
         grown = connection.execute(_SIZES).fetchone() or (0, 0)

@@ -13,8 +13,9 @@ from runs.models import SearchEntry
 from runs.queries.json_lists import Key, Rows, RowSpan, Where, id_param, time_param
 from runs.queries.run_columns import with_agent
 from runs.queries.searching import text_index
+from runs.queries.searching.entry_conditions import of_project, project_tag, with_status
 from runs.queries.searching.search_terms import Excerpt, InvalidSearch, excerpt, matches, rank
-from runs.queries.searching.text_index import SearchScope, find, of_project, project_tag, with_status
+from runs.queries.searching.text_index import SearchScope, find
 from runs.queries.searching.text_parts import text_key
 from runs.queries.veiled_ids import unveil, veil
 from timeline.display import clean, make_legible

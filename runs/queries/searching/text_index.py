@@ -9,7 +9,6 @@ decides.
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from runs.queries.json_lists import Where, id_param
+from runs.queries.json_lists import Where
 from runs.queries.searching.text_parts import MAX_PARTS
 
 #: How many bits of an ID are within a window, by the letter of the window in the index.
@@ -32,8 +31,6 @@ FAST_S, SLOW_S = 0.012, 0.05
 BUDGET_S = 0.4
 #: Bits of an ID within a block: what is skipped, if no entry of it is of the time that is searched.
 BLOCK = 12
-#: Runs whose IDs SQLite compares with those of entries, instead of reading the runs.
-FEW_RUNS = 1000
 #: Trigrams of all terms that SQLite looks up; more would hardly exclude further entries.
 MAX_TRIGRAMS = 24
 _FOLDED = {
@@ -270,37 +267,3 @@ def _fetch(tables: str, where: Where, rest: str) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {columns} FROM {tables} WHERE {conditions} {rest}", where.params)  # noqa: S608 - constants only
         return list(cursor.fetchall())
-
-
-def project_tag(project_id: UUID) -> str:
-    """Return the tag of a project's entries."""
-    return f"p{project_id}"
-
-
-def of_project(project_id: UUID) -> Where:
-    """Return the conditions for the entries of a project, without those of runs that are being removed."""
-    conditions = ("e.project_id = %s", "r.removed_at IS NULL", "f.removed_at IS NULL")
-    return Where(conditions, (id_param(project_id),))
-
-
-def with_status(where: Where, project_id: UUID, statuses: Sequence[str]) -> Where:
-    """Filter by the status of the run or flow run: any of `statuses`. Two statements."""
-    marks = ", ".join(["%s"] * len(statuses))
-
-    def ids_in(table: str, limit: int) -> list[Any]:
-        statement = f"SELECT id FROM {table} WHERE project_id = %s AND status IN ({marks}) LIMIT {limit}"  # noqa: S608 - constants only
-        with connection.cursor() as cursor:
-            cursor.execute(statement, [id_param(project_id), *statuses])
-            return [row_id for (row_id,) in cursor.fetchall()]
-
-    is_sqlite = connection.vendor == "sqlite"
-    run_ids, has_flow_runs = ids_in("agent_runs", FEW_RUNS + 1 if is_sqlite else 1), bool(ids_in("flow_runs", 1))
-    if not run_ids and not has_flow_runs:
-        return where.also("FALSE")
-    if is_sqlite and len(run_ids) <= FEW_RUNS:
-        # SQLite reads the texts before the runs. So it compares the IDs first. Flow runs have nothing but events.
-        is_event = "e.kind = 'event'" if has_flow_runs else "FALSE"
-        where = where.also(f"(+e.run_id IN (SELECT value FROM JSON_EACH(%s)) OR {is_event})", json.dumps(run_ids))  # noqa: S608 - constants only
-    # Without flow runs, PostgreSQL can begin with the runs, if few have the status.
-    status = "COALESCE(r.status, f.status)" if has_flow_runs else "r.status"
-    return where.also(f"{status} IN ({marks})", *statuses)

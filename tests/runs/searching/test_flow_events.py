@@ -14,7 +14,7 @@ from agentops.projects.models import Project, Role
 from runs.flows.runner import advancing
 from runs.lifecycle import inbox
 from runs.models import FlowRun, SearchEntry, SearchPosition
-from runs.queries.searching import text_index
+from runs.queries.searching import entry_conditions
 from runs.upkeep import search_index
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import make_agent, make_project, make_run
@@ -65,7 +65,7 @@ def test_an_event_of_a_flow_run_is_found_with_its_flow(project: Project) -> None
 @pytest.mark.every_database
 @pytest.mark.parametrize("few", [0, 1000])
 def test_filters_are_for_flow_runs_too(project: Project, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
-    monkeypatch.setattr(text_index, "FEW_RUNS", few)
+    monkeypatch.setattr(entry_conditions, "FEW_RUNS", few)
     failed = make_failed_flow_run(project)
     stopped, going = (make_run(make_agent(project), f"a needle {number}") for number in range(2))
     inbox.stop(stopped.pk, by="test")
