@@ -51,11 +51,16 @@ class SimulatedSite:
         self.runs: list[SimulatedRun] = []
         self.workers = [SimulatedWorker(self) for _ in range(scenario.workers)]
 
-    def create_run(self) -> SimulatedRun:
+    def create_run(self, holder: SimulatedWorker | None = None) -> SimulatedRun:
+        """Queue a run; with `holder`, let that worker have had it for a while, so that nobody races for it."""
         run = SimulatedRun(len(self.runs), self.env.now, self.env.now)
         self.runs.append(run)
         self.queued[run] = None
-        if self.settings.has_hints:
+        if holder is not None:
+            holder.driving[run] = None
+            holder.take(run)
+            self.env.process(holder.go_on(run))
+        elif self.settings.has_hints:
             self.env.process(self._send_hint(passed=0))
         return run
 
@@ -181,13 +186,13 @@ class SimulatedWorker:
         """Take a run from a dead worker, and queue it: another one is on trial."""
         yield from self._ask(self.costs.claim_statements)
         if self.site.is_claimable(run) and run in self.site.orphans:
-            self._take(run)
+            self.take(run)
             run.holder = None
             run.is_suspect = True
             self.site.running.pop(run)
             self.site.queued[run] = None
 
-    def _take(self, run: SimulatedRun) -> None:
+    def take(self, run: SimulatedRun) -> None:
         run.is_suspect = run.is_suspect or run in self.site.orphans
         self.site.queued.pop(run, None)
         self.site.orphans.pop(run, None)
@@ -197,10 +202,21 @@ class SimulatedWorker:
 
     def _drive(self, run: SimulatedRun) -> Wait:
         yield self.env.timeout(self.costs.claim_s)
-        yield from self._ask(self.costs.claim_statements)
+        # Whoever comes too late finds the row locked or taken, with one statement.
+        yield from self._ask(1)
         if self.is_alive and self.site.is_claimable(run):
-            self._take(run)
-            yield from self._make_steps(run)
+            self.take(run)
+            yield from self._ask(self.costs.claim_statements - 1)
+            yield from self.go_on(run)
+        else:
+            self._free_slot(run)
+
+    def go_on(self, run: SimulatedRun) -> Wait:
+        """Make steps until the run is released."""
+        yield from self._make_steps(run)
+        self._free_slot(run)
+
+    def _free_slot(self, run: SimulatedRun) -> None:
         if self.is_alive:
             self.driving.pop(run, None)
             self._leave_trial(run)
@@ -208,11 +224,15 @@ class SimulatedWorker:
 
     def _make_steps(self, run: SimulatedRun) -> Wait:
         slice_end, epoch = self.env.now + self.settings.slice_s, run.epoch
+        # The steps of runs that were begun together must not be made together.
+        step_s = self.costs.step_s if run.claims[-1] else self.site.random.uniform(0, self.costs.step_s)
         while True:
-            yield self.env.timeout(self.costs.step_s)
+            yield self.env.timeout(step_s)
+            step_s = self.costs.step_s
             if not self.is_alive:
                 return
             yield from self._ask(self.costs.step_statements, self.costs.step_ms)
+            yield from self._ask(self.costs.streamed_statements)
             if not self.is_alive or run.epoch != epoch:
                 return
             run.steps.append(self.env.now)

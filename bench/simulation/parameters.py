@@ -56,9 +56,11 @@ class Costs:
     search_ms_per_run: float = 0.00114
     claim_statements: int = 8
     renewal_statements: int = 1
-    #: 3 statements for a step whose answer comes at once (`python -m bench sweep`). An answer that streams for a second
-    #: adds its partial texts: fitted to one busy worker (`python -m bench takeover`).
-    step_statements: int = 10
+    #: A step whose answer comes at once (`python -m bench sweep`).
+    step_statements: int = 3
+    #: What an answer that streams for a second adds, mostly its partial texts: 27 of 64 transactions of six such steps
+    #: appended events. Fitted to one busy worker (`python -m bench takeover`).
+    streamed_statements: int = 7
     #: docs/measurements/concurrent-runs.md: 1.7 to 2.0 ms of PostgreSQL and 2.3 to 2.9 ms of the worker for each step.
     step_ms: float = 1.85
     worker_step_ms: float = 2.6

@@ -32,9 +32,7 @@ class Recovery:
 
 def load(scenario: Scenario, runs: int, *, seconds: float = 20.0, looks: Iterable[Look] = LOOKS) -> Load:
     """Let the workers execute runs that do not end, and count for so many seconds."""
-    site = SimulatedSite(scenario, looks)
-    for _ in range(runs):
-        site.create_run()
+    site = _busy_site(scenario, runs, looks)
     site.env.run(until=WARM_UP_S)
     site.database.reset()
     before = sum(len(run.steps) for run in site.runs)
@@ -58,6 +56,18 @@ def claim_waits(scenario: Scenario, *, count: int = 40, apart_s: float = 0.51) -
     return [_first_wait(run) for run in site.runs]
 
 
+def wait_beside(scenario: Scenario, *, runs: int, count: int = 20, apart_s: float = 0.5) -> float:
+    """Return the mean seconds until a new run is claimed, beside runs that have been running for a while."""
+    site = _busy_site(scenario, runs)
+    site.env.run(until=2 * WARM_UP_S)
+    new = []
+    for _ in range(count):
+        new.append(site.create_run())
+        site.env.run(until=site.env.now + apart_s)
+    site.env.run(until=site.env.now + 2 * scenario.settings.sweep_s)
+    return fmean(run.claims[0] - run.created_at if run.claims else site.env.now - run.created_at for run in new)
+
+
 def slot_waits(scenario: Scenario, *, runs_per_slot: float = 2) -> list[float]:
     """Queue more runs than slots at once, and return the seconds of the later ones after the first ones have slots."""
     site = SimulatedSite(scenario)
@@ -69,18 +79,15 @@ def slot_waits(scenario: Scenario, *, runs_per_slot: float = 2) -> list[float]:
     return [claim - claims[slots - 1] for claim in claims[slots:]]
 
 
-def recovery(scenario: Scenario, *, held: int, other_runs: int = 0, restarts: bool = False) -> Recovery:
-    """Kill a worker that has so many runs, beside others. `restarts` starts it again at once."""
-    site = SimulatedSite(replace(scenario, workers=1))
-    for _ in range(held):
-        site.create_run()
-    site.env.run(until=WARM_UP_S)
-    victim, victims = site.workers[0], list(site.runs)
-    for _ in range(scenario.workers - 1):
-        site.start_worker()
-    for _ in range(other_runs):
-        site.create_run()
-    site.env.run(until=site.env.now + scenario.costs.start_s + site.random.uniform(5, 10))
+def recovery(scenario: Scenario, *, held: int, is_crowded: bool = False, restarts: bool = False) -> Recovery:
+    """Kill a worker that has so many runs. `is_crowded`: so has every other one. `restarts` starts it again at once."""
+    site = _busy_site(scenario, held * scenario.workers if is_crowded else 0)
+    victim = site.workers[0]
+    if not is_crowded:
+        for _ in range(held):
+            site.create_run(victim)
+    victims = list(victim.driving)
+    site.env.run(until=WARM_UP_S + site.random.uniform(5, 10))
     killed_at = site.env.now
     victim.kill()
     if restarts:
@@ -91,15 +98,23 @@ def recovery(scenario: Scenario, *, held: int, other_runs: int = 0, restarts: bo
     return Recovery(min(taken), min(steps), max(steps))
 
 
-def recoveries(scenario: Scenario, *, seeds: int, held: int, other_runs: int = 0, restarts: bool = False) -> Recovery:
+def recoveries(scenario: Scenario, *, seeds: int, held: int, is_crowded: bool = False, restarts: bool = False) -> Recovery:
     """Return the means over so many sites."""
     each = [
-        recovery(replace(scenario, seed=seed), held=held, other_runs=other_runs, restarts=restarts)
+        recovery(replace(scenario, seed=seed), held=held, is_crowded=is_crowded, restarts=restarts)
         for seed in range(seeds)
     ]
     return Recovery(
         fmean(one.taken_s for one in each), fmean(one.first_step_s for one in each), fmean(one.last_step_s for one in each)
     )
+
+
+def _busy_site(scenario: Scenario, runs: int, looks: Iterable[Look] = LOOKS) -> SimulatedSite:
+    """Return a site whose workers share so many runs evenly."""
+    site = SimulatedSite(scenario, looks)
+    for number in range(runs):
+        site.create_run(site.workers[number % len(site.workers)])
+    return site
 
 
 def _first_wait(run: SimulatedRun) -> float:

@@ -1,0 +1,45 @@
+"""The measured points that the simulation has to reproduce. `python -m bench takeover` measures them again.
+
+One and two worker processes (`agentops worker`, 8 slots) at the default settings, PostgreSQL 15 and Redis 7 on a virtual
+machine with two cores that other programs kept busy (load 8 to 14). Each step has a model call of one second. Costs and
+statements of the model are fitted to the points of one worker; those of two workers are predicted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class MeasuredPoint:
+    """A figure, with its unit and how it was measured."""
+
+    what: str
+    workers: int
+    value: float
+    unit: str
+    how: str
+
+
+#: How the figures of each kind were measured.
+_TRANSACTIONS = "committed transactions in pg_stat_database over 20 s"
+_CLAIM = "mean of 160 runs, queued 0.51 s apart without hints, in four starts of the workers"
+_SLOT = "mean of twice as many runs as slots: from the last first claim to each later one, 2 slots for each worker"
+_KILL = "mean of four kill -9 of the worker that had three runs; it is started again at once, or the other one takes them"
+
+POINTS = (
+    MeasuredPoint("transactions, idle", 1, 10.5, "per s", _TRANSACTIONS),
+    MeasuredPoint("transactions, idle", 2, 21.7, "per s", _TRANSACTIONS),
+    MeasuredPoint("transactions, 8 runs each", 1, 83.8, "per s", _TRANSACTIONS),
+    MeasuredPoint("transactions, 8 runs each", 2, 179.5, "per s", _TRANSACTIONS),
+    MeasuredPoint("queued to claimed, no hint", 1, 2.70, "s", _CLAIM),
+    MeasuredPoint("queued to claimed, no hint", 2, 1.48, "s", _CLAIM),
+    MeasuredPoint("wait for a slot, slices of 6 s", 1, 6.50, "s", _SLOT),
+    MeasuredPoint("wait for a slot, slices of 6 s", 2, 6.50, "s", _SLOT),
+    MeasuredPoint("kill to first claim", 1, 18.00, "s", _KILL),
+    MeasuredPoint("kill to first claim", 2, 18.96, "s", _KILL),
+    MeasuredPoint("kill to next step, first run", 1, 20.69, "s", _KILL),
+    MeasuredPoint("kill to next step, first run", 2, 21.53, "s", _KILL),
+    MeasuredPoint("kill to next step, third run", 1, 23.01, "s", _KILL),
+    MeasuredPoint("kill to next step, third run", 2, 23.89, "s", _KILL),
+)
