@@ -1,7 +1,7 @@
-"""What the database is asked by one worker: statements of a sweep, a renewal, a claim and a step, and the cost of a sweep.
+"""What one worker asks the database: statements of a sweep, a renewal, a claim and a step, and the cost of a sweep.
 
-A sweep is measured with 0, 1,000 and 10,000 running runs, once with a free slot and once without. Statements are counted
-by Django; BEGIN and COMMIT are not among them.
+A sweep is measured with 0, 1,000 and 10,000 running runs, once with a free slot and once without. Statements are
+counted by Django; BEGIN and COMMIT are not among them.
 """
 
 from __future__ import annotations

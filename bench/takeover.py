@@ -244,8 +244,16 @@ def _workers(
 def _show(figures: Figures) -> None:
     what = f"{figures.workers} worker{'s' if figures.workers > 1 else ''}"
     show(Row(f"{what}, idle", f"{figures.idle_transactions:.1f} transactions/s"))
-    show(Row(f"{what}, {BUSY_RUNS} runs each", f"{figures.busy_transactions:.1f} transactions/s", f"{figures.busy_steps:.1f} steps/s"))
-    show(Row(f"{what}, connections of one", f"{figures.idle_connections:.0f} idle, {figures.busy_connections:.0f} busy"))
+    show(
+        Row(
+            f"{what}, {BUSY_RUNS} runs each",
+            f"{figures.busy_transactions:.1f} transactions/s",
+            f"{figures.busy_steps:.1f} steps/s",
+        )
+    )
+    show(
+        Row(f"{what}, connections of one", f"{figures.idle_connections:.0f} idle, {figures.busy_connections:.0f} busy")
+    )
     for name in ("claim_s", "slot_s", "taken_s", "first_step_s", "last_step_s"):
         values = getattr(figures, name)
         show(Row(f"{what}, {name}", f"{fmean(values):.2f} s", f"{min(values):.2f} to {max(values):.2f} s"))

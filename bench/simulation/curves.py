@@ -11,6 +11,8 @@ from bench.simulation.pictures import Chart, Curve
 
 WORKERS = (1, 3, 10, 30, 100, 300, 1000)
 RUNS_EACH = 10
+#: For the waits, which take longer to play.
+FEWER = (1, 10, 100, 1000)
 #: A step each ten seconds, whose answer streams for one of them.
 SLOW = replace(Costs(), step_s=10.0)
 #: So many that nothing waits: what is drawn is what the database has to do.
@@ -20,8 +22,6 @@ ALWAYS = replace(FULL, skips_search_when_full=False)
 ROOMY = SiteSettings(concurrency=RUNS_EACH + 2)
 HINTED = replace(ROOMY, has_hints=True)
 SECONDS = 10.0
-#: Databases of different sizes, for the waits.
-CORES = (2, 16)
 
 
 def statements() -> Chart:
@@ -51,16 +51,14 @@ def cores() -> Chart:
 def recovery() -> Chart:
     def last_step(workers: int, count: int, settings: SiteSettings) -> scenarios.Recovery:
         site = replace(_site(workers, settings), cores=count)
-        return scenarios.recoveries(
-            site, seeds=_seeds(workers), held=RUNS_EACH, is_crowded=True, restarts=True
-        )
+        return scenarios.recoveries(site, seeds=_seeds(workers), held=RUNS_EACH, is_crowded=True, restarts=True)
 
     quick = replace(ROOMY, lease_s=10.0, renew_s=2.0)
-    defaults = [(n, last_step(n, 16, ROOMY)) for n in WORKERS]
+    defaults = [(n, last_step(n, 16, ROOMY)) for n in FEWER]
     curves = [
         Curve("next step of the last of 10 runs", [(n, each.last_step_s) for n, each in defaults]),
         Curve("first claim", [(n, each.taken_s) for n, each in defaults]),
-        Curve("first claim, lease 10 s", [(n, last_step(n, 16, quick).taken_s) for n in WORKERS]),
+        Curve("first claim, lease 10 s", [(n, last_step(n, 16, quick).taken_s) for n in FEWER]),
     ]
     return Chart("Seconds to continue after a kill, PostgreSQL with 16 processors", "workers", "seconds", curves)
 
@@ -76,7 +74,7 @@ def slots() -> Chart:
         "hints, 16 processors": lambda n: wait(n, 16, HINTED),
         "hints, 2 processors": lambda n: wait(n, 2, HINTED),
     }
-    curves = [Curve(name, [(n, case(n)) for n in WORKERS]) for name, case in cases.items()]
+    curves = [Curve(name, [(n, case(n)) for n in FEWER]) for name, case in cases.items()]
     title = f"Seconds from the queue to a free slot, beside {RUNS_EACH} running runs for each worker"
     return Chart(title, "workers", "seconds", curves, is_log=True)
 
@@ -94,5 +92,5 @@ def _site(workers: int, settings: SiteSettings) -> Scenario:
 
 
 def _seeds(workers: int) -> int:
-    """Return how many sites are played: one worker alone has nobody to average with."""
-    return 1 if workers >= 300 else 3 if workers >= 100 else 12
+    """Return how many sites are played for a mean: large ones take long, and differ less."""
+    return {1000: 1, 100: 3}.get(workers, 12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Generator
 from typing import Any
 
@@ -15,17 +16,18 @@ class DatabaseServer:
 
     def __init__(self, env: simpy.Environment, cores: int) -> None:
         self._env = env
-        self._cores = simpy.Resource(env, cores)
-        self.cores = cores
+        #: When each processor will be free. Statements are worked on in the order of their arrival.
+        self._free_at = [0.0] * cores
         self.statements = 0
         self.busy_s = 0.0
         self._since = 0.0
 
     def ask(self, statements: int, milliseconds: float) -> Wait:
         """Send statements one after another, and wait until they are answered; `milliseconds` is for all of them."""
-        with self._cores.request() as turn:
-            yield turn
-            yield self._env.timeout(milliseconds / 1000)
+        began = max(heapq.heappop(self._free_at), self._env.now)
+        ends = began + milliseconds / 1000
+        heapq.heappush(self._free_at, ends)
+        yield self._env.timeout(ends - self._env.now)
         self.statements += statements
         self.busy_s += milliseconds / 1000
 

@@ -1,8 +1,8 @@
 """The measured points that the simulation has to reproduce. `python -m bench takeover` measures them again.
 
-One and two worker processes (`agentops worker`, 8 slots) at the default settings, PostgreSQL 15 and Redis 7 on a virtual
-machine with two cores that other programs kept busy (load 8 to 14). Each step has a model call of one second. Costs and
-statements of the model are fitted to the points of one worker; those of two workers are predicted.
+One and two worker processes (`agentops worker`, 8 slots) at the default settings, PostgreSQL 15 and Redis 7 on a
+virtual machine with two cores that other programs kept busy (load 8 to 14). Each step has a model call of one second.
+The model is fitted to the points of one worker; those of two workers are predicted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ class MeasuredPoint:
 _TRANSACTIONS = "committed transactions in pg_stat_database over 20 s"
 _CLAIM = "mean of 160 runs, queued 0.51 s apart without hints, in four starts of the workers"
 _SLOT = "mean of twice as many runs as slots: from the last first claim to each later one, 2 slots for each worker"
-_KILL = "mean of four kill -9 of the worker that had three runs; it is started again at once, or the other one takes them"
+_KILL = (
+    "mean of four kill -9 of the worker that had three runs; it is started again at once, or the other one takes them"
+)
 
 POINTS = (
     MeasuredPoint("transactions, idle", 1, 10.5, "per s", _TRANSACTIONS),

@@ -46,7 +46,6 @@ class SimulatedSite:
         self.looks = tuple(looks)
         self.queued: dict[SimulatedRun, None] = {}
         self.running: dict[SimulatedRun, None] = {}
-        #: The leases end in this order, but for the ones that are renewed: looked through only while a worker is dead.
         self.orphans: dict[SimulatedRun, None] = {}
         self.runs: list[SimulatedRun] = []
         self.workers = [SimulatedWorker(self) for _ in range(scenario.workers)]

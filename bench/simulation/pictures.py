@@ -39,7 +39,7 @@ def draw(chart: Chart) -> str:
     xs = [x for curve in chart.curves for x, _ in curve.points]
     ys = [y for curve in chart.curves for _, y in curve.points] + [y for y, _ in chart.limits]
     across = _log_scale(min(xs), max(xs), LEFT, WIDTH - RIGHT)
-    low, high = (10 ** math.floor(math.log10(min(ys))), 10 ** math.ceil(math.log10(max(ys)))) if chart.is_log else (0, _round_up(max(ys)))
+    low, high = _whole_decades(min(ys), max(ys)) if chart.is_log else (0.0, _round_up(max(ys)))
     ends = (HEIGHT - BOTTOM, TOP)
     up = _log_scale(low, high, *ends) if chart.is_log else _linear_scale(low, high, *ends)
     ticks = _decades(low, high) if chart.is_log else [high * part / 4 for part in range(5)]
@@ -100,6 +100,10 @@ def _log_scale(low: float, high: float, start: float, end: float) -> Callable[[f
 def _decades(low: float, high: float) -> list[float]:
     first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
     return [float(10**exponent) for exponent in range(first, last + 1)]
+
+
+def _whole_decades(low: float, high: float) -> tuple[float, float]:
+    return 10.0 ** math.floor(math.log10(low)), 10.0 ** math.ceil(math.log10(high))
 
 
 def _round_up(value: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -56,7 +57,7 @@ def claim_waits(scenario: Scenario, *, count: int = 40, apart_s: float = 0.51) -
     return [_first_wait(run) for run in site.runs]
 
 
-def wait_beside(scenario: Scenario, *, runs: int, count: int = 20, apart_s: float = 0.5) -> float:
+def wait_beside(scenario: Scenario, *, runs: int, count: int = 12, apart_s: float = 0.5) -> float:
     """Return the mean seconds until a new run is claimed, beside runs that have been running for a while."""
     site = _busy_site(scenario, runs)
     site.env.run(until=2 * WARM_UP_S)
@@ -64,7 +65,7 @@ def wait_beside(scenario: Scenario, *, runs: int, count: int = 20, apart_s: floa
     for _ in range(count):
         new.append(site.create_run())
         site.env.run(until=site.env.now + apart_s)
-    site.env.run(until=site.env.now + 2 * scenario.settings.sweep_s)
+    site.env.run(until=site.env.now + 1.1 * scenario.settings.sweep_s)
     return fmean(run.claims[0] - run.created_at if run.claims else site.env.now - run.created_at for run in new)
 
 
@@ -92,20 +93,26 @@ def recovery(scenario: Scenario, *, held: int, is_crowded: bool = False, restart
     victim.kill()
     if restarts:
         site.start_worker()
-    site.env.run(until=killed_at + 3 * (scenario.settings.lease_s + scenario.settings.sweep_s))
+    until = killed_at + 3 * (scenario.settings.lease_s + scenario.settings.sweep_s)
+    while site.env.now < until and any(_after(run.steps, killed_at) == math.inf for run in victims):
+        site.env.run(until=site.env.now + 1)
     taken = [_after(run.claims, killed_at) for run in victims]
     steps = [_after(run.steps, killed_at) for run in victims]
     return Recovery(min(taken), min(steps), max(steps))
 
 
-def recoveries(scenario: Scenario, *, seeds: int, held: int, is_crowded: bool = False, restarts: bool = False) -> Recovery:
+def recoveries(
+    scenario: Scenario, *, seeds: int, held: int, is_crowded: bool = False, restarts: bool = False
+) -> Recovery:
     """Return the means over so many sites."""
     each = [
         recovery(replace(scenario, seed=seed), held=held, is_crowded=is_crowded, restarts=restarts)
         for seed in range(seeds)
     ]
     return Recovery(
-        fmean(one.taken_s for one in each), fmean(one.first_step_s for one in each), fmean(one.last_step_s for one in each)
+        fmean(one.taken_s for one in each),
+        fmean(one.first_step_s for one in each),
+        fmean(one.last_step_s for one in each),
     )
 
 
@@ -122,4 +129,4 @@ def _first_wait(run: SimulatedRun) -> float:
 
 
 def _after(times: list[float], moment: float) -> float:
-    return min((time for time in times if time > moment), default=float("inf")) - moment
+    return min((time for time in times if time > moment), default=math.inf) - moment

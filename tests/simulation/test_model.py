@@ -1,9 +1,10 @@
-"""The simulated site does what a site does: each run is in one slot, a killed worker's runs go on, one suspect at a time."""
+"""The simulated site does what a site does: each run has one slot, and a killed worker's runs go on one at a time."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -53,7 +54,7 @@ def test_suspected_runs_are_tried_one_at_a_time() -> None:
     site.env.run(until=60)
 
     next_steps = sorted(next(time for time in run.steps if time > 13.5) for run in site.runs)
-    apart = [later - earlier for earlier, later in zip(next_steps, next_steps[1:], strict=False)]
+    apart = [later - earlier for earlier, later in pairwise(next_steps)]
     assert min(apart) >= site.costs.step_s
 
 

@@ -17,7 +17,9 @@ SVG = "{http://www.w3.org/2000/svg}"
 @pytest.mark.parametrize("is_log", [True, False])
 def test_a_chart_shows_its_curves_inside_the_picture(is_log: bool) -> None:
     curves = [Curve("a < b", [(1, 0.5), (10, 7), (1000, 42)]), Curve("flat", [(1, 3), (1000, 3)])]
-    root = ElementTree.fromstring(draw(Chart("Title", "workers", "seconds", curves, is_log=is_log, limits=[(2, "two")])))
+    root = ElementTree.fromstring(
+        draw(Chart("Title", "workers", "seconds", curves, is_log=is_log, limits=[(2, "two")]))
+    )
 
     lines = root.findall(f"{SVG}polyline")
     assert len(lines) == 2
