@@ -60,12 +60,12 @@ class Costs:
     step_statements: int = 3
     #: What an answer that streams for a second adds, mostly its partial texts: 27 of 64 transactions of six such steps
     #: appended events. Fitted to one busy worker (`python -m bench takeover`).
-    streamed_statements: int = 7
+    streamed_statements: int = 6
     #: docs/measurements/concurrent-runs.md: 1.7 to 2.0 ms of PostgreSQL and 2.3 to 2.9 ms of the worker for each step.
     step_ms: float = 1.85
     worker_step_ms: float = 2.6
-    #: A model call of the paced recording, its tool call, and what the step takes on a busy machine.
-    step_s: float = 1.1
+    #: A model call of the paced recording and its tool call: 16 busy runs made 16.0 steps per second.
+    step_s: float = 1.0
     #: From the sweep that finds a run to its claim, on a busy machine: fitted to the claims of one worker.
     claim_s: float = 0.3
     #: Statements per second of an idle worker that no look explains: fitted to one idle worker.

@@ -93,7 +93,9 @@ def recovery(scenario: Scenario, *, held: int, is_crowded: bool = False, restart
     victim.kill()
     if restarts:
         site.start_worker()
-    until = killed_at + 3 * (scenario.settings.lease_s + scenario.settings.sweep_s)
+    # Suspects are tried one after another.
+    trials_s = 2 * len(victims) * scenario.costs.step_s
+    until = killed_at + 3 * (scenario.settings.lease_s + scenario.settings.sweep_s) + trials_s
     while site.env.now < until and any(_after(run.steps, killed_at) == math.inf for run in victims):
         site.env.run(until=site.env.now + 1)
     taken = [_after(run.claims, killed_at) for run in victims]

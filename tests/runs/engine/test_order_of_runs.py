@@ -64,20 +64,18 @@ def dies_with_its_worker(*runs: AgentRun, owner: str = "dead:1:x") -> None:
 
 
 def test_a_worker_without_a_free_slot_does_not_search_for_runs(
-    scripted: MakeScripted, one_slot: Worker, busy_pool: ThreadPoolExecutor
+    scripted: MakeScripted, one_slot: Worker, worker: Worker, busy_pool: ThreadPoolExecutor
 ) -> None:
     """The search reads every running run of the site, and a slot that becomes free starts a sweep of its own."""
     scripted(), scripted()
     assert one_slot.sweep_once(busy_pool) == 1
 
-    with CaptureQueriesContext(connection) as full:
+    with CaptureQueriesContext(connection) as of_full:
         assert one_slot.sweep_once(busy_pool) == 0
-    one_slot._free_slot(next(iter(one_slot._driving)))
-    assert one_slot._look.is_set()
-    with CaptureQueriesContext(connection) as free:
-        assert one_slot.sweep_once(busy_pool) == 1
+    with CaptureQueriesContext(connection) as of_free:
+        assert worker.sweep_once(busy_pool) == 2
 
-    searches = [[one["sql"] for one in sent if "agent_run_attempts" in one["sql"]] for sent in (full, free)]
+    searches = [[one["sql"] for one in sent if "agent_run_attempts" in one["sql"]] for sent in (of_full, of_free)]
     assert [len(one) for one in searches] == [0, 1]
 
 
