@@ -36,8 +36,7 @@ def statements() -> Chart:
 
 def cores() -> Chart:
     cases = {
-        "full workers, before: each sweep searches": (ALWAYS, RUNS_EACH),
-        "workers with free slots": (ROOMY, RUNS_EACH),
+        "full workers that search at each sweep (before)": (ALWAYS, RUNS_EACH),
         "full workers": (FULL, RUNS_EACH),
         "idle workers": (FULL, 0),
     }
@@ -47,7 +46,7 @@ def cores() -> Chart:
     ]
     limits = [(2, "2 processors"), (8, "8 processors")]
     title = f"Processors that PostgreSQL needs, {RUNS_EACH} running runs for each worker"
-    return Chart(title, "workers", "processors", curves, is_log=True, limits=limits)
+    return Chart(title, "workers", "processors", curves, limits=limits)
 
 
 def recovery() -> Chart:

@@ -9,6 +9,8 @@ from html import escape
 
 WIDTH, HEIGHT = 720, 360
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 46, 50
+#: Curves rise at the right or fall at the left.
+KEY = LEFT + 190
 #: Of 3:1 and more against white and against the dark page: text and lines of the theme "slate" alike.
 INK, GRID = "#7a7f87", "#8a8f9855"
 COLOURS = ("#3b82d6", "#d9622b", "#2f9e6e", "#a25bc8")
@@ -49,7 +51,7 @@ def draw(chart: Chart) -> str:
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, chart.across, "middle"))
     parts.append(_text(LEFT, 36, chart.up, "start"))
     for limit, label in chart.limits:
-        parts.append(_limit_line(up(limit)) + _text(WIDTH - RIGHT, up(limit) - 5, label, "end"))
+        parts.append(_limit_line(up(limit)) + _text(LEFT + 8, up(limit) - 5, label, "start"))
     for number, curve in enumerate(chart.curves):
         parts.append(_curve(curve, number, across, up))
     names = "; ".join(curve.name for curve in chart.curves)
@@ -67,10 +69,10 @@ def _curve(curve: Curve, number: int, across: Callable[[float], float], up: Call
     dots = "".join(f'<circle cx="{across(x):.1f}" cy="{up(y):.1f}" r="3" fill="{colour}"/>' for x, y in curve.points)
     top = TOP + 16 + number * 18
     key = (
-        f'<line x1="{LEFT + 14}" x2="{LEFT + 44}" y1="{top}" y2="{top}" stroke="{colour}" stroke-width="2.5"'
+        f'<line x1="{KEY}" x2="{KEY + 30}" y1="{top}" y2="{top}" stroke="{colour}" stroke-width="2.5"'
         f' stroke-dasharray="{dash}"/>'
     )
-    return line + dots + key + _text(LEFT + 52, top + 4, curve.name, "start")
+    return line + dots + key + _text(KEY + 38, top + 4, curve.name, "start")
 
 
 def _text(x: float, y: float, text: str, anchor: str, weight: str = "400") -> str:
