@@ -88,6 +88,11 @@ CHARTS: dict[str, Callable[[], Chart]] = {
 }
 
 
+def few_workers() -> scenarios.Load:
+    """Return the load of 10,000 runs in 100 workers with 100 slots, instead of 1,000 with 10."""
+    return scenarios.load(_site(100, SiteSettings(concurrency=100)), 10_000, seconds=SECONDS)
+
+
 def _site(workers: int, settings: SiteSettings) -> Scenario:
     return Scenario(workers, settings, SLOW, cores=PLENTY)
 
