@@ -15,7 +15,7 @@ NAMES = (
 )
 #: Benchmarks whose number of rows can be chosen.
 SIZED = ("search", "search_sqlite", "overview")
-EXTRA = ("profile", "follow", "long")
+EXTRA = ("profile", "follow", "long", "sweep", "takeover")
 MODULES = {
     "follow": "following",
     "import": "importing",

@@ -52,7 +52,7 @@ class Program:
 
     def cpu_s(self) -> float:
         """Return the user and system CPU time since the start, in seconds."""
-        return sum(self._each(_cpu_s))
+        return sum(self._each(process_cpu_s))
 
     def threads(self) -> int:
         return int(sum(self._each(lambda pid: len(os.listdir(f"/proc/{pid}/task")))))
@@ -152,7 +152,8 @@ def _wait_for_answer(program: Program, start_s: float) -> None:
     raise NotStarted(program.last_line())
 
 
-def _cpu_s(pid: int) -> float:
+def process_cpu_s(pid: int) -> float:
+    """Return the user and system CPU time of a process since its start, in seconds."""
     # The process's CPU clock by its number in the kernel's ABI: finer than the ticks of /proc/<pid>/stat.
     return time.clock_gettime(~pid << 3 | 2)
 

@@ -151,6 +151,9 @@ class Worker:
         due_resumes.end_waits()
         approval_decisions.expire_due()
         notice_silence()
+        if self.free() <= 0:
+            # The search reads every running run of the site. A slot that becomes free starts a sweep of its own.
+            return 0
         first = suspects.candidates(BATCH)
         count = self._take_all(first, pool)
         if len(first) == BATCH and self.free() > 0:

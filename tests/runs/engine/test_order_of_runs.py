@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 from django.db import connection, transaction
 from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from runs import tasks
@@ -60,6 +61,22 @@ def dies_with_its_worker(*runs: AgentRun, owner: str = "dead:1:x") -> None:
     for run in runs:
         assert transitions.claim(run.pk, owner)
     assert transitions.expire_leases(owner) == len(runs)
+
+
+def test_a_worker_without_a_free_slot_does_not_search_for_runs(
+    scripted: MakeScripted, one_slot: Worker, worker: Worker, busy_pool: ThreadPoolExecutor
+) -> None:
+    """The search reads every running run of the site, and a slot that becomes free starts a sweep of its own."""
+    scripted(), scripted()
+    assert one_slot.sweep_once(busy_pool) == 1
+
+    with CaptureQueriesContext(connection) as of_full:
+        assert one_slot.sweep_once(busy_pool) == 0
+    with CaptureQueriesContext(connection) as of_free:
+        assert worker.sweep_once(busy_pool) == 2
+
+    searches = [[one["sql"] for one in sent if "agent_run_attempts" in one["sql"]] for sent in (of_full, of_free)]
+    assert [len(one) for one in searches] == [0, 1]
 
 
 def test_a_hint_does_not_say_what_is_driven_next(

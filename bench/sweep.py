@@ -1,0 +1,154 @@
+"""What one worker asks the database: statements of a sweep, a renewal, a claim and a step, and the cost of a sweep.
+
+A sweep is measured with 0, 1,000 and 10,000 running runs, once with a free slot and once without. Statements are
+counted by Django; BEGIN and COMMIT are not among them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+from bench import payload
+from bench.processes import process_cpu_s
+from bench.report import Row, heading, mid, note, show
+from bench.workspace import Workspace, truncate_tables, vacuum
+
+RUNNING = (0, 1_000, 10_000)
+SWEEPS, QUICK_SWEEPS = 40, 5
+SHORT, LONG = 5, 25
+#: Takes the only slot.
+_SOMETHING = UUID(int=1)
+#: All rows become running, with leases that end after the measurement.
+_RUNNING = """
+UPDATE agent_runs SET status = 'running', status_reason = '', completed_at = NULL, lease_owner = 'bench',
+    lease_expires_at = now() + interval '1 hour'"""
+
+
+class StatementCounter:
+    """Counts the statements that Django sends in this thread."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, execute: Any, statement: str, params: Any, many: bool, context: Any) -> Any:
+        self.count += 1
+        return execute(statement, params, many, context)
+
+
+@contextmanager
+def counting() -> Iterator[StatementCounter]:
+    from django.db import connection
+
+    counter = StatementCounter()
+    with connection.execute_wrapper(counter):
+        yield counter
+
+
+def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
+    heading("sweep: statements that one worker sends, and the cost of its sweep")
+    _count_acts(workspace)
+    for running in RUNNING[:2] if quick else RUNNING:
+        truncate_tables(workspace)
+        _measure_sweeps(workspace, running, QUICK_SWEEPS if quick else SWEEPS)
+
+
+def _count_acts(workspace: Workspace) -> None:
+    from bench import driven
+    from runs.lifecycle import transitions
+
+    payload.write_fixture(workspace.fixtures(), "short", payload.steps(SHORT))
+    payload.write_fixture(workspace.fixtures(), "long", payload.steps(LONG))
+    counted = {}
+    with driven.working() as worker:
+        with counting() as sweep:
+            worker.sweep_once()
+        show(Row("idle sweep", f"{sweep.count} statements"))
+        for name, length in (("short", SHORT), ("long", LONG)):
+            driven.drive(worker, name, steps=length)  # builds what a process builds once
+            with counting() as counter:
+                driven.drive(worker, name, steps=length)
+            counted[name] = counter.count
+    show(Row("step", f"{(counted['long'] - counted['short']) / (LONG - SHORT):.1f} statements"))
+    created = driven.created("short", SHORT)
+    with counting() as claim:
+        claimed = transitions.claim(created.pk, "bench")
+    show(Row("claim", f"{claim.count} statements"))
+    assert claimed is not None
+    with counting() as renewal:
+        transitions.renew(created.pk, claimed.epoch)
+    show(Row("renewal of one lease", f"{renewal.count} statements"))
+    for name, look in _looks().items():
+        look()
+        with counting() as counter:
+            look()
+        show(Row(f"look: {name}", f"{counter.count} statements"))
+
+
+def _looks() -> dict[str, Callable[[], object]]:
+    """Return what the threads of an idle worker look for, by name (runs/worker/housekeeping.py and its neighbours)."""
+    from runs.alerts import evaluation, sending
+    from runs.external.otlp import settling
+    from runs.external.uploads import execution
+    from runs.flows.runner import advancing
+    from runs.models import AlertRule
+    from runs.telemetry.exporter import Exporter
+    from runs.telemetry.metrics import metric_counts
+    from runs.upkeep import project_removal, search_index
+
+    return {
+        "traces": settling.settle_due,
+        "texts": lambda: list(search_index.catch_up()),
+        "alert rules": lambda: evaluation.evaluate(set(AlertRule.Kind.values)),
+        "alerts": sending.send_due,
+        "sinks": Exporter(lambda: False).look,
+        "counts": metric_counts.catch_up,
+        "flows": advancing.advance_due,
+        "uploads": lambda: execution.import_next(lambda: False),
+        "projects": lambda: list(project_removal.remove_pending()),
+    }
+
+
+def _measure_sweeps(workspace: Workspace, running: int, sweeps: int) -> None:
+    from runs.worker.worker import Worker
+
+    if running:
+        from bench.list_rows import fill
+
+        fill(workspace, running, event_count=10)
+        with workspace.connect() as connection:
+            connection.execute("SET session_replication_role = replica")
+            connection.execute(_RUNNING)
+        vacuum(workspace)
+    worker = Worker(concurrency=1)
+    try:
+        for label, is_full in (("a free slot", False), ("no free slot", True)):
+            if is_full:
+                worker._driving.add(_SOMETHING)
+            worker.sweep_once()
+            took, cpu, server_cpu = _sweep_ms(worker, sweeps)
+            figures = f"CPU: {cpu:.2f} ms, in PostgreSQL {server_cpu:.2f} ms"
+            show(Row(f"sweep, {running:,} running runs, {label}", f"{mid(took):.2f} ms", figures))
+    finally:
+        worker._driving.clear()
+        worker.close(5)
+    note(f"median of {sweeps} sweeps, processor time on average")
+
+
+def _sweep_ms(worker: Any, sweeps: int) -> tuple[list[float], float, float]:
+    """Return the milliseconds of each sweep, and the processor time of one in this thread and in PostgreSQL."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        [server] = cursor.fetchone()
+    took, before, server_before = [], time.thread_time(), process_cpu_s(server)
+    for _ in range(sweeps):
+        began = time.perf_counter()
+        worker.sweep_once()
+        took.append((time.perf_counter() - began) * 1000)
+    spent, server_spent = time.thread_time() - before, process_cpu_s(server) - server_before
+    return took, spent / sweeps * 1000, server_spent / sweeps * 1000
