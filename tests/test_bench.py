@@ -19,7 +19,11 @@ ROOT = Path(__file__).resolve().parent.parent
 @pytest.mark.bench
 @pytest.mark.parametrize(
     "names",
-    [("steps", "storage", "append", "duplicates"), ("ingest", "startup", "outputs", "sweep"), ("search", "search_sqlite")],
+    [
+        ("steps", "storage", "append", "duplicates"),
+        ("ingest", "startup", "outputs"),
+        ("search", "search_sqlite", "sweep"),
+    ],
     ids="-".join,
 )
 def test_benchmarks_run_through(names: tuple[str, ...]) -> None:
