@@ -9,6 +9,7 @@ from typing import Any
 
 from agentops.projects.models import Project
 from runs.actions.flows import flow_definitions, flow_run_actions
+from runs.fixtures import library
 from runs.flows.runner import advancing
 from runs.lifecycle import transitions
 from runs.models import AgentRun, Flow, FlowRun
@@ -27,6 +28,8 @@ def record_answers(folder: Path, name: str, answers: Sequence[str]) -> None:
         for text in answers
     ]
     (folder / f"{name}.json").write_text(json.dumps({"calls": calls}))
+    # The process keeps what it has loaded by the name, which another test may have given to a recording too.
+    library.load.cache_clear()
 
 
 def make_flow(definition: Mapping[str, Any], project: Project | None = None) -> Flow:
