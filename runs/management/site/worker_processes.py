@@ -6,6 +6,7 @@ signals on, and says by the alive file whether all of them work. New processes i
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import multiprocessing
 import os
@@ -73,8 +74,6 @@ class WorkerProcesses:
         for each in _SIGNALS:
             signal.signal(each, self._note_signal)
         for place in self._places:
-            if place.alive_file:
-                Path(place.alive_file).unlink(missing_ok=True)
             self._start(place)
         code = 0
         while not self._signals and not code:
@@ -87,6 +86,10 @@ class WorkerProcesses:
     # --- While they work ---
 
     def _start(self, place: _WorkerPlace) -> None:
+        # The file of the process before says nothing about this one.
+        if place.alive_file:
+            with contextlib.suppress(OSError):
+                Path(place.alive_file).unlink()
         variables = {**self._variables, ALIVE_FILE: place.alive_file}
         place.process = multiprocessing.get_context("spawn").Process(target=work, args=(place.arguments, variables))
         place.process.start()
@@ -141,7 +144,8 @@ class WorkerProcesses:
         processes = [place.process for place in self._places if place.process]
         until = time.monotonic() + self._patience_s
         passed = 0
-        _send(processes, signal.SIGTERM)
+        # Celery drops the work at SIGQUIT; all else asks for an orderly end.
+        _send(processes, signal.SIGQUIT if self._signals[:1] == [signal.SIGQUIT] else signal.SIGTERM)
         while any(each.exitcode is None for each in processes):
             # A second signal is for those that shall not wait.
             for number in self._signals[max(passed, 1) :]:
