@@ -102,7 +102,7 @@ def of_link(token: str) -> Invitation:
 def accept(invitation: Invitation, user: AbstractBaseUser, *, actor: Principal) -> Membership:
     """Make the user a member and use up the invitation. Raise InvitationNotFound, or AlreadyMember.
 
-    `user` is the account of whoever opened the link, whatever its address is.
+    `user` has opened the link. Their e-mail address may differ from the invited one.
     """
     with transaction.atomic():
         locked = Invitation.objects.select_for_update().filter(pk=invitation.pk).first()

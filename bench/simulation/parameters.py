@@ -16,7 +16,7 @@ class SiteSettings:
     concurrency: int = 8
     #: Whether a worker without a free slot leaves out the search for runs (runs/worker/worker.py).
     skips_search_when_full: bool = True
-    #: Whether a new run is told to a worker through Redis (runs/lifecycle/wake.py).
+    #: Whether Redis tells a worker of each new run (runs/lifecycle/wake.py).
     has_hints: bool = False
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
@@ -14,7 +12,7 @@ from runs.models import Alert, AlertMute
 from tests.support.alerts import failed
 from tests.support.browser.tabs import Tabs
 from tests.support.factories import make_project
-from tests.support.web.receiver import Receiver, receiving
+from tests.support.web.receiver import Receiver
 from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser]
@@ -24,13 +22,6 @@ RULES, ALERTS = "/p/alpha/settings/alerts", "/p/alpha/alerts"
 @pytest.fixture
 def project(web: WebThread) -> Project:
     return make_project("alpha")
-
-
-@pytest.fixture
-def receiver(settings: Any) -> Any:
-    settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
-    with receiving() as receiver:
-        yield receiver
 
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["with scripts", "without"])

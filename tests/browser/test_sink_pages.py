@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import expect
@@ -13,7 +11,7 @@ from runs.models import Delivery, Sink
 from tests.support.browser.tabs import Tabs
 from tests.support.factories import make_agent, make_project, make_run
 from tests.support.sinks import append, export
-from tests.support.web.receiver import Receiver, receiving
+from tests.support.web.receiver import Receiver
 from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser]
@@ -23,13 +21,6 @@ SETTINGS = "/p/alpha/settings"
 @pytest.fixture
 def project(web: WebThread) -> Project:
     return make_project("alpha")
-
-
-@pytest.fixture
-def receiver(settings: Any) -> Any:
-    settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
-    with receiving() as receiver:
-        yield receiver
 
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["with scripts", "without"])

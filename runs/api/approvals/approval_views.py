@@ -110,7 +110,7 @@ class ApprovalDecision(RunBody):
         default=False,
         help_text="For `approve`: also approve all later calls of this tool in this run.",
     )
-    message = MessageField("For `deny`: what the model is told.")
+    message = MessageField("For `deny`: a text that is sent to the model.")
 
 
 class Approvals(ListView):

@@ -80,7 +80,7 @@ class FlowRun(models.Model):
     inputs = models.JSONField(default=dict)
     error_type = models.CharField(max_length=64, blank=True, default="")
     error_message = models.TextField(blank=True, default="")
-    #: The run of a node whose failure ended it. Null if the flow failed by itself: then people are told of the flow.
+    #: The agent run whose failure ended it. Null if no run failed: then alerts and inbox name the flow run itself.
     failed_run_id = models.UUIDField(null=True)
     #: Whether a worker has to look at it, apart from ends of agent runs.
     is_due = models.BooleanField(default=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from agentops.projects.errors import InvalidQuery
 from agentops.projects.requests import principal_of
 from runs.access import flow_run_for, run_for
 from runs.actions import dismissals
+from runs.models import AgentRun, FlowRun
 from runs.pages.run.action_pages import redirect_to
 
 
@@ -23,13 +25,7 @@ def dismiss(request: HttpRequest, run_id: UUID) -> HttpResponse:
     """Dismiss a run, and return to the page of the form."""
     principal = principal_of(request)
     run = run_for(principal, run_id, Action.OPERATE)
-    try:
-        is_new = dismissals.dismiss(principal, run)
-    except dismissals.NotDismissable as refusal:
-        messages.error(request, f"Not dismissed: {refusal}.")
-    else:
-        messages.success(request, "Dismissed. The run itself is unchanged." if is_new else "Already dismissed.")
-    return redirect_to(request, run)
+    return _dismiss(request, run, "run", lambda: dismissals.dismiss(principal, run))
 
 
 @require_POST
@@ -37,13 +33,17 @@ def dismiss_flow_run(request: HttpRequest, flow_run_id: UUID) -> HttpResponse:
     """Dismiss a flow run, and return to the page of the form."""
     principal = principal_of(request)
     flow_run = flow_run_for(principal, flow_run_id, Action.OPERATE)
+    return _dismiss(request, flow_run, "flow run", lambda: dismissals.dismiss_flow_run(principal, flow_run))
+
+
+def _dismiss(request: HttpRequest, target: AgentRun | FlowRun, noun: str, action: Callable[[], bool]) -> HttpResponse:
     try:
-        is_new = dismissals.dismiss_flow_run(principal, flow_run)
+        is_new = action()
     except dismissals.NotDismissable as refusal:
         messages.error(request, f"Not dismissed: {refusal}.")
     else:
-        messages.success(request, "Dismissed. The flow run itself is unchanged." if is_new else "Already dismissed.")
-    return redirect_to(request, flow_run)
+        messages.success(request, f"Dismissed. The {noun} itself is unchanged." if is_new else "Already dismissed.")
+    return redirect_to(request, target)
 
 
 @require_POST

@@ -1,6 +1,6 @@
 """Show the arguments of a tool call as what they are: an edit as a diff, a file as code, a command as a command.
 
-Decided by the names of the arguments, not of the tool: coding agents call the same tools by many names.
+The names of the arguments decide, because coding agents have many names for the same tool.
 """
 
 from __future__ import annotations

@@ -279,7 +279,7 @@ class MessageCard(Card):
 
     @property
     def shown_text(self) -> ShownText:
-        """Return the text: Markdown if a model wrote it, otherwise as it is."""
+        """Return the text. Answers of a model are rendered as Markdown, other texts are not."""
         if self.role == "assistant" and not self.is_thinking:
             return show_markdown(self.text)
         return ShownText(text=self.text.text, kind="text", whole=self.text.whole)

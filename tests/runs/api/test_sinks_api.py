@@ -17,7 +17,7 @@ from runs.models import Sink
 from tests.support.accounts import make_person
 from tests.support.factories import make_agent, make_project, make_run
 from tests.support.sinks import append, export
-from tests.support.web.receiver import Receiver, receiving
+from tests.support.web.receiver import Receiver
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SECRET = "a-header-that-nobody-may-read-again"
@@ -41,13 +41,6 @@ def call(project: Project) -> Call:
         )
 
     return call
-
-
-@pytest.fixture
-def receiver(settings: Any) -> Any:
-    settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
-    with receiving() as receiver:
-        yield receiver
 
 
 def test_a_sink_is_added_changed_tested_and_deleted(call: Call, receiver: Receiver, project: Project) -> None:

@@ -23,7 +23,7 @@ from tests.support.factories import make_agent, make_project, make_run
 from tests.support.pages.form_values import form_values
 from tests.support.pages.parsed_page import parse
 from tests.support.sinks import append, export, make_sink, wake
-from tests.support.web.receiver import Receiver, receiving
+from tests.support.web.receiver import Receiver
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SECRET = "a-header-that-nobody-may-read-again"
@@ -40,13 +40,6 @@ def admin(project: Project) -> Client:
     client = Client()
     client.force_login(make_person(project, Role.ADMIN))
     return client
-
-
-@pytest.fixture
-def receiver(settings: Any) -> Any:
-    settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
-    with receiving() as receiver:
-        yield receiver
 
 
 def text_of(answer: Any) -> str:

@@ -11,11 +11,13 @@ from pathlib import Path
 import psycopg
 import pytest
 from django.contrib.auth.hashers import Argon2PasswordHasher
+from pytest_django import Settings
 
 from tests.support.node_packages import install
 from tests.support.paths import ROOT
 from tests.support.processes.stage import Stage
 from tests.support.waiting import eventually
+from tests.support.web.receiver import Receiver, receiving
 from tests.support.web.server import WebProcess, WebThread, connections_in_use
 from tests.support.web.stream_clients import Listeners
 
@@ -29,6 +31,14 @@ def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
     """The product's hasher, at a cost for tests."""
     for name, cost in [("time_cost", 1), ("memory_cost", 64), ("parallelism", 1)]:
         monkeypatch.setattr(Argon2PasswordHasher, name, cost)
+
+
+@pytest.fixture
+def receiver(settings: Settings) -> Iterator[Receiver]:
+    """A receiver on loopback, which the site may send to."""
+    settings.AGENTOPS_ALLOW_PRIVATE_SINKS = True
+    with receiving() as receiver:
+        yield receiver
 
 
 @pytest.fixture
