@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -108,8 +109,8 @@ def test_what_cannot_be_carried_is_said(name: str, play: Play, shared: Path) -> 
     assert before != after or conversation_of(run) != conversation_of(played)
 
 
-def test_a_native_run_with_its_resumes_plays_back_with_its_pace(play: Play) -> None:
-    """A paused run that was resumed, streamed in pieces: the whole conversation of the lineage."""
+def test_a_native_run_with_its_resumes_plays_back(play: Play) -> None:
+    """A paused run that was resumed: the whole conversation of the lineage."""
     first = drive(make_run(make_agent(max_steps=2, settings={"pace": 120})))
     run = drive(resume(first.pk, by="test", max_steps=50).run)
     recording = record(run)
@@ -123,10 +124,27 @@ def test_a_native_run_with_its_resumes_plays_back_with_its_pace(play: Play) -> N
     assert [call.user for call in calls] == [None, "continue", None, None, None]
     assert [call.output.usage for call in calls] == [call.output.usage for call in original]
     assert all(call.output.duration_ms for call in calls)
-    pieces = [[one for one in call.events if isinstance(one, ContentEvent)] for call in calls]
-    assert max(map(len, pieces)) > 1
-    for call in pieces:
-        assert [one.at_ms for one in call] == sorted(one.at_ms for one in call)
+
+
+def test_a_streamed_answer_plays_back_with_its_pace(play: Play, tmp_path: Path) -> None:
+    """Ten words within a second: the fixture has them in pieces, each at its time."""
+    words = [f"word{number} " for number in range(10)]
+    events = [{"type": "text", "content": word, "atMs": 100 * number} for number, word in enumerate(words)]
+    output = {"text": "".join(words), "usage": {}, "durationMs": 1000}
+    calls = [{"input": {"prompt": "any"}, "output": output, "events": events}]
+    (tmp_path / "words.json").write_text(json.dumps({"calls": calls}))
+    run = drive(make_run(make_agent(fixture="words", settings={"pace": 1})))
+
+    recording = record(run)
+
+    (call,) = recording.fixture.answers
+    pieces = [one for one in call.events if isinstance(one, ContentEvent)]
+    assert "".join(one.content for one in pieces) == "".join(words)
+    assert 1 < len(pieces) <= len(words)
+    times = [one.at_ms for one in pieces]
+    assert times == sorted(times)
+    assert times[-1] - times[0] > 100
+    assert conversation_of(play(recording)) == conversation_of(run)
 
 
 def test_a_fork_and_a_denied_call(play: Play) -> None:
