@@ -39,10 +39,12 @@ _UPDATED = [field.attname for field in SearchEntry._meta.concrete_fields if fiel
 
 def catch_up() -> Iterator[bool]:
     """Index what was appended so far, in batches. Yields after each; False, as the last, if another process works."""
-    for _ in _delete_old():
-        yield True
     while True:
-        position = _position()
+        position, older = _positions()
+        if position.event_id < 0:
+            for _ in _delete_old():
+                yield True
+            continue
         upto = settled_event(position.event_id)
         while upto is not None and position.event_id < upto:
             stored = _index_batch(position, upto)
@@ -51,7 +53,6 @@ def catch_up() -> Iterator[bool]:
                 return
             position = _position()
         # One batch of older events at a time, so that new ones do not wait for them.
-        older = _older_position()
         if older is None:
             return
         if older.event_id < position.event_id:
@@ -204,6 +205,12 @@ def _delete_other_parts(entries: list[SearchEntry]) -> None:
 def _position() -> SearchPosition:
     newest = SearchPosition.objects.filter(pk=SearchPosition.NEWEST).first()
     return newest or SearchPosition.objects.get_or_create(pk=SearchPosition.NEWEST)[0]
+
+
+def _positions() -> tuple[SearchPosition, SearchPosition | None]:
+    """Return both positions: every worker asks for them each second, so in one statement."""
+    found = {position.pk: position for position in SearchPosition.objects.all()}
+    return found.get(SearchPosition.NEWEST) or _position(), found.get(SearchPosition.OLDER)
 
 
 def _older_position() -> SearchPosition | None:
