@@ -254,7 +254,7 @@ def test_of_many_workers_one_has_the_run() -> None:
 
         def claim(number: int, run: AgentRun = run, together: threading.Barrier = together) -> Any:
             try:
-                together.wait(20)
+                together.wait(60)
                 return transitions.claim(run.pk, f"worker {number}")
             finally:
                 connections.close_all()

@@ -115,7 +115,7 @@ def test_it_reads_one_state_and_keeps_nobody_from_writing() -> None:
         before = Event.objects.count()
         writer = threading.Thread(target=make_and_close)
         writer.start()
-        writer.join(10)
+        writer.join(60)
         assert not writer.is_alive()
         assert Event.objects.count() == before
     assert Event.objects.count() > before
