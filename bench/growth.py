@@ -1,0 +1,221 @@
+"""How far a site goes as its tables grow: lists, search, sweep, claim, append and retention at growing sizes.
+
+Each run has a step's rows: 10 events, 3 messages, a call, a checkpoint, an attempt and its usage. The tables grow in
+place, up to `--size` runs, or as far as a part of the free disk allows. The machine may be shared, so costs are
+compared by the quickest of many turns. The bytes of a greater site follow from what the last runs added.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from bench.growth_sizes import TableSizes, free_bytes, show_sizes, table_sizes
+from bench.growth_writer import PacedWriter, appending_to
+from bench.list_requests import PAGE, RUNS, HttpClient, served
+from bench.list_rows import APART_S
+from bench.report import Row, heading, mid, note, percentile, show
+from bench.sweep import counting
+from bench.workspace import Workspace
+
+if TYPE_CHECKING:
+    from bench.growth_rows import GrowingSite
+
+SIZES, QUICK_SIZES = (100_000, 300_000, 1_000_000, 3_000_000, 10_000_000), (1_000, 2_000)
+TURNS, QUICK_TURNS = 30, 3
+#: Seconds of appending alone, and of retention.
+WINDOW_S, QUICK_WINDOW_S = 15.0, 1.0
+GOAL, GOAL_AT = 1.5, 10_000_000
+#: The share of the free disk that the largest site may take, and what a run takes before that is measured.
+DISK_SHARE, RUN_BYTES = 0.6, 15_000
+#: A project's retention in days. All generated runs are older.
+KEPT_DAYS = 10
+
+
+@dataclass
+class SizeResult:
+    """What was measured at one size."""
+
+    runs: int
+    sizes: TableSizes
+    #: The quickest turn in milliseconds, by what was done.
+    quickest: dict[str, float] = field(default_factory=dict)
+    rows_per_s: float = 0.0
+
+    def add(self, what: str, took: list[float]) -> None:
+        self.quickest[what] = min(took)
+        show(Row(what, f"{min(took):.2f} ms", f"p50 {mid(took):.2f}, p95 {percentile(took, 95):.2f} ms"))
+
+
+def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool, size: int = 1_000_000) -> None:
+    from bench.growth_rows import GrowingSite
+
+    sizes = QUICK_SIZES if quick else (*(one for one in SIZES if one < size), size)
+    free = free_bytes(workspace)
+    site = GrowingSite.create(workspace)
+    results: list[SizeResult] = []
+    with appending_to(site.open_run) as writer:
+        for count in sizes:
+            expected = count * (results[-1].sizes.total / results[-1].runs if results else RUN_BYTES)
+            if expected > DISK_SHARE * free:
+                note(f"{count:,} runs would take {expected / 1e9:.0f} GB of {free / 1e9:.0f} GB free: not measured")
+                break
+            results.append(_measure(site, writer, count, quick=quick))
+    if results:
+        _compare(results)
+
+
+def _measure(site: GrowingSite, writer: PacedWriter, count: int, *, quick: bool) -> SizeResult:
+    from bench.growth_rows import EVENTS
+
+    turns, window_s = (QUICK_TURNS, QUICK_WINDOW_S) if quick else (TURNS, WINDOW_S)
+    began = time.monotonic()
+    site.grow(count)
+    heading(f"growth: {count:,} runs, quickest of {turns}")
+    result = SizeResult(count, table_sizes(site.workspace))
+    note(f"generated in {time.monotonic() - began:.0f} s")
+    show_sizes(result.sizes, count, count * EVENTS)
+    _measure_requests(site, result, turns)
+    _measure_worker(site, result, turns)
+    _measure_retention(site, writer, result, window_s)
+    return result
+
+
+def _measure_requests(site: GrowingSite, result: SizeResult, turns: int) -> None:
+    filled = site.filled()
+    middle = _iso(site, result.runs // 2)
+    with served(site.workspace, "bench.wsgi_site:application") as product:
+        client = HttpClient(product, filled)
+        deep = client.json(f"{RUNS}?created_before={middle}")["next"]
+        for name, url in _urls(site, middle, deep).items():
+            result.add(name, _took_ms(partial(client.get, url), turns))
+
+
+def _urls(site: GrowingSite, middle: str, deep: str) -> dict[str, str]:
+    """Return the addresses to ask for, by what they show."""
+    from bench.search_rows import SEARCH, own_word
+
+    page = "/p/bench/runs"
+    word = own_word(site.entry_count // 2)
+    return {
+        "API: newest runs": f"{RUNS}?limit={PAGE}",
+        "API: runs in the middle": deep,
+        "API: failed runs": f"{RUNS}?status=failed",
+        "API: running runs": f"{RUNS}?status=running",
+        "API: runs with a label of all": f"{RUNS}?label=nightly",
+        "API: runs with a label of 1 %": f"{RUNS}?label=release",
+        "API: runs with a label of 20 in a million": f"{RUNS}?label=rare",
+        "page: newest runs": page,
+        "page: runs in the middle": f"{page}?created_before={middle[:16]}",
+        "page: failed runs": f"{page}?status=failed",
+        "page: runs with a label of 1 %": f"{page}?label=release",
+        "page: runs with a label of 20 in a million": f"{page}?label=rare",
+        "search: a word of one text": f"{SEARCH}?q={word}",
+        "search: a frequent word, newest first": f"{SEARCH}?q=file&order=newest&limit={PAGE}",
+        "search: a word of no text": f"{SEARCH}?q=zxqjvwkzz",
+    }
+
+
+def _measure_worker(site: GrowingSite, result: SizeResult, turns: int) -> None:
+    """Measure what a worker asks: a sweep that finds nothing, and a search and a claim of one queued run."""
+    from runs.lifecycle import suspects, transitions
+    from runs.worker.worker import BATCH, Worker
+
+    worker = Worker(concurrency=1)
+    try:
+        result.add("sweep", _took_ms(worker.sweep_once, turns))
+    finally:
+        worker.close(5)
+    claimed = []
+
+    def claim() -> None:
+        [candidate] = suspects.candidates(BATCH)
+        assert transitions.claim(candidate.run_id, "bench") is not None
+        claimed.append(candidate.run_id)
+
+    result.add("claim", _took_ms(claim, turns, before=site.queue))
+    site.end(claimed)
+
+
+def _measure_retention(site: GrowingSite, writer: PacedWriter, result: SizeResult, window_s: float) -> None:
+    alone = writer.idle_ms(window_s / 3)
+    result.add("append", alone)
+    began, removed = time.monotonic(), Counter[str]()
+    with writer.appending(), counting() as statements:
+        removed = _remove_for(site, window_s)
+        took_s = time.monotonic() - began
+    result.rows_per_s = removed.total() / took_s
+    runs = removed["agent_runs"]
+    figures = f"{runs / took_s:.1f} runs/s: {runs:,} in {took_s:.0f} s"
+    show(Row("retention", f"{result.rows_per_s:,.0f} rows/s", figures))
+    beside = writer.took_ms
+    show(Row("append beside retention", f"{min(beside):.2f} ms",
+             f"p50 {mid(beside):.2f}, p99 {percentile(beside, 99):.2f} ms"))  # fmt: skip
+    note(f"retention: {statements.count / max(runs, 1):.0f} statements per run")
+    note(f"append alone: p50 {mid(alone):.2f}, p99 {percentile(alone, 99):.2f} ms")
+    _measure_vacuum(site.workspace)
+
+
+def _remove_for(site: GrowingSite, seconds: float) -> Counter[str]:
+    """Apply the retention of the project for some time, and return how many rows were removed, by table."""
+    from django.db import connection
+
+    from agentops.projects.access import SYSTEM
+    from runs.upkeep import retention
+
+    report = retention.RemovalReport(site.project, KEPT_DAYS)
+    until = time.monotonic() + seconds
+    with closing(retention.apply(report, by=SYSTEM)) as removal:
+        for _ in removal:
+            if time.monotonic() > until:
+                break
+    with connection.cursor() as cursor:
+        # So that the dead rows are counted now.
+        cursor.execute("SELECT pg_stat_force_next_flush()")
+    return report.rows
+
+
+def _measure_vacuum(workspace: Workspace) -> None:
+    dead = {table: count for table, count in table_sizes(workspace).dead.items() if count}
+    with workspace.connect() as connection:
+        for table in ("agent_run_events", "agent_run_messages", "agent_runs"):
+            began = time.monotonic()
+            connection.execute(f"VACUUM {table}")
+            note(f"vacuum of {table}: {time.monotonic() - began:.2f} s, {dead.get(table, 0):,} dead rows")
+
+
+def _compare(results: list[SizeResult]) -> None:
+    """Show the cost at the largest size against that at the smallest, and the bytes of a much larger site."""
+    small, large = results[0], results[-1]
+    heading(f"growth: from {small.runs:,} to {large.runs:,} runs")
+    for what, took in large.quickest.items():
+        first = small.quickest[what]
+        show(Row(what, f"{took:.2f} ms", f"{first:.2f} ms", took / first, at_most=GOAL))
+    figures = (f"{large.rows_per_s:,.0f} rows/s", f"{small.rows_per_s:,.0f} rows/s")
+    show(Row("retention", *figures, small.rows_per_s / large.rows_per_s, at_most=GOAL))
+    before = results[-2] if len(results) > 1 else SizeResult(0, TableSizes({}, {}, {}))
+    per_run = (large.sizes.total - before.sizes.total) / (large.runs - before.runs)
+    total = large.sizes.total + per_run * (GOAL_AT - large.runs)
+    note(f"{per_run:,.0f} bytes for each further run; {GOAL_AT:,} runs: {total / 1e9:,.0f} GB")
+
+
+def _took_ms(act: Callable[[], Any], turns: int, *, before: Callable[[], Any] = dict) -> list[float]:
+    """Return the milliseconds of each turn. The first two are a warm-up. `before` prepares each turn."""
+    took = []
+    for _ in range(turns + 2):
+        before()
+        began = time.perf_counter()
+        act()
+        took.append((time.perf_counter() - began) * 1000)
+    return took[2:]
+
+
+def _iso(site: GrowingSite, number: int) -> str:
+    """Return the time at which the run with this number was created."""
+    return (site.begin + timedelta(seconds=APART_S * number)).strftime("%Y-%m-%dT%H:%M:%SZ")
