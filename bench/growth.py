@@ -1,21 +1,23 @@
 """How far a site goes as its tables grow: lists, search, sweep, claim, append and retention at growing sizes.
 
-Each run has a step's rows: 10 events, 3 messages, a call, a checkpoint, an attempt and its usage. The tables grow in
-place, up to `--size` runs, or as far as a part of the free disk allows. The machine may be shared, so costs are
-compared by the quickest of many turns. The bytes of a greater site follow from what the last runs added.
+Each run has a step's rows: 10 events, 3 messages, a call, a checkpoint, an attempt and its usage; one in ten was sent a
+message. The tables grow in place, up to `--size` runs, or as far as a part of the free disk allows. The machine may be
+shared, so costs are compared by processor time: of PostgreSQL and of the process that asks it. The bytes of a greater
+site follow from what the last runs added.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from bench.growth_clock import WARM_UP, ProcessorClock, TurnTimes, own_backend
 from bench.growth_sizes import TableSizes, free_bytes, show_sizes, table_sizes
 from bench.growth_writer import PacedWriter, appending_to
 from bench.list_requests import PAGE, RUNS, HttpClient, served
@@ -44,13 +46,14 @@ class SizeResult:
 
     runs: int
     sizes: TableSizes
-    #: The quickest turn in milliseconds, by what was done.
-    quickest: dict[str, float] = field(default_factory=dict)
-    rows_per_s: float = 0.0
+    #: The milliseconds of processors for one turn, by what was done.
+    cpu_ms: dict[str, float] = field(default_factory=dict)
 
-    def add(self, what: str, took: list[float]) -> None:
-        self.quickest[what] = min(took)
-        show(Row(what, f"{min(took):.2f} ms", f"p50 {mid(took):.2f}, p95 {percentile(took, 95):.2f} ms"))
+    def add(self, what: str, took: TurnTimes) -> None:
+        self.cpu_ms[what] = took.cpu_ms
+        wall = took.wall_ms
+        figures = f"quickest {min(wall):.1f}, p50 {mid(wall):.1f}, p95 {percentile(wall, 95):.1f} ms"
+        show(Row(what, f"CPU: {took.cpu_ms:.2f} ms", figures))
 
 
 def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool, size: int = 1_000_000) -> None:
@@ -77,7 +80,7 @@ def _measure(site: GrowingSite, writer: PacedWriter, count: int, *, quick: bool)
     turns, window_s = (QUICK_TURNS, QUICK_WINDOW_S) if quick else (TURNS, WINDOW_S)
     began = time.monotonic()
     site.grow(count)
-    heading(f"growth: {count:,} runs, quickest of {turns}")
+    heading(f"growth: {count:,} runs, {turns} turns each")
     result = SizeResult(count, table_sizes(site.workspace))
     note(f"generated in {time.monotonic() - began:.0f} s")
     show_sizes(result.sizes, count, count * EVENTS)
@@ -93,8 +96,9 @@ def _measure_requests(site: GrowingSite, result: SizeResult, turns: int) -> None
     with served(site.workspace, "bench.wsgi_site:application") as product:
         client = HttpClient(product, filled)
         deep = client.json(f"{RUNS}?created_before={middle}")["next"]
+        clock = ProcessorClock(site.workspace, product.pids())
         for name, url in _urls(site, middle, deep).items():
-            result.add(name, _took_ms(partial(client.get, url), turns))
+            result.add(name, clock.turns(partial(client.get, url), turns))
 
 
 def _urls(site: GrowingSite, middle: str, deep: str) -> dict[str, str]:
@@ -127,37 +131,44 @@ def _measure_worker(site: GrowingSite, result: SizeResult, turns: int) -> None:
     from runs.lifecycle import suspects, transitions
     from runs.worker.worker import BATCH, Worker
 
+    clock = ProcessorClock(site.workspace, [os.getpid()])
     worker = Worker(concurrency=1)
     try:
-        result.add("sweep", _took_ms(worker.sweep_once, turns))
+        result.add("sweep", clock.turns(worker.sweep_once, turns))
     finally:
         worker.close(5)
     claimed = []
 
     def claim() -> None:
-        [candidate] = suspects.candidates(BATCH)
+        candidate, *_ = suspects.candidates(BATCH)
         assert transitions.claim(candidate.run_id, "bench") is not None
         claimed.append(candidate.run_id)
 
-    result.add("claim", _took_ms(claim, turns, before=site.queue))
+    for _ in range(turns + WARM_UP):
+        site.queue()
+    result.add("claim", clock.turns(claim, turns))
     site.end(claimed)
 
 
 def _measure_retention(site: GrowingSite, writer: PacedWriter, result: SizeResult, window_s: float) -> None:
+    clock = ProcessorClock(site.workspace, [writer.pid])
+    before_s = clock.spent_s()
     alone = writer.idle_ms(window_s / 3)
-    result.add("append", alone)
-    began, removed = time.monotonic(), Counter[str]()
+    result.add("append", TurnTimes(alone, (clock.spent_s() - before_s) / len(alone) * 1000))
+    removal_clock = ProcessorClock(site.workspace, [os.getpid()], only=own_backend())
+    began, before_s = time.monotonic(), removal_clock.spent_s()
     with writer.appending(), counting() as statements:
         removed = _remove_for(site, window_s)
         took_s = time.monotonic() - began
-    result.rows_per_s = removed.total() / took_s
     runs = removed["agent_runs"]
+    result.cpu_ms["retention, a run"] = (removal_clock.spent_s() - before_s) / max(runs, 1) * 1000
     figures = f"{runs / took_s:.1f} runs/s: {runs:,} in {took_s:.0f} s"
-    show(Row("retention", f"{result.rows_per_s:,.0f} rows/s", figures))
+    show(Row("retention", f"{removed.total() / took_s:,.0f} rows/s", figures))
     beside = writer.took_ms
     show(Row("append beside retention", f"{min(beside):.2f} ms",
              f"p50 {mid(beside):.2f}, p99 {percentile(beside, 99):.2f} ms"))  # fmt: skip
-    note(f"retention: {statements.count / max(runs, 1):.0f} statements per run")
+    cpu_ms = result.cpu_ms["retention, a run"]
+    note(f"retention, a run: {statements.count / max(runs, 1):.0f} statements, CPU: {cpu_ms:.1f} ms")
     note(f"append alone: p50 {mid(alone):.2f}, p99 {percentile(alone, 99):.2f} ms")
     _measure_vacuum(site.workspace)
 
@@ -194,26 +205,13 @@ def _compare(results: list[SizeResult]) -> None:
     """Show the cost at the largest size against that at the smallest, and the bytes of a much larger site."""
     small, large = results[0], results[-1]
     heading(f"growth: from {small.runs:,} to {large.runs:,} runs")
-    for what, took in large.quickest.items():
-        first = small.quickest[what]
-        show(Row(what, f"{took:.2f} ms", f"{first:.2f} ms", took / first, at_most=GOAL))
-    figures = (f"{large.rows_per_s:,.0f} rows/s", f"{small.rows_per_s:,.0f} rows/s")
-    show(Row("retention", *figures, small.rows_per_s / large.rows_per_s, at_most=GOAL))
+    for what, took in large.cpu_ms.items():
+        first = small.cpu_ms[what]
+        show(Row(what, f"CPU: {took:.2f} ms", f"{first:.2f} ms", took / first if first else None, at_most=GOAL))
     before = results[-2] if len(results) > 1 else SizeResult(0, TableSizes({}, {}, {}))
     per_run = (large.sizes.total - before.sizes.total) / (large.runs - before.runs)
     total = large.sizes.total + per_run * (GOAL_AT - large.runs)
     note(f"{per_run:,.0f} bytes for each further run; {GOAL_AT:,} runs: {total / 1e9:,.0f} GB")
-
-
-def _took_ms(act: Callable[[], Any], turns: int, *, before: Callable[[], Any] = dict) -> list[float]:
-    """Return the milliseconds of each turn. The first two are a warm-up. `before` prepares each turn."""
-    took = []
-    for _ in range(turns + 2):
-        before()
-        began = time.perf_counter()
-        act()
-        took.append((time.perf_counter() - began) * 1000)
-    return took[2:]
 
 
 def _iso(site: GrowingSite, number: int) -> str:

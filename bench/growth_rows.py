@@ -67,7 +67,15 @@ _USAGES = f"""
 INSERT INTO agent_run_turn_usages (run_id, step_number, attempt, model, input_tokens, output_tokens, cache_read_tokens,
     cache_write_tokens, reasoning_tokens, cost_usd, created_at)
 SELECT {ID}, 1, 0, 'm', 1200, 300, 0, 0, 0, 0.002, {AT} FROM {_NUMBERS}"""
-_STATEMENTS = (RUNS.replace("{labels}", _LABELS), _EVENTS, _MESSAGES, _CALLS, _CHECKPOINTS, _ATTEMPTS, _USAGES)
+#: One run in ten was sent a message by a person.
+_COMMANDS = f"""
+INSERT INTO agent_run_commands (id, run_id, type, payload, created_by, received_at, applied_at, outcome)
+SELECT {_PART.format(part="'b'")}, {ID}, 'send', '{{"text": "Look at the cache first."}}', 'bench', {AT}, {AT},
+    'applied' FROM {_NUMBERS} WHERE n %% 10 = 0"""
+_STATEMENTS = (
+    *(RUNS.replace("{labels}", _LABELS), _EVENTS, _MESSAGES, _CALLS),
+    *(_CHECKPOINTS, _ATTEMPTS, _USAGES, _COMMANDS),
+)
 _NEWEST = "UPDATE agent_run_search_position SET entry_id = %s, event_id = 1000000000000"
 #: With leases that end after the measurement.
 _RUNNING = """

@@ -22,8 +22,9 @@ APART_S = 0.005
 class PacedWriter:
     """The writer, seen from the benchmark."""
 
-    def __init__(self, pipe: Connection) -> None:
+    def __init__(self, pipe: Connection, pid: int) -> None:
         self._pipe = pipe
+        self.pid = pid
         #: The milliseconds of each append of the last block.
         self.took_ms: list[float] = []
 
@@ -53,7 +54,8 @@ def appending_to(log_id: UUID) -> Iterator[PacedWriter]:
     process = context.Process(target=serve, args=(writer_end, log_id), daemon=True)
     process.start()
     try:
-        yield PacedWriter(own_end)
+        assert process.pid is not None  # started
+        yield PacedWriter(own_end, process.pid)
     finally:
         own_end.send(None)
         process.join(10)
