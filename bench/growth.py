@@ -103,9 +103,10 @@ def _measure_requests(site: GrowingSite, result: SizeResult, turns: int) -> None
 
 def _urls(site: GrowingSite, middle: str, deep: str) -> dict[str, str]:
     """Return the addresses to ask for, by what they show."""
+    from bench.growth_rows import run_id
     from bench.search_rows import SEARCH, own_word
 
-    page = "/p/bench/runs"
+    page, in_the_middle = "/p/bench/runs", run_id(site.count // 2)
     word = own_word(site.entry_count // 2)
     return {
         "API: newest runs": f"{RUNS}?limit={PAGE}",
@@ -120,6 +121,8 @@ def _urls(site: GrowingSite, middle: str, deep: str) -> dict[str, str]:
         "page: failed runs": f"{page}?status=failed",
         "page: runs with a label of 1 %": f"{page}?label=release",
         "page: runs with a label of 20 in a million": f"{page}?label=rare",
+        "API: events of a run": f"{RUNS}/{in_the_middle}/events",
+        "page: a run": f"/runs/{in_the_middle}",
         "search: a word of one text": f"{SEARCH}?q={word}",
         "search: a frequent word, newest first": f"{SEARCH}?q=file&order=newest&limit={PAGE}",
         "search: a word of no text": f"{SEARCH}?q=zxqjvwkzz",
