@@ -18,7 +18,7 @@ from pydantic_core import to_json
 
 from agentops.projects.redaction_rules.rule_cache import CACHE as RULES
 from timeline import events, notify, operator_lines
-from timeline.bulk.fast_rows import insert, locked
+from timeline.bulk.fast_rows import insert, locked, prepared_cursor
 from timeline.errors import LeaseLost, LogError, LogNotFound
 from timeline.events import EventType
 from timeline.models import Event, Log, Phase, RunKind, Source
@@ -282,7 +282,7 @@ def _append_postgres(
     log_id: UUID, rows: list[dict[str, Any]], source: Source, epoch: int | None, run_kind: RunKind
 ) -> list[AppendResult]:
     keyed = any(row["event_id"] is not None for row in rows)
-    with convert_errors(), connection.cursor() as cursor:
+    with convert_errors(), prepared_cursor() as cursor:
         cursor.execute(
             "SELECT seq, duplicate, stored_sha256 FROM timeline_append(%s, %s, %s, %s, %s::jsonb, %s)",
             [log_id, epoch, source.value, run_kind.value, _dumps(rows), keyed],
@@ -324,7 +324,7 @@ def _append_portable(
 
 
 def _counter(log_id: UUID) -> tuple[int, int, str, str]:
-    with connection.cursor() as cursor:
+    with prepared_cursor() as cursor:
         cursor.execute("SELECT last_seq, epoch, node_id, run_kind FROM timeline_log WHERE id = %s", [_key(log_id)])
         row = cursor.fetchone()
     if row is None:

@@ -25,7 +25,7 @@ from runs.errors import MoveRefused
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Checkpoint, RunCommand, TurnUsage
 from runs.models.run import CostSource
 from timeline import log
-from timeline.bulk.fast_rows import insert
+from timeline.bulk.fast_rows import insert, prepared_cursor
 from timeline.events.llm import LlmTurnAbandoned
 from timeline.log import Entry
 from timeline.models import Source
@@ -103,7 +103,7 @@ def _write_postgres(commit: Commit) -> bool:
     ]
     chaos.point("turn.in_transaction" if commit.usage else "result.in_transaction")
     # Outside of a transaction the statement commits by itself: one round trip.
-    with log.convert_errors(), connection.cursor() as cursor:
+    with log.convert_errors(), prepared_cursor() as cursor:
         cursor.execute(call, values)
         last_seq, followed = cursor.fetchone()
     log.announce(commit.run_id, last_seq)

@@ -15,9 +15,12 @@ from django.conf import settings
 from django.db import Error, connection
 
 from runs.lifecycle import transitions
+from timeline import log as timeline_log
 from timeline.errors import LeaseLost
 
 log = logging.getLogger(__name__)
+#: The part of a lease's time for which a fenced write proves that the lease is held: 0.25 s with the defaults.
+PROOF_PART = 1 / 80
 
 
 def clock() -> float:
@@ -33,6 +36,8 @@ class Lease:
     epoch: int
     valid_until: float
     lost: threading.Event = field(default_factory=threading.Event)
+    #: `clock()` before the last write that the database accepted from this epoch.
+    proven_at: float = float("-inf")
     #: Numbers for event IDs, unique within the epoch.
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
@@ -41,6 +46,12 @@ class Lease:
         if self.lost.is_set() or clock() > self.valid_until:
             self.lost.set()
             raise LeaseLost(f"the lease of run {self.run_id} at epoch {self.epoch} is lost")
+
+    def prove(self) -> None:
+        """Raise `LeaseLost` if another worker has the run. A write of the last moments has proven that none has."""
+        self.check()
+        if clock() - self.proven_at > settings.AGENTOPS_LEASE_S * PROOF_PART:
+            timeline_log.require_epoch(self.run_id, self.epoch)
 
 
 class LeaseKeeper:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from django.db import connection
 
-from runs.engine.leases import Lease
+from runs.engine.leases import Lease, clock
 from runs.engine.storage_errors import STORAGE_ERRORS, raise_unless_storage_error
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ def commit_safely(
     wait = FIRST_WAIT_S
     lease.check()
     try:
-        return write()
+        return _proven(write, lease)
     except STORAGE_ERRORS as error:
         raise_unless_storage_error(error)
         log.warning("storage failed in a step: %s", type(error).__name__, extra={"run_id": str(lease.run_id)})
@@ -42,9 +42,17 @@ def commit_safely(
         wait = min(wait * 2, MAX_WAIT_S)
         lease.check()
         try:
-            return read_result() if is_committed() else write()
+            return read_result() if is_committed() else _proven(write, lease)
         except STORAGE_ERRORS as error:
             raise_unless_storage_error(error)
+
+
+def _proven(write: Callable[[], T], lease: Lease) -> T:
+    """Write with the fencing token of the lease, and note that the database has accepted it."""
+    began = clock()
+    result = write()
+    lease.proven_at = began
+    return result
 
 
 def do_nothing() -> None:

@@ -200,7 +200,7 @@ def _run(
 def _attempt(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> tuple[CallResult, _FailedCall | None]:
     """Run the tool once. Returns its result, and why it failed if it did."""
     chaos.point("tool.marked_running")
-    log.require_epoch(drive.run.pk, drive.epoch)
+    drive.lease.prove()
     began = time.perf_counter() - drive.ahead.elapsed_s(call.pk)
     try:
         chaos.point("tool.running")
