@@ -88,9 +88,9 @@ def test_hostile_texts_are_inert(form: str) -> None:
 def test_the_time_is_bounded(form: str) -> None:
     slow = {}
     for text in SLOW:
-        start = time.process_time()
+        start = time.thread_time()
         FORMS[form]((text * (8 * KIB))[: 8 * KIB])
-        if (took := time.process_time() - start) > LIMIT_S:
+        if (took := time.thread_time() - start) > LIMIT_S:
             slow[text] = took
 
     assert slow == {}
@@ -101,9 +101,9 @@ def test_no_lexer_takes_long_for_one_step() -> None:
     slow = {}
     for language in LANGUAGES:
         for text in SLOW:
-            start = time.process_time()
+            start = time.thread_time()
             coloured((text * 256)[:256], language)
-            if (took := time.process_time() - start) > LIMIT_S:
+            if (took := time.thread_time() - start) > LIMIT_S:
                 slow[language, text] = took
 
     assert slow == {}
@@ -111,9 +111,9 @@ def test_no_lexer_takes_long_for_one_step() -> None:
 
 def test_a_whole_page_of_the_slowest_texts_is_bounded() -> None:
     for text in ("[", "&", "[a](", "|x|y|\n|-|-|\n|\n", "x\n", "```\n"):
-        start = time.process_time()
+        start = time.thread_time()
         show_markdown(clip(text * (256 * KIB), 60 * KIB))
-        assert time.process_time() - start < 4 * LIMIT_S, text
+        assert time.thread_time() - start < 4 * LIMIT_S, text
 
 
 def test_markdown_is_what_people_expect() -> None:
