@@ -23,24 +23,24 @@ class MeasuredPoint:
 
 #: How the figures of each kind were measured.
 _IDLE = "committed transactions in pg_stat_database over 20 s"
-_BUSY = "committed transactions in pg_stat_database, mean of 20 s (83.8 and 179.5) and 15 s (79.8 and 164.9)"
+_BUSY = "committed transactions in pg_stat_database over 20 s"
 _CLAIM = "mean of runs that were queued 0.51 s apart without hints"
 _SLOT = "mean of twice as many runs as slots, 2 slots a worker: from the last first claim to each later one"
 _KILL = "mean of four kill -9 of a worker with three runs; it is started again at once, or a second one takes them"
 
 POINTS = (
-    MeasuredPoint("transactions, idle", 1, 10.5, "per s", _IDLE),
-    MeasuredPoint("transactions, idle", 2, 21.7, "per s", _IDLE),
-    MeasuredPoint("transactions, 8 runs each", 1, 81.8, "per s", _BUSY),
-    MeasuredPoint("transactions, 8 runs each", 2, 172.2, "per s", _BUSY),
-    MeasuredPoint("queued to claimed, no hint", 1, 2.70, "s", f"{_CLAIM}; four starts, 160 runs"),
-    MeasuredPoint("queued to claimed, no hint", 2, 1.72, "s", f"{_CLAIM}; mean of nine starts, 310 runs"),
-    MeasuredPoint("wait for a slot, slices of 6 s", 1, 7.35, "s", f"{_SLOT}; six starts"),
-    MeasuredPoint("wait for a slot, slices of 6 s", 2, 6.31, "s", f"{_SLOT}; two starts"),
-    MeasuredPoint("kill to first claim", 1, 18.00, "s", _KILL),
-    MeasuredPoint("kill to first claim", 2, 18.96, "s", _KILL),
-    MeasuredPoint("kill to next step, first run", 1, 20.69, "s", _KILL),
-    MeasuredPoint("kill to next step, first run", 2, 21.53, "s", _KILL),
-    MeasuredPoint("kill to next step, third run", 1, 23.01, "s", _KILL),
-    MeasuredPoint("kill to next step, third run", 2, 23.89, "s", _KILL),
+    MeasuredPoint("transactions, idle", 1, 6.4, "per s", _IDLE),
+    MeasuredPoint("transactions, idle", 2, 12.5, "per s", _IDLE),
+    MeasuredPoint("transactions, 8 runs each", 1, 81.6, "per s", _BUSY),
+    MeasuredPoint("transactions, 8 runs each", 2, 155.3, "per s", _BUSY),
+    MeasuredPoint("queued to claimed, no hint", 1, 2.60, "s", f"{_CLAIM}; mean of eight starts, 320 runs"),
+    MeasuredPoint("queued to claimed, no hint", 2, 1.66, "s", f"{_CLAIM}; mean of thirteen starts, 470 runs"),
+    MeasuredPoint("wait for a slot, slices of 6 s", 1, 7.39, "s", f"{_SLOT}; two runs that waited"),
+    MeasuredPoint("wait for a slot, slices of 6 s", 2, 5.54, "s", f"{_SLOT}; four runs that waited"),
+    MeasuredPoint("kill to first claim", 1, 20.63, "s", _KILL),
+    MeasuredPoint("kill to first claim", 2, 21.35, "s", _KILL),
+    MeasuredPoint("kill to next step, first run", 1, 22.01, "s", _KILL),
+    MeasuredPoint("kill to next step, first run", 2, 22.68, "s", _KILL),
+    MeasuredPoint("kill to next step, third run", 1, 24.14, "s", _KILL),
+    MeasuredPoint("kill to next step, third run", 2, 24.85, "s", _KILL),
 )

@@ -36,7 +36,7 @@ LOOKS = (
     Look("flows", 5.0, 0.8, 1),
     Look("uploads", 5.0, 0.8, 1),
     Look("traces", 1.0, 0.5, 1),
-    Look("texts", 1.0, 0.5, 3),
+    Look("texts", 1.0, 0.5, 1),
     Look("alerts", 2.0, 0.5, 1),
     Look("alert rules", 10.0, 0.8, 1),
     Look("sinks and counts", 5.0, 0.5, 3),
@@ -57,10 +57,10 @@ class Costs:
     claim_statements: int = 8
     renewal_statements: int = 1
     #: A step whose answer comes at once (`python -m bench sweep`).
-    step_statements: int = 3
+    step_statements: int = 2
     #: What an answer that streams for a second adds, mostly its partial texts: 27 of 64 transactions of six such steps
     #: appended events. Fitted to one busy worker (`python -m bench takeover`).
-    streamed_statements: int = 6
+    streamed_statements: int = 7
     #: docs/measurements/concurrent-runs.md: 1.7 to 2.0 ms of PostgreSQL and 2.3 to 2.9 ms of the worker for each step.
     step_ms: float = 1.85
     worker_step_ms: float = 2.6
@@ -69,7 +69,7 @@ class Costs:
     #: From the sweep that finds a run to its claim, on a busy machine: fitted to the claims of one worker.
     claim_s: float = 0.3
     #: Statements per second of an idle worker that no look explains: fitted to one idle worker.
-    other_statements: float = 2.0
+    other_statements: float = 0.2
     #: From the start of a worker to its first sweep.
     start_s: float = 4.0
     #: From the commit of a new run to the look of the worker that gets the hint.
