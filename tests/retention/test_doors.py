@@ -60,7 +60,7 @@ def api(run: AgentRun | UUID, project: str = "alpha") -> str:
 
 
 UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
-PARTS = ["", "/rows?before=3", "/head", "/stream", "/events/1", f"/messages/{UNKNOWN}", f"/calls/{UNKNOWN}"]
+PARTS = ["", "/rows?before=3", "/head", "/minimap", "/stream", "/events/1", f"/messages/{UNKNOWN}", f"/calls/{UNKNOWN}"]
 PARTS += ["/replay", "/replay/frame"]
 
 
@@ -227,7 +227,7 @@ def test_who_listens_is_told(scene: StreamedRun) -> None:
     AgentRun.objects.filter(pk=scene.run.pk).update(status="stopped", completed_at=scene.run.created_at)
     apply(scene.project, 0)
 
-    eventually(lambda: program.statuses[-1] == page.statuses[-1] == 410, within_s=5, why="both come back to a 410")
+    eventually(lambda: program.statuses[-1] == page.statuses[-1] == 410, why="both come back to a 410")
     assert [len(reader.events("stream-reset")) for reader in (program, page)] == [1, 1]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import threading
@@ -275,20 +274,29 @@ def test_cut_off_after_any_batch_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> 
     assert rows["agent_runs"] == 3
 
 
+def _killed_while_it_is_deleted(project: Project, process_env: dict[str, str]) -> bool:
+    """Have a command delete the project, and kill it in the midst of it; False where it was over before."""
+    words = [sys.executable, str(settings.BASE_DIR / "manage.py"), "project", "delete", project.slug]
+    words += ["--confirm", project.slug]
+    known = Tombstone.objects.count()
+    removing = subprocess.Popen(words, env=process_env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while Tombstone.objects.count() == known and removing.poll() is None:
+        time.sleep(0.005)
+    removing.kill()
+    removing.wait()
+    return project_removal.pending().exists()
+
+
 @pytest.mark.django_db(transaction=True)
 def test_it_survives_kill_9(process_env: dict[str, str]) -> None:
-    project = create_project("alpha", "Alpha", actor=SYSTEM)
-    run = make_run(make_agent(project))
-    grow(run, 5_000)
-    aged(run, 1)
-    archive_project(project, actor=SYSTEM)
-    command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "project", "delete", "alpha", "--confirm", "alpha"]
-    removing = subprocess.Popen(command, env=process_env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until = time.monotonic() + 60
-    while not Tombstone.objects.exists() and time.monotonic() < until:
-        time.sleep(0.005)
-    removing.send_signal(signal.SIGKILL)
-    removing.wait()
+    for rows in (5_000, 50_000):  # again, where a busy machine has seen the beginning after the end
+        project = create_project("alpha", "Alpha", actor=SYSTEM)
+        run = make_run(make_agent(project))
+        grow(run, rows)
+        aged(run, 1)
+        archive_project(project, actor=SYSTEM)
+        if _killed_while_it_is_deleted(project, process_env):
+            break
 
     hidden = project_removal.pending().get()
     assert there(run) == [False]
@@ -296,7 +304,8 @@ def test_it_survives_kill_9(process_env: dict[str, str]) -> None:
     remove(hidden)
     assert not is_there(project)
     assert rows_of(run.pk) == rows_of(project.pk) == {}
-    assert AuditEntry.objects.get(action="project.removed").after["rows"]["agent_run_events"] >= 5_000
+    removed = AuditEntry.objects.filter(action="project.removed").latest("pk")
+    assert removed.after["rows"]["agent_run_events"] >= 5_000
 
 
 def test_a_worker_does_it_by_itself(monkeypatch: pytest.MonkeyPatch, worker: Worker) -> None:
@@ -307,7 +316,7 @@ def test_a_worker_does_it_by_itself(monkeypatch: pytest.MonkeyPatch, worker: Wor
 
     worker.start_sweeping()
 
-    eventually(lambda: not is_there(project), within_s=20, why="it is deleted")
+    eventually(lambda: not is_there(project), why="it is deleted")
 
 
 # --- At the same moment -----------------------------------------------------------------------------------------

@@ -60,12 +60,12 @@ def test_it_cleans_before_it_cuts() -> None:
 
 @pytest.mark.parametrize("text", ["\x1b]" * 200_000, "\x1b[" + "1;" * 400_000, "\u0301" * 300_000, "a" * 2_000_000])
 def test_it_takes_no_longer_for_texts_made_to_be_slow(text: str) -> None:
-    began = time.process_time()
+    began = time.thread_time()
 
     clip(text, 2048)
     make_legible(text[: 10 * LOOKAHEAD])
 
-    assert time.process_time() - began < 2
+    assert time.thread_time() - began < 2
 
 
 def test_it_shows_json_for_people() -> None:

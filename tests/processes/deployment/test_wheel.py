@@ -9,14 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.deployment.clean_environment import CleanEnvironment, build_wheel
+from tests.support.deployment.clean_environment import CleanEnvironment
 from tests.support.deployment.embedded_site import Site
 from tests.support.paths import ROOT
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 def test_it_holds_every_file_of_the_site(wheel: Path) -> None:

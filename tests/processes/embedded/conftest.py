@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.deployment.embedded_site import PLAYED, Site
+from tests.support.deployment.made_once import made_once
 from tests.support.waiting import eventually
 
 
@@ -27,22 +26,17 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
     Made once: xdist's workers share it.
     """
-    base = tmp_path_factory.getbasetemp()
-    directory = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "played"
-    directory.mkdir(exist_ok=True)
-    site, done = Site(directory / "home"), directory / "done"
-    with (directory / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not done.exists():
-            try:
-                site.up()
-                eventually(lambda: PLAYED.items() <= site.runs().items(), why="the recordings are played")
-                assert site.end() == 0
-            finally:
-                site.kill()
-            done.touch()
-    site.starts = 1
-    return site
+
+    def play(directory: Path) -> None:
+        site = Site(directory / "home")
+        try:
+            site.up()
+            eventually(lambda: PLAYED.items() <= site.runs().items(), why="the recordings are played")
+            assert site.end() == 0
+        finally:
+            site.kill()
+
+    return Site(made_once(tmp_path_factory, "played", play) / "home", starts=1)
 
 
 @pytest.fixture

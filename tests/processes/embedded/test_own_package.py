@@ -1,12 +1,13 @@
 """docs/guides/extensions.md, word by word: a package with tools, a provider and a hook, and its runs.
 
-Then docs/guides/testing.md, which tests that agent without its provider.
+And docs/guides/testing.md, which tests that agent without its provider.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.support.deployment.clean_environment import CleanEnvironment, build_wheel
+from tests.support.deployment.clean_environment import CleanEnvironment
 from tests.support.deployment.embedded_site import Site
 from tests.support.paths import ROOT
 from tests.support.waiting import eventually
@@ -26,6 +27,8 @@ PREPARE, INSTALL, UP, RUN, APPROVE, _ = [text for language, text in BLOCKS if la
 FILES = [text for language, text in BLOCKS if language in ("toml", "python")]
 [NEEDS_PYTEST] = re.findall(r"`(\.venv/bin/uv pip install [^`]+)`", TESTING)
 TESTING_COMMANDS = re.findall(r"```sh\n(.*?)```", TESTING, re.DOTALL)
+REFUND = "Refund 500 cents of A-17."
+OF_CLERK = "SELECT r.id FROM agent_runs r JOIN runs_agent a ON a.id = r.agent_id WHERE a.slug = 'clerk' ORDER BY r.id"
 PATHS = [Path(path) for path in re.findall(r"^`\.\./(shop_extension/[\w/.]+)`", GUIDE, re.MULTILINE)]
 
 
@@ -43,12 +46,25 @@ class Reader:
     def sh(self, commands: str) -> str:
         return self.environment.sh(commands)
 
+    def result(self, prompt: str) -> tuple[str, str, str]:
+        """The id of the run with this prompt, its status and its result."""
+        [(run_id, status, text)] = self.site.rows(f"SELECT id, status, result FROM agent_runs WHERE title = '{prompt}'")
+        return str(UUID(run_id)), status, text
+
+    def refund(self) -> str:
+        """Approve the refund that waits for it, and return the id of its run."""
+        eventually(lambda: self.result(REFUND)[1] == "waiting", why="the run waits for approval")
+        run_id = self.result(REFUND)[0]
+        self.sh(APPROVE.replace("RUN", run_id))
+        eventually(lambda: self.result(REFUND)[1] == "completed", why="the approved run goes on")
+        return run_id
+
 
 @pytest.fixture
-def reader(site: Site, tmp_path: Path) -> Reader:
+def reader(site: Site, wheel: Path, tmp_path: Path) -> Reader:
     home = {name: value for name, value in site.env().items() if name != "PATH"}
     environment = CleanEnvironment.make(tmp_path / "agentops", **home)
-    environment.install_site(build_wheel(tmp_path / "wheel"))
+    environment.install_site(wheel)
     site.command = [str(environment.programs / "agentops")]
     return Reader(environment, site)
 
@@ -74,21 +90,28 @@ def test_the_guide_works_as_it_is_written(reader: Reader) -> None:
     site.up()
     reader.sh(RUN)
 
-    def result(prompt: str) -> tuple[str, str, str]:
-        query = f"SELECT id, status, result FROM agent_runs WHERE title = '{prompt}'"
-        [(run_id, status, text)] = site.rows(query)
-        return str(UUID(run_id)), status, text
-
-    assert result("Where is order A-17?")[1:] == ("completed", 'The shop says: {"status": "shipped", "cents": 2500}')
+    assert reader.result("Where is order A-17?")[1:] == (
+        "completed",
+        'The shop says: {"status": "shipped", "cents": 2500}',
+    )
     denied = "The shop says: Denied by refund_limit: 5000 cents are more than 1000; a person has to do this"
-    assert result("Refund 5000 cents of A-17.")[1:] == ("completed", denied)
-    prompt = "Refund 500 cents of A-17."
-    eventually(lambda: result(prompt)[1] == "waiting", why="the third run waits for approval")
-    reader.sh(APPROVE.replace("RUN", result(prompt)[0]))
-    eventually(lambda: result(prompt)[1] == "completed", why="the approved run goes on")
-    assert result(prompt)[2] == "The shop says: Refunded 500 cents of A-17."
+    assert reader.result("Refund 5000 cents of A-17.")[1:] == ("completed", denied)
+    reader.refund()
+    assert reader.result(REFUND)[2] == "The shop says: Refunded 500 cents of A-17."
     written = site.rows("SELECT payload FROM agent_run_events WHERE type = 'tool.output'")
     assert [json.loads(payload)["text"] for (payload,) in written] == ["Refunding 500 cents of A-17\n"]
+
+
+def test_the_guide_to_tests_works_as_it_is_written(reader: Reader) -> None:
+    """It continues where the other one ends, which the example of the repository is."""
+    site, beside = reader.site, reader.directory.parent
+    shutil.copytree(EXAMPLE, beside / "shop_extension")
+    (reader.directory / "clerk.toml").write_text(FILES[-1])
+    reader.sh(INSTALL)
+    site.up()
+    [apply, *_, refund] = RUN.strip().splitlines()[1:]
+    reader.sh(f"{apply}\n{refund}")
+    refunded = reader.refund()
 
     reader.sh(NEEDS_PYTEST)
     record, record_stored, run_tests, record_flow, in_ci = TESTING_COMMANDS
@@ -97,15 +120,15 @@ def test_the_guide_works_as_it_is_written(reader: Reader) -> None:
     with ThreadPoolExecutor() as beside_it:
         flow_recorded = beside_it.submit(reader.sh, record_flow)
         reader.sh(record)
-        checked = reader.sh(record_stored.replace("RUN", result(prompt)[0]))
+        checked = reader.sh(record_stored.replace("RUN", refunded))
     assert [line.split("\t")[1:3] for line in checked.splitlines()[-2:]] == [["2", "1"], ["2", "1"]]
     assert flow_recorded.result().splitlines()[-1].split("\t")[1:] == ["4", "2", "False"]
     files = re.findall(r"^`\.\./(shop_extension/tests/[\w.]+)`:", TESTING, re.MULTILINE)
     for file, tests in zip(files, re.findall(r"```python\n(.*?)```", TESTING, re.DOTALL), strict=True):
         (beside / file).write_text(tests)
-    before = len(site.rows("SELECT id FROM agent_runs"))
+    before = site.rows(OF_CLERK)  # the demo goes on meanwhile
     assert re.search(r"^6 passed", reader.sh(run_tests).splitlines()[-1].strip("= "))
-    assert len(site.rows("SELECT id FROM agent_runs")) == before
+    assert site.rows(OF_CLERK) == before
 
     # Elsewhere, without a site: what the page says of continuous integration.
     ci = CleanEnvironment.make(beside / "ci")

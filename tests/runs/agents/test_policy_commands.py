@@ -95,15 +95,18 @@ def test_bytes_that_are_no_text_are_kept_readable() -> None:
 
 
 def test_one_that_does_not_end_is_ended_with_all_it_started(settings: Settings, tmp_path: Path) -> None:
-    settings.AGENTOPS_GATE_TIMEOUT_S = 1.0
     child = tmp_path / "child"
     code = (
         f"import subprocess; c = subprocess.Popen(['sleep', '600']); open('{child}', 'w').write(str(c.pid)); c.wait()"
     )
 
-    verdict = ask(python(code))
+    for limit_s in (1.0, 10.0, 60.0):  # again, where a busy machine has not started it within that
+        settings.AGENTOPS_GATE_TIMEOUT_S = limit_s
+        verdict = ask(python(code))
+        assert (verdict.passed, verdict.reason) == (False, f"no answer within {limit_s:g} s")
+        if child.exists() and child.read_text():
+            break
 
-    assert (verdict.passed, verdict.reason) == (False, "no answer within 1 s")
     process_ends(int(child.read_text()))
 
 

@@ -159,7 +159,7 @@ def test_many_at_once_have_one_effect(alpha: Program) -> None:
     def ask() -> None:
         try:
             caller = Program(alpha.project, alpha.headers, Client())
-            gate.wait(20)
+            gate.wait(60)
             answers.append(caller.post("", NEW, Idempotency_Key=KEY))
         finally:
             connections.close_all()
@@ -190,7 +190,7 @@ def test_the_second_is_told_that_the_first_is_under_way(alpha: Program, monkeypa
         run = create(*args, **options)
         thread = threading.Thread(target=meanwhile)
         thread.start()
-        thread.join(20)
+        thread.join(60)
         return run
 
     def meanwhile() -> None:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import time_machine
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
@@ -210,7 +211,9 @@ def test_who_gives_up_their_role_may_not_go_on(ada: Client, project: Project) ->
     assert refusal(ada.get(MEMBERS))[:2] == (403, "role_required")
 
 
+@time_machine.travel("2026-03-01T12:00:00Z", tick=False)
 def test_somebody_without_an_account_is_invited(ada: Client, project: Project) -> None:
+    """The address is signed with the second, so that the second stands still."""
     answer = send(ada, "POST", INVITATIONS, {"email": "Eve@Example.org", "role": "operator"})
 
     row = answer.json()

@@ -175,7 +175,7 @@ def test_fifty_at_once_make_one_run(alpha: Program, paused: AgentRun) -> None:
     def ask(number: int) -> None:
         try:
             caller = Program(alpha.project, alpha.headers)
-            gate.wait(20)
+            gate.wait(60)
             if number == 0:
                 call_command("agent", "resume", "--all")
             elif number == 1:

@@ -252,7 +252,7 @@ def test_a_cut_connection_is_no_death(
         # On a thread of its own, as a worker's are: this one's connection stays whole.
         thread = threading.Thread(target=close_after, args=[worker.drive, run.pk])
         thread.start()
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
         run.refresh_from_db()
         if run.state.terminal:

@@ -105,7 +105,7 @@ def driven_beside(run: AgentRun) -> None:
     worker = Worker(concurrency=1)
     thread = threading.Thread(target=close_after, args=[worker.drive, run.pk])
     thread.start()
-    thread.join(30)
+    thread.join(60)
     assert not thread.is_alive()
     worker.close(5)
     connection.close()

@@ -55,8 +55,8 @@ def test_ten_thousand_steps_take_no_time() -> None:
     """Bounded: two of the longest runs, with hardly a key in common order."""
     a = [number * 7919 % 5003 for number in range(lcs.MAX_ALIGNED)]
     b = [number * 104729 % 5003 for number in range(lcs.MAX_ALIGNED)]
-    begun = time.perf_counter()
+    begun = time.thread_time()
 
     align(a, b)
 
-    assert time.perf_counter() - begun < 5
+    assert time.thread_time() - begun < 5

@@ -322,7 +322,7 @@ def test_a_double_click_starts_one_run() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
 
     run = AgentRun.objects.get()
     assert [answer["Location"] for answer in answers] == [reverse("runs:detail", args=[run.pk])] * 6

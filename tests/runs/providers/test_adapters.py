@@ -26,7 +26,7 @@ def test_threads_that_ask_at_once_get_one_adapter(monkeypatch: pytest.MonkeyPatc
         return made[-1]
 
     def ask(_: int) -> Model:
-        others_are_there.wait(10)
+        others_are_there.wait(60)
         return llm.model_of("any:model")
 
     monkeypatch.setattr(llm, "infer_model", infer)

@@ -305,10 +305,10 @@ def test_a_worker_indexes_what_is_new_within_seconds() -> None:
         for number in range(2):
             note(run, f"needle number {number}")
             text = f'"needle number {number}"'
-            eventually(partial(found, project, text), why="the text is not in the index", within_s=10)
+            eventually(partial(found, project, text), why="the text is not in the index")
     finally:
         shutdown.request(0)
-        worker.join(10)
+        worker.join(60)
     assert not worker.is_alive()
 
 

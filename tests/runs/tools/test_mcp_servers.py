@@ -57,7 +57,7 @@ def web_shop() -> Iterator[str]:
     process = subprocess.Popen([sys.executable, SERVER, str(port)], stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}/mcp"
     try:
-        eventually(lambda: answers(url), within_s=30, why="the server answers")
+        eventually(lambda: answers(url), why="the server answers")
         yield url
     finally:
         process.kill()
@@ -165,7 +165,7 @@ def over_http(command: list[str]) -> Iterator[dict[str, Any]]:
         [*command, "streamableHttp"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        eventually(lambda: answers(f"http://127.0.0.1:{port}/mcp"), within_s=30, why="the server answers")
+        eventually(lambda: answers(f"http://127.0.0.1:{port}/mcp"), why="the server answers")
         yield {"url": f"http://127.0.0.1:{port}/mcp", "allow_private": True}
     finally:
         process.kill()

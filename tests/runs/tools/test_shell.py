@@ -73,12 +73,18 @@ def test_it_works(sh: Sh, root: Path) -> None:
     ]  # fmt: skip
 
 
-def test_its_output_is_shown_while_it_runs(sh: Sh) -> None:
-    seen: list[tuple[float, str, str]] = []
-    sh("echo one; sleep 0.5; echo two >&2", write=lambda text, stream: seen.append((time.monotonic(), text, stream)))
+def test_its_output_is_shown_while_it_runs(sh: Sh, root: Path) -> None:
+    """The command goes on when what it has said was shown."""
+    seen: list[tuple[str, str]] = []
 
-    assert [(text, stream) for _, text, stream in seen] == [("one\n", "stdout"), ("two\n", "stderr")]
-    assert seen[1][0] - seen[0][0] > 0.3
+    def write(text: str, stream: str) -> None:
+        seen.append((text, stream))
+        (root / "shown").touch()
+
+    result = sh("echo one; until [ -e shown ]; do sleep 0.02; done; echo two >&2", write=write, timeout_s=60)
+
+    assert not result.is_error
+    assert seen == [("one\n", "stdout"), ("two\n", "stderr")]
 
 
 def test_commits_become_events(sh: Sh) -> None:
@@ -195,7 +201,8 @@ def test_the_worker_cannot_be_killed(sh: Sh) -> None:
 def test_processes_in_the_background_are_ended(sh: Sh, root: Path) -> None:
     """Also those that left their group, and hold the pipe open."""
     loop = "while :; do date +%N > {}; sleep 0.1; done"
-    result = sh(f"({loop.format('alive')}) & setsid sh -c '{loop.format('too')}' & sleep 0.3")
+    both = "until [ -s alive ] && [ -s too ]; do sleep 0.02; done"
+    result = sh(f"({loop.format('alive')}) & setsid sh -c '{loop.format('too')}' & {both}", timeout_s=60)
 
     assert not result.is_error
     before = [(root / name).read_text() for name in ("alive", "too")]

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import json
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -31,8 +33,7 @@ def test_it_gives_up_at_the_limit_and_drops_the_late_result(ctx):
 
     @tool(timeout_s=0.1, effect=Effect.READ)
     def hangs(ctx: ToolContext) -> str:
-        seen.append(ctx.cancelled())
-        let_go.wait(10)
+        let_go.wait(60)
         seen.append(ctx.cancelled())
         late.set()
         return "too late"
@@ -42,18 +43,18 @@ def test_it_gives_up_at_the_limit_and_drops_the_late_result(ctx):
         run_with_deadline(hangs, ctx, "{}")
     took = time.monotonic() - started
 
-    assert 0.1 <= took < 2
+    assert 0.1 <= took < 30, "it has waited for the tool"
     assert (caught.value.error_type, caught.value.retryable) == ("timeout", True)
     assert caught.value.message == "'hangs' did not answer within 0.1 s"
     let_go.set()
-    assert late.wait(5)
-    assert seen == [False, True]
+    assert late.wait(60)
+    assert seen == [True]
     assert run_with_deadline(quick(), ctx, "{}") == ToolResult("done")
 
 
 def test_a_hung_thread_does_not_keep_the_process_alive(ctx):
     let_go = threading.Event()
-    hangs = Tool("hung", "", {}, execute=lambda *_: let_go.wait(10), timeout_s=0.05)
+    hangs = Tool("hung", "", {}, execute=lambda *_: let_go.wait(60), timeout_s=0.05)
 
     with pytest.raises(ToolFailed):
         run_with_deadline(hangs, ctx, "{}")
@@ -61,18 +62,19 @@ def test_a_hung_thread_does_not_keep_the_process_alive(ctx):
     left = [thread for thread in threading.enumerate() if thread.name == "tool-hung"]
     assert [thread.daemon for thread in left] == [True]
     let_go.set()
-    left[0].join(5)
+    left[0].join(60)
 
 
 def test_the_run_s_own_cancellation_reaches_the_tool(make_ctx):
     stopped = threading.Event()
 
-    @tool(timeout_s=5)
-    def watches(ctx: ToolContext) -> str:
+    @tool(timeout_s=60)
+    def watches(ctx: ToolContext) -> list[bool]:
+        before = ctx.cancelled()
         stopped.set()
-        return "stopped" if ctx.cancelled() else "goes on"
+        return [before, ctx.cancelled()]
 
-    assert run_with_deadline(watches, make_ctx(cancelled=stopped.is_set), "{}").output == "stopped"
+    assert json.loads(run_with_deadline(watches, make_ctx(cancelled=stopped.is_set), "{}").output) == [False, True]
 
 
 @pytest.mark.parametrize("inline", [True, False])
@@ -108,10 +110,10 @@ def test_within_says_when_time_is_up():
     let_go = threading.Event()
 
     with pytest.raises(DeadlineExceeded):
-        call_within(0.05, lambda: let_go.wait(10), name="waiting")
+        call_within(0.05, lambda: let_go.wait(60), name="waiting")
 
     let_go.set()
-    assert call_within(1, lambda: 5, name="five") == 5
+    assert call_within(60, lambda: 5, name="five") == 5
 
 
 def test_an_async_tool_is_cancelled_at_the_limit(ctx):
@@ -129,9 +131,10 @@ def test_an_async_tool_is_cancelled_at_the_limit(ctx):
     with pytest.raises(ToolFailed, match=r"did not answer within 0\.1 s"):
         run_with_deadline(hangs, ctx, {"seconds": 30})
 
-    assert cleaned.wait(5)
-    assert run_with_deadline(hangs, ctx, {"seconds": 0}).output == "slept, True"
-    assert "seconds" in run_with_deadline(hangs, ctx, {"seconds": "x"}).output
+    assert cleaned.wait(60)
+    patient = replace(hangs, timeout_s=60)
+    assert run_with_deadline(patient, ctx, {"seconds": 0}).output == "slept, True"
+    assert "seconds" in run_with_deadline(patient, ctx, {"seconds": "x"}).output
     eventually(lambda: not any(thread.name == "tool-hangs" for thread in threading.enumerate()), why="it has ended")
 
 
@@ -159,19 +162,28 @@ def test_an_async_tool_is_never_inline():
 
 
 def test_threads_of_a_tool_that_hangs_are_bounded(ctx):
-    let_go, name = threading.Event(), "hangs_for_good"
-    hangs = Tool(name, "", {}, execute=lambda *_: let_go.wait(60), timeout_s=0.01, effect=Effect.READ)
-    failures = []
-    for _ in range(MAX_OVERDUE + 3):
-        with pytest.raises(ToolFailed) as caught:
-            run_with_deadline(hangs, ctx, "{}")
-        failures.append(caught.value.error_type)
+    let_go, begun, name = threading.Event(), threading.Semaphore(0), "hangs_for_good"
 
-    assert failures == ["timeout"] * MAX_OVERDUE + ["too_many_timeouts"] * 3
-    assert "still run" in caught.value.message
-    assert not caught.value.retryable
+    def hang(*_) -> bool:
+        begun.release()
+        return let_go.wait(60)
+
+    def failure_of(call: StartedTool) -> ToolFailed:
+        with pytest.raises(ToolFailed) as caught:
+            call.wait()
+        return caught.value
+
+    hangs = Tool(name, "", {}, execute=hang, timeout_s=0.01, effect=Effect.READ)
+    patient = replace(hangs, timeout_s=60)
+    calls = [StartedTool(hangs, ctx, "{}") for _ in range(MAX_OVERDUE)]
+    assert all(begun.acquire(timeout=60) for _ in calls)
+    assert {failure_of(call).error_type for call in calls} == {"timeout"}
+    failures = [failure_of(StartedTool(patient, ctx, "{}")) for _ in range(3)]
+
+    assert {(failure.error_type, failure.retryable) for failure in failures} == {("too_many_timeouts", False)}
+    assert "still run" in failures[0].message
     assert sum(thread.name == f"tool-{name}" for thread in threading.enumerate()) == MAX_OVERDUE
     assert run_with_deadline(quick(), ctx, "{}").output == "done"
     let_go.set()
     eventually(lambda: not too_many((StartedTool, name)), why="the calls have returned")
-    assert run_with_deadline(hangs, ctx, "{}").output == "true"
+    assert run_with_deadline(patient, ctx, "{}").output == "true"

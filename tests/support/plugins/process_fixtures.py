@@ -15,6 +15,8 @@ import pytest
 from django.conf import settings
 
 from runs.lifecycle import wake
+from tests.support.deployment.clean_environment import build_wheel
+from tests.support.deployment.made_once import made_once
 from tests.support.processes.child_processes import ForkServer
 from tests.support.processes.databases import Databases, looking_at
 from tests.support.processes.redis_server import OwnRedis
@@ -92,6 +94,12 @@ def shared_redis(own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch) -> OwnRed
     """The Redis of the stage, used by this process too. A test may kill it."""
     monkeypatch.setattr(settings, "REDIS_URL", own_redis.url)
     return own_redis
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this tree, built once for all processes of a run of the suite."""
+    return next(made_once(tmp_path_factory, "wheel", build_wheel).glob("*.whl"))
 
 
 @pytest.fixture(scope="session")

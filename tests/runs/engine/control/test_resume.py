@@ -71,7 +71,7 @@ def test_fifty_resumes_at_once_make_one_run(scripted: MakeScripted) -> None:
 
     def click() -> None:
         try:
-            gate.wait(20)
+            gate.wait(60)
             answers.append(resume(run.pk, by="ann"))
         except Exception as error:
             answers.append(error)

@@ -422,7 +422,7 @@ def test_a_worker_that_ends_in_the_middle_of_a_gate_decides_nothing(
     watcher = threading.Thread(target=end_when_started)
     watcher.start()
     assert ending.drive(run.pk)
-    watcher.join(10)
+    watcher.join(60)
     ending.close(5)
     run.refresh_from_db()
     assert (run.status, run.status_reason, applied(run)) == (RunStatus.QUEUED, "on_dead", [])

@@ -303,7 +303,7 @@ def at_once(*acts: Callable[[], Any]) -> list[Any]:
     found: list[Any] = [None] * len(acts)
 
     def act(number: int) -> None:
-        together.wait(10)
+        together.wait(60)
         found[number] = acts[number]()
 
     with ThreadPoolExecutor(len(acts)) as pool:

@@ -31,12 +31,12 @@ _together = threading.Barrier(3)
 _seen: list[str] = []
 
 
-@tool(effect="read", timeout_s=20)
+@tool(effect="read", timeout_s=120)
 def meets(name: str) -> str:
     """Returns when three calls have met; the first one last."""
-    _together.wait(10)
+    _together.wait(100)
     if name == "a":
-        time.sleep(0.1)
+        eventually(lambda: len(_seen) == 2, why="the other two return")
     _seen.append(name)
     return f"{name} met"
 
@@ -157,15 +157,15 @@ def test_a_stop_ends_them_all(scripted: MakeScripted, worker: Worker) -> None:
     run = calling(scripted, "waits a", "waits b", "waits c")
     driving = threading.Thread(target=_closing(worker.drive), args=(run.pk,))
     driving.start()
-    eventually(lambda: len(_seen) == 3, within_s=20, why="all tools are at work")
+    eventually(lambda: len(_seen) == 3, why="all tools are at work")
 
     inbox.stop(run.pk, by="test")
-    driving.join(20)
+    driving.join(60)
 
     run.refresh_from_db()
     assert run.status == RunStatus.STOPPED
     assert {status for _, status, _ in outputs(run)} == {ToolStatus.UNKNOWN}
-    eventually(lambda: len(_seen) == 6, within_s=20, why="all tools have been told to end")
+    eventually(lambda: len(_seen) == 6, why="all tools have been told to end")
     check(run)
 
 

@@ -305,11 +305,11 @@ def test_a_worker_imports_at_once_what_it_is_told_of_and_ends_with_the_process(s
     try:
         stored = store(chat())
         watch.look()
-        eventually(lambda: fresh(stored).state == ImportState.DONE, within_s=10, why="the file is imported")
+        eventually(lambda: fresh(stored).state == ImportState.DONE, why="the file is imported")
     finally:
         shutdown.request(0)
         watch.look()
-        thread.join(10)
+        thread.join(60)
     assert not thread.is_alive()
 
 
