@@ -38,11 +38,12 @@ def test_benchmarks_run_through(names: tuple[str, ...]) -> None:
 def test_a_growing_site_is_measured_at_each_size() -> None:
     said = bench("growth")
 
-    for what in ("1,000 runs, quickest of", "2,000 runs, quickest of", "from 1,000 to 2,000 runs"):
-        assert f"\n== growth: {what}" in said
-    for what in ("API: newest runs", "page: newest runs", "search: a word of no text", "sweep", "claim", "retention"):
+    for what in ("1,000 runs, 3 turns each", "2,000 runs, 3 turns each", "from 1,000 to 2,000 runs"):
+        assert f"\n== growth: {what} ==" in said
+    for what in ("API: newest runs", "page: a run", "search: a word of no text", "sweep", "claim", "append"):
         assert said.count(f"\n{what}  ") == 3
-    assert " 0 in 1 s" not in said  # runs were removed
+    assert said.count("\nretention  ") == 2
+    assert " runs/s: 0 in " not in said
 
 
 @pytest.mark.postgres
