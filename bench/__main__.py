@@ -14,8 +14,8 @@ NAMES = (
     *("streams", "browser", "words", "watch", "startup", "redaction", "outputs", "sinks", "overview", "concurrent"),
 )
 #: Benchmarks whose number of rows can be chosen.
-SIZED = ("search", "search_sqlite", "overview")
-EXTRA = ("profile", "follow", "long", "sweep", "takeover")
+SIZED = ("search", "search_sqlite", "overview", "growth")
+EXTRA = ("profile", "follow", "growth", "long", "sweep", "takeover")
 MODULES = {
     "follow": "following",
     "import": "importing",

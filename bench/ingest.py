@@ -18,7 +18,7 @@ from bench import payload, peers
 from bench.append import BARE, TWIN, create_logs
 from bench.in_flight import Clients, PostClient, Sent
 from bench.ingest_limits import append, append_values, copy, copy_block, insert, limits, now, rows
-from bench.peers.tracing import TRACING, TracingPeer
+from bench.peers.tracing import TRACING, RunningPeer, TracingPeer
 from bench.processes import Program, free_port, running, site
 from bench.report import Row, heading, mid, note, rate, show
 from bench.workspace import Workspace, vacuum
@@ -29,6 +29,8 @@ BATCH = 100
 APPEND_GOAL, MLFLOW_GOAL, PHOENIX_GOAL = 0.5, 50.0, 100.0
 #: Events of a turn: of batches, and one by one.
 BATCHED, SINGLE = 16_000, 480
+#: Requests with one span that a peer gets in a turn.
+PEER_SINGLE = 80
 ROUNDS, QUICK_ROUNDS, PEER_ROUNDS = 7, 2, 4
 PATH = "/api/internal/agent-events"
 #: Texts for the events of a runner; they repeat after that many.
@@ -84,9 +86,9 @@ def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> N
             return Case(Clients([client.post for client in clients]), prepare, programs)
 
         batched = _batched(workspace, posting, logs, rounds, int(BATCHED * scale))
-        _single(workspace, posting, logs, rounds, int(SINGLE * scale))
+        single = _single(workspace, posting, logs, rounds, int(SINGLE * scale))
         for peer in TRACING if with_peers else ():
-            _against(workspace, peer, batched, quick=quick)
+            _against(workspace, peer, batched, single, quick=quick)
 
 
 def _batched(workspace: Workspace, posting: Posting, logs: list[UUID], rounds: int, events: int) -> Case:
@@ -108,7 +110,7 @@ def _batched(workspace: Workspace, posting: Posting, logs: list[UUID], rounds: i
     return plain
 
 
-def _single(workspace: Workspace, posting: Posting, logs: list[UUID], rounds: int, events: int) -> None:
+def _single(workspace: Workspace, posting: Posting, logs: list[UUID], rounds: int, events: int) -> Case:
     cases = {
         "plain": posting(_plain_event),
         "append": Case(Clients(limits(workspace, CLIENTS, append)), lambda turn, ids: append_values(logs, turn, ids)),
@@ -118,6 +120,7 @@ def _single(workspace: Workspace, posting: Posting, logs: list[UUID], rounds: in
     _compare("one by one", cases["plain"], "bare plpgsql append", cases["append"])
     _compare("one by one", cases["plain"], "INSERT, no counter", cases["insert"])
     note(f"one by one: {mid(cases['plain'].cpu_us):.0f} us of CPU time of the web processes per event")
+    return cases["plain"]
 
 
 def _measure(workspace: Workspace, cases: dict[str, Case], batch: int, events: int, rounds: int) -> None:
@@ -135,27 +138,45 @@ def _compare(what: str, own: Case, name: str, limit: Case, at_least: float | Non
     show(Row(what, rate(mid(own.rates), "/s"), f"{name}: {rate(mid(limit.rates), '/s')}", ratio, at_least=at_least))
 
 
-def _against(workspace: Workspace, peer: TracingPeer, own: Case, *, quick: bool) -> None:
+def _against(workspace: Workspace, peer: TracingPeer, batched: Case, single: Case, *, quick: bool) -> None:
     """Take turns with a tracing server that runs beside the product; each turn starts when the other's is stored."""
-    what = f"batches of {BATCH}, stored, against {peer.title}"
-    goal = PHOENIX_GOAL if peer.title == "Phoenix" else MLFLOW_GOAL
     rounds = QUICK_ROUNDS if quick else PEER_ROUNDS
-    accepted, stored, ratios = [], [], []
+    goal = PHOENIX_GOAL if peer.title == "Phoenix" else MLFLOW_GOAL
+    sizes = (
+        _Turns(f"batches of {BATCH}, stored", batched, BATCH, CLIENTS, BATCHED // 4, goal),
+        _Turns("one by one, stored", single, 1, PEER_SINGLE, SINGLE),
+    )
     try:
-        requests = peer.requests(workspace, (rounds + 1) * CLIENTS, BATCH)
         with peer.started(workspace, CLIENTS) as server:
-            for turn in range(rounds + 1):
-                rates = server.spans_per_s(requests[turn * CLIENTS : (turn + 1) * CLIENTS], BATCH)
-                own.measure(BATCH, BATCHED // 4, f"beside-{peer.title}-{turn}")
-                if turn:  # the first turn warms up
-                    accepted.append(rates[0])
-                    stored.append(rates[1])
-                    ratios.append(own.rates[-1] / rates[1])
+            for turns in sizes:
+                _take_turns(turns, peer, server, peer.requests(workspace, (rounds + 1) * turns.requests, turns.batch))
     except peers.PeerUnusable as error:
-        show(Row(what, "-", f"{peer.title}: {error}"))
-        return
-    figure = f"{peer.title}: {rate(mid(stored), '/s')}"
-    show(Row(what, rate(mid(own.rates[-rounds:]), "/s"), figure, mid(ratios), at_least=goal))
+        show(Row("stored", "-", f"{peer.title}: {error}"))
+
+
+@dataclass(frozen=True)
+class _Turns:
+    """What is sent in each turn: `requests` of `batch` spans to a peer, then `events` of the own case."""
+
+    what: str
+    own: Case
+    batch: int
+    requests: int
+    events: int
+    goal: float | None = None
+
+
+def _take_turns(turns: _Turns, peer: TracingPeer, server: RunningPeer, requests: list[bytes]) -> None:
+    accepted, stored, ratios = [], [], []
+    for turn, begin in enumerate(range(0, len(requests), turns.requests)):
+        rates = server.spans_per_s(requests[begin : begin + turns.requests], turns.batch)
+        turns.own.measure(turns.batch, turns.events, f"beside-{peer.title}-{turns.batch}-{turn}")
+        if turn:  # the first turn warms up
+            accepted.append(rates[0])
+            stored.append(rates[1])
+            ratios.append(turns.own.rates[-1] / rates[1])
+    figures = (rate(mid(turns.own.rates[-len(ratios) :]), "/s"), f"{peer.title}: {rate(mid(stored), '/s')}")
+    show(Row(turns.what, *figures, mid(ratios), at_least=turns.goal))
     note(f"{peer.title} accepted {rate(mid(accepted), '/s')}; a span has about 300 B")
 
 

@@ -19,10 +19,11 @@ PER_STEP = 10
 APART_S = 5
 BEGIN = "2026-01-01 00:00:00+00"
 
-_LOGS = """
+#: Runs from number `first` to `last`, formatted with ID and AT. bench.growth_rows uses them too.
+LOGS = """
 INSERT INTO timeline_log (id, project_id, last_seq, epoch, last_event_at, created_at)
-SELECT {id}, %(project)s, 40, 1, {at} + interval '95 s', {at} FROM generate_series(1, %(count)s) n"""
-_RUNS = """
+SELECT {id}, %(project)s, 40, 1, {at} + interval '95 s', {at} FROM generate_series(%(first)s::int, %(last)s::int) n"""
+RUNS = """
 INSERT INTO agent_runs (id, project_id, agent_id, agent_config, root_run_id, starts_fresh, status, status_reason,
     run_kind, source, title, summary, prompt, result, session_id, step_base, step_count, max_steps, input_tokens,
     output_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens, cost_usd, cost_source, error_type,
@@ -34,8 +35,8 @@ SELECT {id}, %(project)s, %(agent)s,
     'Look into ticket number ' || n || ' and say what to do', '', to_jsonb(repeat('What went wrong here? ', 20)),
     repeat('It was the cache. ', 20), '', 0, n %% 50 + 1, 50, n %% 9000 * 11, n %% 900 * 7, 0, 0, 0,
     (n %% 1000) * 0.0001, 'computed', '', '', 1, {at}, {at},
-    {at} + interval '1 s', {at} + interval '95 s', '["nightly"]'
-FROM generate_series(1, %(count)s) n"""
+    {at} + interval '1 s', {at} + interval '95 s', {labels}
+FROM generate_series(%(first)s::int, %(last)s::int) n"""
 #: One step after the other, each with the events of a real one, under a call id of its own.
 _EVENTS = """
 INSERT INTO agent_run_events (log_id, seq, run_kind, phase, type, ts, step, node_id, payload, source, epoch, late,
@@ -48,8 +49,8 @@ FROM generate_series(1, %(count)s) n
 JOIN unnest(%(places)s::int[], %(types)s::text[], %(payloads)s::jsonb[]) AS one (place, type, payload)
     ON one.place = (n - 1) %% {per_step}"""
 #: Time-ordered as UUIDv7 are, and the same in both tables.
-_ID = "(lpad(to_hex(n), 12, '0') || '70008000' || lpad(to_hex(n), 12, '0'))::uuid"
-_AT = f"(%(begin)s::timestamptz + n * interval '{APART_S} s')"
+ID = "(lpad(to_hex(n), 12, '0') || '70008000' || lpad(to_hex(n), 12, '0'))::uuid"
+AT = f"(%(begin)s::timestamptz + n * interval '{APART_S} s')"
 
 
 @dataclass(frozen=True)
@@ -76,22 +77,22 @@ def fill(workspace: Workspace, count: int, *, begin: str = BEGIN, event_count: i
 
     project = create_project("bench", "Bench", actor=SYSTEM)
     agent = Agent.objects.create(project=project, slug="bench", provider="fixture", model="m")
-    values = {"project": project.pk, "agent": agent.pk, "count": count, "begin": begin}
+    values = {"project": project.pk, "agent": agent.pk, "first": 1, "last": count, "begin": begin}
     with workspace.connect() as connection:
         connection.execute("SET session_replication_role = replica")
         connection.execute("SET synchronous_commit = off")
-        for statement in (_LOGS, _RUNS):
-            connection.execute(statement.format(id=_ID, at=_AT), values)
+        for statement in (LOGS, RUNS):
+            connection.execute(statement.format(id=ID, at=AT, labels="""'["nightly"]'"""), values)
         newest = AgentRun.objects.newest_first()[:1].get()
         events = {"log": newest.pk, "count": count if event_count is None else event_count, "begin": begin}
-        connection.execute(_EVENTS.format(at=_AT, per_step=PER_STEP), {**events, **_step()})
+        connection.execute(_EVENTS.format(at=AT, per_step=PER_STEP), {**events, **events_as_columns()})
         connection.execute("UPDATE timeline_log SET last_seq = %s WHERE id = %s", [events["count"], newest.pk])
     vacuum(workspace)
     key = create_key(project, name="bench", scopes=["read"], actor=SYSTEM).plain
-    return FilledSite(count, project.pk, newest.pk, key, _session())
+    return FilledSite(count, project.pk, newest.pk, key, session_of_superuser())
 
 
-def _step() -> dict[str, Any]:
+def events_as_columns() -> dict[str, Any]:
     """Return the events of one step as columns."""
     from bench.long_run import events_of_step
 
@@ -103,7 +104,7 @@ def _step() -> dict[str, Any]:
     }
 
 
-def _session() -> str:
+def session_of_superuser() -> str:
     from django.conf import settings
     from django.contrib.auth.models import User
     from django.test import Client

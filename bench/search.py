@@ -7,9 +7,12 @@ writes them is measured apart, on the events of real runs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from uuid import UUID
+
+import psycopg
 
 from bench import long_search
 from bench.list_requests import HttpClient, served, took_ms
@@ -57,20 +60,12 @@ def _fill(workspace: Workspace, filled: FilledSite, count: int) -> None:
 
     began = time.monotonic()
     with workspace.connect() as connection:
-        connection.execute("SET session_replication_role = replica")
-        connection.execute("SET synchronous_commit = off")
-        connection.execute("SET maintenance_work_mem = '1GB'")
-        (definition,) = connection.execute(
-            "SELECT indexdef FROM pg_indexes WHERE indexname = 'search_entry_texts'"
-        ).fetchone() or ("",)
-        connection.execute("DROP INDEX search_entry_texts")
-        copied = connection.cursor()
-        with copied.copy(f"COPY agent_run_search_entries ({', '.join(COLUMNS)}) FROM STDIN") as copy:
-            for row in entries(count, filled.project_id, _run_id):
-                copy.write_row(row)
-        connection.execute("UPDATE agent_run_search_position SET entry_id = %s, event_id = 1000000000", [count])
-        note(f"{count:,} entries copied in {time.monotonic() - began:.0f} s")
-        connection.execute(definition)
+        with without_text_index(connection):
+            with connection.cursor().copy(f"COPY agent_run_search_entries ({', '.join(COLUMNS)}) FROM STDIN") as copy:
+                for row in entries(count, filled.project_id, _run_id):
+                    copy.write_row(row)
+            connection.execute("UPDATE agent_run_search_position SET entry_id = %s, event_id = 1000000000", [count])
+            note(f"{count:,} entries copied in {time.monotonic() - began:.0f} s")
         sizes = connection.execute(
             "SELECT pg_table_size('agent_run_search_entries'), pg_relation_size('search_entry_texts'),"
             " (SELECT sum(length(text)) FROM agent_run_search_entries)"
@@ -78,6 +73,20 @@ def _fill(workspace: Workspace, filled: FilledSite, count: int) -> None:
     vacuum(workspace)
     note(f"indexed after {time.monotonic() - began:.0f} s: table {sizes[0] / sizes[2]:.2f} x and index"
          f" {sizes[1] / sizes[2]:.2f} x the {sizes[2] / 2**20:,.0f} MiB of texts")  # fmt: skip
+
+
+@contextmanager
+def without_text_index(connection: psycopg.Connection) -> Iterator[None]:
+    """Drop the index of the texts and build it anew after the block, because adding many entries to it is slow."""
+    connection.execute("SET session_replication_role = replica")
+    connection.execute("SET synchronous_commit = off")
+    connection.execute("SET maintenance_work_mem = '1GB'")
+    (definition,) = connection.execute(
+        "SELECT indexdef FROM pg_indexes WHERE indexname = 'search_entry_texts'"
+    ).fetchone() or ("",)
+    connection.execute("DROP INDEX search_entry_texts")
+    yield
+    connection.execute(definition)
 
 
 def _compare(workspace: Workspace, took: list[float]) -> None:

@@ -32,7 +32,7 @@ def entries(count: int, project: object, run_ids: Any) -> Iterator[tuple[Any, ..
         words = " ".join(source.choices(sentences, k=SENTENCES[number % 4]))
         if number % 1000 == 500:
             words = f"{words} quota at 100 % of max_tokens_per_day"
-        text = f"{words} {_digest(number)}"
+        text = f"{words} {own_word(number)}"
         yield (
             number, project, run_ids((number - 1) // PER_RUN + 1), "tool_call" if is_call else "message",
             f"00000000-0000-7000-8000-{number:012x}", (number - 1) % PER_RUN + 1, (number - 1) % PER_RUN // 4,
@@ -54,7 +54,7 @@ def entry_row(number: int, project: object, run_id: object, text: str) -> tuple[
     return (number, project, run_id, "tool_call", key, 1, 0, "Read", "completed", False, BEGIN, text)
 
 
-def _digest(number: int) -> str:
+def own_word(number: int) -> str:
     """Return a word that no other entry has, as identifiers in texts are."""
     return f"{number * 2654435761 % 2**32:08x}"
 
@@ -74,7 +74,7 @@ def searches(count: int) -> dict[str, str]:
     queries: dict[str, dict[str, object]] = {
         "a frequent word": {"q": "file"},
         "a frequent word, newest first": {"q": "file", "order": "newest", "limit": 50},
-        "a word that is in one old text": {"q": _digest(7)},
+        "a word that is in one old text": {"q": own_word(7)},
         "a part of words": {"q": "ead_fil"},
         "three words": {"q": "error file version"},
         "a phrase": {"q": '"in the"'},

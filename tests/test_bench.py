@@ -35,6 +35,18 @@ def test_benchmarks_run_through(names: tuple[str, ...]) -> None:
 
 @pytest.mark.postgres
 @pytest.mark.bench
+def test_a_growing_site_is_measured_at_each_size() -> None:
+    said = bench("growth")
+
+    for what in ("1,000 runs, quickest of", "2,000 runs, quickest of", "from 1,000 to 2,000 runs"):
+        assert f"\n== growth: {what}" in said
+    for what in ("API: newest runs", "page: newest runs", "search: a word of no text", "sweep", "claim", "retention"):
+        assert said.count(f"\n{what}  ") == 3
+    assert " 0 in 1 s" not in said  # runs were removed
+
+
+@pytest.mark.postgres
+@pytest.mark.bench
 def test_repeated_events_are_stored_once() -> None:
     assert bench("duplicates").count(" 0 faults ") == 4
 

@@ -11,7 +11,9 @@ from django.db.backends.utils import CursorWrapper
 from psycopg import Connection, Error
 
 #: Seconds after a check in which a connection is only looked at, without a query: busy sites save one for each request.
-FRESH_S = 1.0
+#: The look notices what a check does, such as a restart of the server. Only a proxy that keeps connections whose server
+#: is gone deceives it, and the first statement then fails.
+FRESH_S = 10.0
 #: Uses of a statement by one connection, of those that may be prepared, after which the server keeps its plan.
 PREPARE_AFTER = 5
 

@@ -19,8 +19,8 @@ from timeline import log as timeline_log
 from timeline.errors import LeaseLost
 
 log = logging.getLogger(__name__)
-#: Seconds for which a fenced write proves that the lease is held: far less than any lease lasts.
-PROOF_S = 0.25
+#: The part of a lease's time for which a fenced write proves that the lease is held: 0.25 s with the defaults.
+PROOF_PART = 1 / 80
 
 
 def clock() -> float:
@@ -50,7 +50,7 @@ class Lease:
     def prove(self) -> None:
         """Raise `LeaseLost` if another worker has the run. A write of the last moments has proven that none has."""
         self.check()
-        if clock() - self.proven_at > PROOF_S:
+        if clock() - self.proven_at > settings.AGENTOPS_LEASE_S * PROOF_PART:
             timeline_log.require_epoch(self.run_id, self.epoch)
 
 

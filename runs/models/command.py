@@ -47,6 +47,8 @@ class RunCommand(models.Model):
         indexes = [
             # inbox.pending, which a worker reads before each turn.
             models.Index(fields=["run", "id"], name="command_pending", condition=Q(applied_at__isnull=True)),
+            # The deletion of a run, which has to find those that are not pending too.
+            models.Index(fields=["run"], name="command_of_run"),
         ]
         constraints = [
             models.UniqueConstraint(fields=["run", "key"], condition=Q(key__isnull=False), name="command_key_once"),

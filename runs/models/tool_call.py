@@ -37,9 +37,12 @@ class AgentRunToolCall(models.Model):
     #: Who resolved an unknown outcome, and when. The status was then reported, not observed.
     resolved_by = models.CharField(max_length=200, null=True)
     resolved_at = models.DateTimeField(null=True)
-    # No index, and therefore not unique: with an index, finishing a call would not be a HOT update.
-    # Invariant M5 checks that a message is the result of one call only.
-    result_message = models.ForeignKey(AgentRunMessage, models.PROTECT, null=True, related_name="+", db_index=False)
+    # No index, and therefore not unique: with an index, finishing a call would not be a HOT update. No constraint
+    # either: each message that retention deletes would be looked for among all calls of the site.
+    # Invariants check that the message exists (M4), and that it is the result of one call only (M5).
+    result_message = models.ForeignKey(
+        AgentRunMessage, models.DO_NOTHING, null=True, related_name="+", db_index=False, db_constraint=False
+    )
     child_run = models.ForeignKey(AgentRun, models.PROTECT, null=True, related_name="spawned_by", db_index=False)
     #: Of an output above 256 KiB: see runs.conversation.long_outputs. Null for others.
     output_bytes = models.PositiveBigIntegerField(null=True)

@@ -120,6 +120,7 @@ urlpatterns = [
     path("runs/<uuid:run_id>", run_page.detail, name="detail"),
     path("runs/<uuid:run_id>/rows", run_page.rows, name="rows"),
     path("runs/<uuid:run_id>/head", run_page.head, name="head"),
+    path("runs/<uuid:run_id>/minimap", run_page.minimap, name="minimap"),
     path("runs/<uuid:run_id>/stream", run_page.stream, name="stream"),
     path("runs/<uuid:run_id>/", include("runs.pages.tabs.urls")),
     path("runs/<uuid:run_id>/replay", replay_page.replay, name="replay"),

@@ -130,7 +130,23 @@ def finish_unfinished(project: Project, rows: Counter[str]) -> Removal:
 
 
 def remove_group(family: UUID, rows: Counter[str]) -> Removal:
-    """Delete the rows of a hidden group in batches, and count them in `rows`."""
+    """Delete the rows of a hidden group in batches, and count them in `rows`.
+
+    Most groups are small: their first batch is also the last.
+    """
+    finished, removed = tombstones.finish(family, PARTS, HEADS)
+    rows += removed
+    yield
+    if not finished:
+        yield from _remove_rows(family, rows)
+    while not finished:
+        finished, removed = tombstones.finish(family, PARTS, HEADS)
+        rows += removed
+        yield
+
+
+def _remove_rows(family: UUID, rows: Counter[str]) -> Removal:
+    """Delete the rows of each run of a large group. No row is locked for long that others want to lock."""
     for run_id in list(
         tombstones.unfinished_tombstones().filter(family=family).order_by("pk").values_list("pk", flat=True)
     ):
@@ -140,11 +156,6 @@ def remove_group(family: UUID, rows: Counter[str]) -> Removal:
             rows += removed
             if removed:
                 yield
-    finished = False
-    while not finished:
-        finished, removed = tombstones.finish(family, PARTS, HEADS)
-        rows += removed
-        yield
 
 
 def _facts(run: Hidden) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
-from django.db.models import F, Max
+from django.db.models import F, Max, Subquery
 from django.utils import timezone
 
 from runs import chaos
@@ -39,11 +39,13 @@ _UPDATED = [field.attname for field in SearchEntry._meta.concrete_fields if fiel
 
 def catch_up() -> Iterator[bool]:
     """Index what was appended so far, in batches. Yields after each; False, as the last, if another process works."""
-    for _ in _delete_old():
-        yield True
     while True:
-        position = _position()
-        upto = settled_event(position.event_id)
+        position, older, newest = _positions()
+        if position.event_id < 0:
+            for _ in _delete_old():
+                yield True
+            continue
+        upto = settled_event(position.event_id, newest)
         while upto is not None and position.event_id < upto:
             stored = _index_batch(position, upto)
             yield stored
@@ -51,7 +53,6 @@ def catch_up() -> Iterator[bool]:
                 return
             position = _position()
         # One batch of older events at a time, so that new ones do not wait for them.
-        older = _older_position()
         if older is None:
             return
         if older.event_id < position.event_id:
@@ -204,6 +205,16 @@ def _delete_other_parts(entries: list[SearchEntry]) -> None:
 def _position() -> SearchPosition:
     newest = SearchPosition.objects.filter(pk=SearchPosition.NEWEST).first()
     return newest or SearchPosition.objects.get_or_create(pk=SearchPosition.NEWEST)[0]
+
+
+def _positions() -> tuple[SearchPosition, SearchPosition | None, int | None]:
+    """Return both positions, and the newest event if it is known: each worker asks every second, in one statement."""
+    newest = Event.objects.order_by("-pk").values("pk")[:1]
+    found = {position.pk: position for position in SearchPosition.objects.annotate(newest=Subquery(newest))}
+    first = found.get(SearchPosition.NEWEST)
+    if first is None:
+        return _position(), None, None
+    return first, found.get(SearchPosition.OLDER), first.newest or 0
 
 
 def _older_position() -> SearchPosition | None:

@@ -219,3 +219,15 @@ def test_without_scripts_a_reload_shows_what_is_new(tabs: Tabs, web: WebThread) 
     expect(page.locator(f"#e{last_seq(run)}")).to_be_visible()
     # Nothing is offered that needs a script.
     expect(page.locator(".needs-js:visible, #new-events:visible")).to_have_count(0)
+
+
+def test_rows_of_a_wide_table_are_no_higher_than_what_can_be_seen_of_them(tabs: Tabs, web: WebThread) -> None:
+    """Columns out of sight are not squeezed: the text of one would make a row of blank height."""
+    agent = make_agent()
+    drive(make_run(agent))
+    page = tabs.open(web.url, make_person(agent.project, Role.ADMIN), viewport=NARROW)
+    for path in ("agents", "settings/members"):
+        page.goto(f"/p/{agent.project.slug}/{path}")
+        box, row = page.locator(".table-wrap").first, page.locator(".table tbody tr").first
+        assert box.evaluate("node => node.scrollWidth > node.clientWidth")
+        assert row.evaluate("node => node.offsetHeight") < 56

@@ -60,7 +60,7 @@ def api(run: AgentRun | UUID, project: str = "alpha") -> str:
 
 
 UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
-PARTS = ["", "/rows?before=3", "/head", "/stream", "/events/1", f"/messages/{UNKNOWN}", f"/calls/{UNKNOWN}"]
+PARTS = ["", "/rows?before=3", "/head", "/minimap", "/stream", "/events/1", f"/messages/{UNKNOWN}", f"/calls/{UNKNOWN}"]
 PARTS += ["/replay", "/replay/frame"]
 
 

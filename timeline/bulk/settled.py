@@ -27,13 +27,13 @@ def newest_event() -> int:
     return Event.objects.aggregate(newest=Max("pk"))["newest"] or 0
 
 
-def settled_event(after: int) -> int | None:
+def settled_event(after: int, newest: int | None = None) -> int | None:
     """Return the ID of the newest event below which no event can appear. None if that does not settle in a second.
 
     Transactions that are appending while the newest event is read must end first; not waited for if there is nothing
-    after `after`.
+    after `after`. `newest`: the newest event, if the caller has read it.
     """
-    newest = newest_event()
+    newest = newest_event() if newest is None else newest
     if newest <= after or connection.vendor != "postgresql":
         return newest
     until = time.monotonic() + PATIENCE_S

@@ -12,7 +12,7 @@ from runs.pages.components.rendered_examples import Example
 from runs.pages.components.sample_content import ContentKind, SampleContent
 from runs.pages.components.timeline_examples import BASE, picture_of
 from runs.pages.content.call_arguments import show_arguments
-from runs.pages.content.shown_text import ShownText, show_file, show_markdown, show_output, show_tree
+from runs.pages.content.shown_text import ShownText, show_file, show_markdown, show_output, show_plain, show_tree
 from runs.pages.content.terminal_text import colours_of
 from runs.pages.run.payloads import Form, PayloadPage, PayloadText
 from timeline.display import Clip, clip
@@ -34,7 +34,8 @@ def content_examples(request: HttpRequest, content: SampleContent) -> Iterator[E
 
 def _texts(content: SampleContent) -> Iterator[tuple[str, ShownText]]:
     output, patch = clip(content.output, LIMIT), clip(content.patch, LIMIT)
-    yield "Text of a person", ShownText(text=clip(content.text, LIMIT).text, kind="text")
+    yield "Text of a person", show_markdown(clip(content.text, LIMIT))
+    yield "Plain text of a person", show_plain(clip(content.text, LIMIT))
     yield "Markdown of a model", show_markdown(clip(content.markdown, 8192))
     yield "Highlighted code", show_file(clip(content.code, LIMIT), "go")
     yield "Output of a terminal", show_output(output, colours_of(content.output, output.text))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from html import escape
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from django.utils.safestring import SafeString
@@ -26,27 +27,52 @@ _MARKS_FREE, _CHARACTERS_PER_MARK = 512, 6
 #: The same for lines, 50 µs each, and for cells of tables; the parser fills up short rows with cells.
 _LINES_FREE, _CHARACTERS_PER_LINE = 512, 16
 _CELLS_FREE, _CHARACTERS_PER_CELL = 1024, 8
+#: The line below the head of a table.
+_TABLE = re.compile(r"^[ \t|:>-]*-[ \t|:-]*\|[ \t|:-]*$", re.MULTILINE)
+#: The entry of the parser's environment that says that the text has used up its marks.
+_USED_UP = "used up"
 #: A text in which nothing can be syntax: paragraphs, without the parser.
 _PLAIN = re.compile(r"(?![ \t>+-])[^*_`#<\[\]|~&\\\n]+(?:\n{1,2}(?![ \t>+=-]|\d+[.)])[^*_`#<\[\]|~&\\\n]+)*\n?")
 _NUMBER = re.compile(r"\d+[.)]")
+#: The white space before the lines of a paragraph, which people indent when they paste code without a fence.
+_INDENTATION = re.compile(r"(?<=\n)[ \t]+")
+#: Maximum columns of it that are kept.
+_MAX_INDENTATION = 40
 #: The page has headings of its own above those of the text.
 _HEADINGS_BELOW = 2
 _ALIGNMENT = re.compile(r"text-align:(\w+)")
 
 
-def can_render(text: str) -> bool:
-    """Return whether `text` is short enough to be rendered, and does not mostly consist of line breaks."""
+#: Why a part of a text is plain.
+TOO_MUCH_MARKDOWN = "it has more Markdown than a page renders"
+
+
+class RenderedMarkdown(NamedTuple):
+    """A text as HTML of this site."""
+
+    html: SafeString
+    #: Whether all of its Markdown was rendered, not only as much as is rendered in a bounded time.
+    is_complete: bool
+
+
+def why_not_markdown(text: str) -> str:
+    """Return why `text` is not rendered, as the end of a sentence; empty if it is."""
     if len(text) > MAX_MARKDOWN:
-        return False
-    return text.count("\n") <= _LINES_FREE + len(text) // _CHARACTERS_PER_LINE
+        return f"it is longer than {MAX_MARKDOWN:,} characters"
+    lines = text.count("\n")
+    return "it has too many short lines" if lines > _LINES_FREE + len(text) // _CHARACTERS_PER_LINE else ""
 
 
-def markdown_html(text: str) -> SafeString:
-    """Return a text for which `can_render` holds as HTML of this site. The text must be redacted."""
+def markdown_html(text: str) -> RenderedMarkdown:
+    """Return a text to which `why_not_markdown` has no objection as HTML of this site. The text must be redacted."""
     if _PLAIN.fullmatch(text) and not _NUMBER.match(text):
-        return _paragraphs(text)
-    parser = _WITH_TABLES if _cells(text) <= _CELLS_FREE + len(text) // _CHARACTERS_PER_CELL else _PARSER
-    return sanitised(parser.render(text))
+        return RenderedMarkdown(_paragraphs(text), is_complete=True)
+    has_tables = _cells(text) <= _CELLS_FREE + len(text) // _CHARACTERS_PER_CELL
+    used: dict[str, bool] = {}
+    html = (_WITH_TABLES if has_tables else _PARSER).render(text, used)
+    # Only a text with a line such as "| --- |" has tables.
+    is_complete = _USED_UP not in used and (has_tables or not _TABLE.search(text))
+    return RenderedMarkdown(sanitised(html), is_complete)
 
 
 def _paragraphs(text: str) -> SafeString:
@@ -67,11 +93,18 @@ def _inline(state: StateCore) -> None:
         if token.type != "inline":
             continue
         token.children = []
+        token.content = _INDENTATION.sub(_unbreakable, token.content)
         left -= len(_MARKS.findall(token.content))
         if left >= 0:
             state.md.inline.parse(token.content, state.md, state.env, token.children)
         else:
+            state.env[_USED_UP] = True
             token.children.append(Token("text", "", 0, content=token.content))
+
+
+def _unbreakable(spaces: re.Match[str]) -> str:
+    """Return white space that neither the parser nor the browser takes away."""
+    return "\u00a0" * min(len(spaces[0].expandtabs(4)), _MAX_INDENTATION)
 
 
 def _rewrite(state: StateCore) -> None:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from django.utils.safestring import SafeString
 
 from runs.pages.compare.differences import TextDifference
-from runs.pages.content.code_colours import coloured, coloured_file
+from runs.pages.content.code_colours import MAX_COLOURED, coloured, coloured_file
 from runs.pages.content.json_tree import json_tree
-from runs.pages.content.markdown_text import can_render, markdown_html
+from runs.pages.content.markdown_text import TOO_MUCH_MARKDOWN, markdown_html, why_not_markdown
 from runs.pages.content.markup import sanitised
 from runs.pages.content.patch_lines import is_patch, patch_difference
-from runs.pages.content.terminal_text import TextSpan, terminal_html
+from runs.pages.content.terminal_text import MAX_SPANS, TextSpan, terminal_html
 from timeline.display import Clip, clean, make_legible, may_scroll
 
 
@@ -30,6 +30,8 @@ class ShownText:
     text: str = ""
     #: "text" for prose, "payload" for what a program wrote or reads, "tree" for JSON that opens and closes.
     kind: str = "payload"
+    #: Why it is plain, all of it or a part, where a reader may expect a form; empty if it is not.
+    note: str = ""
     #: Size of the full text in bytes if this is only its beginning, otherwise 0.
     whole: int = 0
 
@@ -40,15 +42,22 @@ class ShownText:
 
 
 def show_markdown(clip: Clip) -> ShownText:
-    """Return what a model wrote."""
-    if not can_render(clip.text):
-        return ShownText(text=clip.text, kind="text", whole=clip.whole)
-    return ShownText(html=markdown_html(clip.text), kind="text", whole=clip.whole)
+    """Return what a person or a model wrote."""
+    if why := why_not_markdown(clip.text):
+        return replace(show_plain(clip), note=f"Shown as plain text, without Markdown: {why}.")
+    rendered = markdown_html(clip.text)
+    note = "" if rendered.is_complete else f"Parts are shown as plain text, without Markdown: {TOO_MUCH_MARKDOWN}."
+    return ShownText(html=rendered.html, kind="text", note=note, whole=clip.whole)
+
+
+def show_plain(clip: Clip) -> ShownText:
+    """Return what a person or a model wrote as it is stored."""
+    return ShownText(text=clip.text, kind="text", whole=clip.whole)
 
 
 def show_json(clip: Clip) -> ShownText:
     """Return JSON, whose end may be missing, as coloured text."""
-    return ShownText(html=sanitised(coloured(clip.text, "json")), whole=clip.whole)
+    return ShownText(html=sanitised(coloured(clip.text, "json")), note=_colour_note(clip), whole=clip.whole)
 
 
 def show_tree(clip: Clip, *, secrets: bool = False) -> ShownText | None:
@@ -61,13 +70,17 @@ def show_file(clip: Clip, language: str) -> ShownText:
     """Return the content of a file, coloured if its language is known."""
     if not language:
         return ShownText(text=clip.text, whole=clip.whole)
-    return ShownText(html=sanitised(coloured_file(clip.text, language)), whole=clip.whole)
+    html = sanitised(coloured_file(clip.text, language))
+    return ShownText(html=html, note=_colour_note(clip), whole=clip.whole)
 
 
 def show_output(clip: Clip, colours: Sequence[TextSpan] = (), language: str = "") -> ShownText:
     """Return what a tool wrote. `language` is that of the file it read, if it read one."""
     if colours:
-        return ShownText(html=terminal_html(clip.text, colours), whole=clip.whole)
+        # As many as are looked for, and text behind them: the rest may have had colours.
+        is_cut = len(colours) >= MAX_SPANS and colours[-1].end < len(clip.text)
+        note = f"Shown without colours after the first {MAX_SPANS:,} coloured parts." if is_cut else ""
+        return ShownText(html=terminal_html(clip.text, colours), note=note, whole=clip.whole)
     if is_patch(clip.text):
         return ShownText(difference=patch_difference("", clip.text), whole=clip.whole)
     if language:
@@ -75,6 +88,12 @@ def show_output(clip: Clip, colours: Sequence[TextSpan] = (), language: str = ""
     if clip.text[:1] in ("{", "["):
         return show_json(clip)
     return ShownText(text=clip.text, whole=clip.whole)
+
+
+def _colour_note(clip: Clip) -> str:
+    if len(clip.text) <= MAX_COLOURED:
+        return ""
+    return f"Shown without colours: it is longer than {MAX_COLOURED:,} characters."
 
 
 def titled(shown: ShownText, title: str) -> ShownText:

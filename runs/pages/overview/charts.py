@@ -142,14 +142,16 @@ def _chart(axes: Axes, series: Sequence[Series], most: float, description: str, 
 
 
 def _path(values: Sequence[Number], most: float) -> str:
-    """Return the `d` of a path. A number without neighbours is a line of no length, which is drawn as a dot."""
+    """Return the `d` of a path. A number without neighbours is a level line, as long as a bar is wide."""
     parts = []
-    is_open = False
+    padded = [None, *values, None]
     for index, value in enumerate(values):
         if value is None:
-            is_open = False
             continue
         x, y = index * STEP + STEP / 2, round(HEIGHT * (1 - value / most), 2)
-        parts.append(f"L{x} {y}" if is_open else f"M{x} {y}L{x} {y}")
-        is_open = True
+        begins, ends = padded[index] is None, padded[index + 2] is None
+        if begins and ends:
+            parts.append(f"M{x - BAR / 2} {y}L{x + BAR / 2} {y}")
+        else:
+            parts.append(f"{'M' if begins else 'L'}{x} {y}")
     return "".join(parts)

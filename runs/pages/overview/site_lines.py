@@ -59,7 +59,7 @@ def live_lines(project: Project, now: datetime) -> Iterator[SiteLine]:
         runs = f"{beat['runs']} run{'s' * (beat['runs'] != 1)}"
         yield SiteLine("Workers", f"{workers} with {runs}, last heartbeat {format_duration(age)} ago{queue}")
     else:
-        yield SiteLine("Workers", f"none has a run of this project{queue}; idle workers are not seen")
+        yield SiteLine("Workers", f"none has a run of this project{queue}; idle workers are not counted")
     if flow_runs := unended_by_status(project):
         counts = [f"{flow_runs[status]} {status.value}" for status in _UNENDED if status in flow_runs]
         yield SiteLine("Flow runs", ", ".join(counts))

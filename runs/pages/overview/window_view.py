@@ -17,7 +17,7 @@ from runs.pages.runs.run_row import dollars, short_number
 from runs.queries.overview import recent_calls
 from runs.queries.overview.ended_runs import MAX_RUNS, EndedRun, Sums, ended_since, period_of, sums_by, sums_of
 from runs.statuses import RunStatus
-from timeline.display import clean, format_duration
+from timeline.display import clean, format_ms
 
 #: Agents, and flows, in a table: those with most runs.
 MAX_AGENTS = 10
@@ -195,7 +195,7 @@ def charts_of(window: RunWindow) -> list[Chart]:
     cost = [series("cost", "cost", lambda each: float(each.cost_usd))]
     return [
         charts.stacked(Axes("outcomes", "Outcomes", periods, lambda number: f"{number:,.0f}"), outcomes),
-        charts.lines(Axes("durations", "Duration, without waits", periods, format_duration), durations),
+        charts.lines(Axes("durations", "Duration, without waits", periods, _show_seconds), durations),
         charts.stacked(Axes("tokens", "Tokens", periods, lambda number: short_number(int(number))), tokens),
         charts.stacked(Axes("cost", "Cost", periods, lambda number: dollars(Decimal(number))), cost),
     ]
@@ -229,8 +229,13 @@ def _cost(cost: Decimal, *, is_known: bool) -> str:
 
 
 def _duration(seconds: float | None) -> str:
-    return NOTHING if seconds is None else format_duration(seconds)
+    return NOTHING if seconds is None else _show_seconds(seconds)
 
 
 def _ms(milliseconds: int | None) -> str:
-    return NOTHING if milliseconds is None else format_duration(milliseconds / 1000)
+    return NOTHING if milliseconds is None else format_ms(milliseconds)
+
+
+def _show_seconds(seconds: float) -> str:
+    """Return a duration that may be short: many tools, and runs of scripts, take less than a second."""
+    return format_ms(1000 * seconds)

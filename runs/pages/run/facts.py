@@ -175,6 +175,11 @@ class RunFacts:
         return self.run.step_count - self.run.step_base
 
     @property
+    def progress(self) -> str:
+        """Return what has to change before the minimap of an open page is loaded again."""
+        return f"{self.run.step_count} {self.error_count} {self.run.status}"
+
+    @property
     def all_calls(self) -> int:
         """Return the number of tool calls."""
         return sum(count for _, count in self.calls)

@@ -31,9 +31,10 @@ from runs.errors import RunNotFound
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
 from runs.pages.content.call_arguments import language_read, show_arguments
 from runs.pages.content.images import media_name, media_of_content
-from runs.pages.content.shown_text import ShownText, show_markdown, show_output, show_tree
+from runs.pages.content.shown_text import ShownText, show_markdown, show_output, show_plain, show_tree
 from runs.pages.content.terminal_text import colours_of
 from runs.pages.timeline.card_contents import resolution_text
+from runs.pages.timeline.cards import PROSE_ROLES
 from runs.pages.timeline.event_texts import HIDDEN_THINKING
 from runs.queries.long_texts.output_pieces import long_output, masked
 from runs.queries.long_texts.text_functions import JsonText
@@ -69,7 +70,7 @@ class Form(StrEnum):
     JSON = "json"
 
 
-_FORMS = {"text": Form.MARKDOWN, "user-prompt": Form.PROSE, "system-prompt": Form.PROSE}
+_FORMS = {"text": Form.MARKDOWN, "user-prompt": Form.MARKDOWN, "system-prompt": Form.PROSE}
 #: What the download of a message's text consists of.
 _SPOKEN = (Form.PROSE, Form.MARKDOWN)
 
@@ -112,7 +113,7 @@ class PayloadText:
         if self.form is Form.MARKDOWN:
             return [show_markdown(shown)]
         if self.form is Form.PROSE:
-            return [ShownText(text=shown.text, kind="text", whole=shown.whole)]
+            return [show_plain(shown)]
         tree = show_tree(shown)
         return [tree or show_output(shown, self._colours(shown), language_read(self.arguments))]
 
@@ -214,7 +215,7 @@ def _event_parts(event: Event) -> list[PayloadText]:
     """Return the text of an event of an external runner, which no row has, and the event itself."""
     payload = payload_of(event)
     text = next((payload[name] for name in _EVENT_TEXTS if isinstance(payload.get(name), str) and payload[name]), "")
-    is_markdown = event.type in (EventType.LLM_TEXT, EventType.LLM_TURN_END) or payload.get("role") == "assistant"
+    is_markdown = event.type in (EventType.LLM_TEXT, EventType.LLM_TURN_END) or payload.get("role") in PROSE_ROLES
     form = Form.MARKDOWN if is_markdown else Form.OUTPUT if event.type.startswith("tool.") else Form.PROSE
     whole = PayloadText("json", "As JSON", format_json(log.wire(event)), Form.JSON)
     return [PayloadText("text", "Text", text, form), whole] if text else [whole]

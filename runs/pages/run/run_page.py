@@ -78,6 +78,7 @@ def detail(request: HttpRequest, run_id: UUID) -> HttpResponse:
         "cursor": StreamCursor(run.log.last_seq, incarnation),
         "notice": notice,
         "minimap": minimap_of(run.pk, run.log.last_seq),
+        "minimap_url": "" if run.state.terminal else reverse("runs:minimap", args=[run.pk]),
         "live": not run.state.terminal,
         "stream_url": reverse("runs:stream", args=[run.pk]),
         "shows": SHOWS,
@@ -103,6 +104,18 @@ def head(request: HttpRequest, run_id: UUID) -> HttpResponse:
     run_head, run_facts = head_of(request, principal, data), facts.facts_of(data)
     context = {"project": data.run.project, "head": run_head, "facts": run_facts}
     return render(request, "runs/_head_changes.html", context)
+
+
+@require_safe
+def minimap(request: HttpRequest, run_id: UUID) -> HttpResponse:
+    """Return the minimap and the highest step, as a fragment."""
+    run = run_for(principal_of(request), run_id, among=AgentRun.objects.select_related("log"))
+    context = {
+        "page": reverse("runs:detail", args=[run.pk]),
+        "minimap": minimap_of(run.pk, run.log.last_seq),
+        "load_url": "" if run.state.terminal else request.path,
+    }
+    return render(request, "runs/_minimap_changes.html", context)
 
 
 # Exempt, so that a POST gets status 405 and not a CSRF error.

@@ -30,8 +30,8 @@ LONG_WAIT_S = 60
 MAX_NAMED = 10
 READY_TEXTS = {
     "database": ("Database", "Look at the database server and DATABASE_URL. Nothing works without it."),
-    "migrations": ("Migrations", "Run `agentops migrate`, then restart all processes."),
-    "disk": ("Free disk", "Delete old runs with `agentops retention`, or enlarge the disk."),
+    "migrations": ("Migrations", "Run agentops migrate, then restart all processes."),
+    "disk": ("Free disk", "Delete old runs with agentops retention, or enlarge the disk."),
     "broker": (
         "Broker",
         "Look at the Redis server and REDIS_URL. Until then, pages and workers only react more slowly.",
@@ -78,9 +78,9 @@ def queue() -> Iterator[Fact]:
     is_stuck = _seconds(queued) > LONG_WAIT_S or _seconds(due) > LONG_WAIT_S
     named = ", ".join(f"{clean(owner)} ({count})" for owner, count in workers.most_common(MAX_NAMED))
     rest = f" and {len(workers) - MAX_NAMED} more" if len(workers) > MAX_NAMED else ""
-    start = "" if workers or not is_stuck else "Start a worker with `agentops worker`: runs wait, and none is at work."
-    yield Fact("Workers with runs", f"{named}{rest}" if workers else "none; idle workers are not seen", start)
-    more = "Start more workers, or raise their concurrency." if workers else "Start a worker with `agentops worker`."
+    start = "" if workers or not is_stuck else "Runs wait, and no worker is at work. Start one: agentops worker"
+    yield Fact("Workers with runs", f"{named}{rest}" if workers else "none; idle workers are not counted", start)
+    more = "Start more workers, or raise their concurrency." if workers else "Start a worker: agentops worker"
     yield Fact("Oldest queued run", _age(queued), more if _seconds(queued) > LONG_WAIT_S else "")
     yield Fact("Oldest due run", _age(due), more if _seconds(due) > LONG_WAIT_S else "")
     gone = "Another worker continues them within seconds. If none does, start one." if lapsed else ""

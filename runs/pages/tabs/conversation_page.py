@@ -17,6 +17,7 @@ from agentops.projects.names import UUID_PATTERN
 from runs.errors import RunNotFound
 from runs.models import AgentRun, AgentRunMessage
 from runs.pages.content.images import media_name
+from runs.pages.content.shown_text import ShownText, show_markdown, show_plain
 from runs.pages.run.run_tabs import tab_context
 from runs.pages.timeline.card_contents import one_line
 from runs.pages.timeline.event_texts import HIDDEN_THINKING
@@ -36,6 +37,8 @@ class MessagePart:
     text: Clip
     label: str = ""
     summary: str = ""
+    #: What a person or a model said, in its form; None for other parts.
+    prose: ShownText | None = None
 
 
 @dataclass(frozen=True)
@@ -60,16 +63,20 @@ class ListedSegment:
 
 @require_safe
 def conversation(request: HttpRequest, run_id: UUID) -> HttpResponse:
-    """Show the messages of the run, or of the run `of` that it continues, after position `after`."""
+    """Show the messages of the run, or of the run `of` that it continues, after position `after`.
+
+    `as=text` shows them without Markdown.
+    """
     context = tab_context(request, run_id, "conversation")
     run, after = context["run"], min(seq_of(request, "after") or 0, 2**31 - 1)
     # One more than a page, to know whether there are others.
     page = conversation_page(run, _segment_of(request), after, PAGE_SIZE + 1)
     if page is None:
         raise RunNotFound("this run does not continue that one")
-    shown = page.messages[:PAGE_SIZE]
+    shown, as_text = page.messages[:PAGE_SIZE], request.GET.get("as") == "text"
     context |= {
-        "messages_shown": [_listed(row) for row in shown],
+        "messages_shown": [_listed(row, as_text=as_text) for row in shown],
+        "as_text": as_text,
         "segments": _segments(run, page),
         "of": page.segment.run_id,
         "next_after": shown[-1].position if len(page.messages) > PAGE_SIZE else None,
@@ -95,13 +102,14 @@ def _segments(run: AgentRun, page: MessagePage) -> list[ListedSegment]:
     return listed
 
 
-def _listed(row: AgentRunMessage) -> ListedMessage:
+def _listed(row: AgentRunMessage, *, as_text: bool) -> ListedMessage:
     href = reverse("runs:message", args=[row.run_id, row.pk])
     parts = row.content.get("parts") if isinstance(row.content, dict) else None
-    return ListedMessage(row, row.get_role_display(), href, list(_parts(parts if isinstance(parts, list) else [])))
+    parts = parts if isinstance(parts, list) else []
+    return ListedMessage(row, row.get_role_display(), href, list(_parts(parts, as_text=as_text)))
 
 
-def _parts(parts: list[Mapping[str, Any]]) -> Iterator[MessagePart]:
+def _parts(parts: list[Mapping[str, Any]], *, as_text: bool) -> Iterator[MessagePart]:
     for part in parts:
         kind, content = part.get("part_kind"), part.get("content")
         if kind == "tool-call":
@@ -118,7 +126,9 @@ def _parts(parts: list[Mapping[str, Any]]) -> Iterator[MessagePart]:
             text = clip(_text(content), PART_BYTES)
             yield MessagePart(text, "Instructions", one_line(text.text))
         else:
-            yield MessagePart(clip(_text(content if content is not None else part), PART_BYTES))
+            text = clip(_text(content if content is not None else part), PART_BYTES)
+            is_markdown = kind in ("text", "user-prompt") and not as_text
+            yield MessagePart(text, prose=show_markdown(text) if is_markdown else show_plain(text))
 
 
 def _text(content: Any) -> str:

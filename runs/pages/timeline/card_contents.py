@@ -92,7 +92,7 @@ def fill_message(card: MessageCard, texts: EventTexts, event: Event, payload: Pa
         card.href = f"{texts.base}/messages/{message.id}"
         card.text, card.media = message.text, _media(message.media, card.href)
     else:
-        card.text = _payload_text(payload, OTHER_BYTES)
+        card.text = _payload_text(payload, TEXT_BYTES if card.is_markdown else OTHER_BYTES)
         card.href = f"{texts.base}/events/{event.seq}"
 
 

@@ -9,7 +9,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar
 
 from runs.pages.content.call_arguments import language_read, show_arguments
-from runs.pages.content.shown_text import ShownText, show_markdown, show_output
+from runs.pages.content.shown_text import ShownText, show_markdown, show_output, show_plain
 from runs.pages.content.terminal_text import TextSpan
 from runs.pages.runs.run_row import dollars
 from runs.statuses import ToolStatus
@@ -24,6 +24,8 @@ MOST_CHIPS = 64
 #: Maximum characters of a one-line summary.
 LINE = 160
 _STATUSES = frozenset(status.value for status in ToolStatus) | {"failed"}
+#: Roles whose texts are rendered as Markdown.
+PROSE_ROLES = frozenset({"user", "assistant"})
 _SPEAKERS = {"user": "user", "system": "system", "assistant": "assistant", "tool_result": "tool"}
 #: Maximum characters of a text that is still streaming.
 MOST_STREAMED = 65_536
@@ -279,10 +281,10 @@ class MessageCard(Card):
 
     @property
     def shown_text(self) -> ShownText:
-        """Return the text. Answers of a model are rendered as Markdown, other texts are not."""
-        if self.role == "assistant" and not self.is_thinking:
+        """Return the text: what a person or a model said as Markdown, other texts as they are."""
+        if self.is_markdown:
             return show_markdown(self.text)
-        return ShownText(text=self.text.text, kind="text", whole=self.text.whole)
+        return show_plain(self.text)
 
     @property
     def copy_href(self) -> str:
@@ -292,7 +294,12 @@ class MessageCard(Card):
     @property
     def plain_href(self) -> str:
         """Return the URL of the text without Markdown; empty if it has none."""
-        return f"{self.href}?as=text" if self.copy_href and self.role == "assistant" else ""
+        return f"{self.href}?as=text" if self.copy_href and self.is_markdown else ""
+
+    @property
+    def is_markdown(self) -> bool:
+        """Return whether the text is rendered as Markdown."""
+        return self.role in PROSE_ROLES and not self.is_thinking
 
     @property
     def title(self) -> str:

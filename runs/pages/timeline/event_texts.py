@@ -219,7 +219,7 @@ def _kind_of(part: KeyTransform) -> KeyTextTransform:
 def _message(row: Mapping[str, Any]) -> MessageRow:
     if row["role"] == Role.ASSISTANT:
         return _answer(row)
-    text, media = _request_text(row, OTHER_BYTES)
+    text, media = _request_text(row, TEXT_BYTES if row["role"] == Role.USER else OTHER_BYTES)
     return MessageRow(row["pk"], row["role"], row["step_number"], text, media=tuple(media))
 
 

@@ -112,6 +112,15 @@ def test_hostile_names_and_prompts_are_text(tabs: Tabs, web: WebThread, javascri
     page = tabs.open(web.url, make_person(agent.project, Role.OPERATOR), javascript=javascript)
     open_run(page, run)
     assert_inert(page)
+    # The prompt is Markdown: on its card and in Messages, formatted and as it is stored.
+    expect(page.locator(".card-user .markdown")).to_contain_text("<svg onload=alert('svg')>")
+    page.locator(".card-user .plain").click(force=True)
+    expect(page.get_by_role("link", name="Formatted")).to_be_visible()
+    assert page.evaluate(FOREIGN) == []
+    for form in ("", "?as=text"):
+        page.goto(f"/runs/{run.pk}/messages{form}")
+        expect(page.locator(".said-user .text")).to_contain_text("<svg onload=alert('svg')>")
+        assert page.evaluate(FOREIGN) == []
     page.goto(f"/p/{agent.project.slug}/runs")
 
     assert page.evaluate(FOREIGN) == []

@@ -46,8 +46,8 @@ def test_a_worker_that_was_taken_over_does_nothing_more(
 ) -> None:
     """S-115."""
     worker, other = pair
-    # A lease lapses long after the last write. Here it does at once: that write must not stand for a proof.
-    monkeypatch.setattr(leases, "PROOF_S", 0.0)
+    # To take a run over takes longer than a write proves the lease; here it takes no time.
+    monkeypatch.setattr(leases, "PROOF_PART", 0)
     script = {"chunks": 6, "pause_s": 0.05} if point == "model.streaming" else {}
     undisturbed = transcript(drive(scripted(calls=CALLS, **script), other))
     run = scripted(calls=CALLS, **script)

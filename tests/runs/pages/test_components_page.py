@@ -31,6 +31,7 @@ WRITES = re.compile("INSERT|UPDATE|DELETE")
 NOT_COMPONENTS = {
     "runs/_head_changes.html",
     "runs/_list_changes.html",
+    "runs/_minimap_changes.html",
     "runs/_tree_changes.html",
     "runs/flows/_flow_run_changes.html",
     "runs/overview/_changes.html",

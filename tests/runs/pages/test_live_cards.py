@@ -19,7 +19,7 @@ def test_facts_come_once_with_a_batch_and_the_head_is_called_by_moves_of_the_run
     pieces = live_cards.render(run.pk, log.read(run.pk))
 
     assert sum('<dl id="facts"' in piece.get(ROWS, "") for piece in pieces) == 1
-    assert '<dl id="facts" class="facts" hx-swap-oob="true">' in pieces[-1][ROWS]
+    assert '<dl id="facts" class="facts" data-progress="5 2 completed" hx-swap-oob="true">' in pieces[-1][ROWS]
     told_status = [piece["status"] for piece in pieces if "status" in piece]
     assert told_status == ["queued", "running", "completed"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -114,7 +115,8 @@ def test_charts_have_the_numbers_of_their_table() -> None:
     assert [(bar.style, bar.height) for bar in outcomes.bars] == [("completed", 50), ("failed", 50)]
     assert (tokens.top, cost.top) == ("22", "$1.00")
     axes = Axes("x", "X", [window.now] * 3, str)
-    assert lines(axes, [Series("a", "a", [2, None, 1])]).lines == [("a", "M5.0 0.0L5.0 0.0M25.0 50.0L25.0 50.0")]
+    assert lines(axes, [Series("a", "a", [2, None, 1])]).lines == [("a", "M1.0 0.0L9.0 0.0M21.0 50.0L29.0 50.0")]
+    assert lines(axes, [Series("a", "a", [None, 2, 1])]).lines == [("a", "M15.0 0.0L25.0 50.0")]
     assert stacked(axes, [Series("a", "a", [0, 0, 0])]).is_empty
 
 
@@ -125,6 +127,9 @@ def test_the_charts_page_has_ranges_and_tools(project: Project) -> None:
         body = page(client, f"/p/alpha/charts?range={name}")
         assert len(body.all("chart-plot")) == 4
         assert "By tool" in body.text
+        # The run takes less than a second, and yet it takes time.
+        assert re.search(r"\b[1-9]\d* ms\b", body.text)
+        assert not re.search(r"\b0 s\b", body.text)
     assert client.get("/p/alpha/charts?range=1y").status_code == 400
 
 

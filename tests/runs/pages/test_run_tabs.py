@@ -126,6 +126,20 @@ def test_messages_are_those_of_the_conversation(run: AgentRun) -> None:
     assert client.get(f"/runs/{later.pk}/messages?of={uuid.uuid4()}").status_code == 404
 
 
+def test_messages_are_markdown_and_plain_at_one_click(run: AgentRun) -> None:
+    prompt = make_run(run.agent, "# Plan\n<script>alert(1)</script> **Do** it:\n  now")
+    page, plain = tab(client_of(prompt), prompt, "messages"), tab(client_of(prompt), prompt, "messages?as=text&after=0")
+    [link] = [each for each in page.walk() if each.tag == "a" and each.words == "As plain text"]
+    [back] = [each for each in plain.walk() if each.tag == "a" and each.words == "Formatted"]
+
+    [prose] = page.all("markdown")
+    assert [each.words for each in prose.walk() if each.tag in ("h3", "strong")] == ["Plan", "Do"]
+    assert "<script>alert(1)</script> Do it:\n\u00a0\u00a0now" in prose.text
+    assert plain.all("text")[0].text == "# Plan\n<script>alert(1)</script> **Do** it:\n  now"
+    assert link.attributes["href"] == "?as=text"
+    assert back.attributes["href"] == "?after=0"
+
+
 @pytest.mark.breaks_invariants("a message is rolled back without its event")
 def test_rolled_back_messages_are_struck(run: AgentRun) -> None:
     last = run.messages.order_by("-position").first()

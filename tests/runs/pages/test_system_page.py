@@ -78,7 +78,10 @@ def test_each_fact_is_good_or_says_what_to_do(boss: Client, settings: Any) -> No
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     health.readiness = health.Readiness()
     facts = facts_of(boss.get(PAGE))
-    assert facts["Workers with runs"].startswith("needs attention none; idle workers are not seen Start a worker")
+    assert facts["Workers with runs"] == (
+        "needs attention none; idle workers are not counted Runs wait, and no worker is at work. "
+        "Start one: agentops worker"
+    )
     assert facts["Oldest queued run"].startswith("needs attention waits for 5 min")
     assert facts["Broker"].startswith("needs attention ConnectionError Look at the Redis server")
 

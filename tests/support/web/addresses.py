@@ -115,6 +115,7 @@ PAGES: dict[str, dict[str, str]] = {
     "p/<slug:project>/imports/<uuid:import_id>": {"GET": READ},
     "p/<slug:project>/ingest": {"GET": READ},
     "runs/<uuid:run_id>": {"GET": READ},
+    "runs/<uuid:run_id>/minimap": {"GET": READ},
     "runs/<uuid:run_id>/rows": {"GET": READ},
     "runs/<uuid:run_id>/head": {"GET": READ},
     "runs/<uuid:run_id>/stream": {"GET": READ},

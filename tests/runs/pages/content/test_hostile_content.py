@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable
 
 import pytest
+from django.template.loader import render_to_string
 
 from runs.pages.content.call_arguments import show_arguments
 from runs.pages.content.code_colours import LANGUAGES, coloured
 from runs.pages.content.json_tree import MAX_DEPTH, MAX_VALUES, json_tree
 from runs.pages.content.markup import CODE_CLASSES, TERMINAL_CLASSES, sanitised
-from runs.pages.content.shown_text import ShownText, show_file, show_markdown, show_output, show_tree
+from runs.pages.content.shown_text import ShownText, show_file, show_json, show_markdown, show_output, show_tree
 from runs.pages.content.terminal_text import MAX_SPANS, colours_of
 from tests.support.browser.hostile_text import HOSTILE, WHOLE
 from tests.support.pages.parsed_page import Element, parse
@@ -133,6 +134,58 @@ def test_markdown_is_what_people_expect() -> None:
 def test_what_is_neither_markdown_nor_long_is_the_same_without_the_parser() -> None:
     for text in ("Let me look.", "One:\n\nTwo, three\nfour.", "a & b", "x" * 8192):
         assert parse(str(show_markdown(Clip(text)).html)).words == " ".join(text.split())
+
+
+def test_what_people_paste_keeps_its_lines_and_their_indentation() -> None:
+    """A paragraph that is code, a list whose lines are broken, and indentation without an end."""
+    code = "Look at **this**:\ndef f(x):\n    if x:\n\treturn 1\n\n- one\n  more\n- two"
+    root = parse(str(show_markdown(Clip(code)).html))
+    far = parse(str(show_markdown(Clip("a_b_\n" + " " * 4000 + "c")).html))
+
+    assert [element.text for element in root.walk() if element.tag == "p"] == [
+        "Look at this:\ndef f(x):\n\u00a0\u00a0\u00a0\u00a0if x:\n\u00a0\u00a0\u00a0\u00a0return 1"
+    ]
+    assert len([element for element in root.walk() if element.tag == "br"]) == 4
+    assert [element.text for element in root.walk() if element.tag == "li"] == ["one\nmore", "two"]
+    assert far.text.count("\u00a0") == 40
+
+
+PLAIN_BEGINNING = "Shown as plain text, without Markdown: "
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("**a** " * 11_000, f"{PLAIN_BEGINNING}it is longer than 65,536 characters."),
+        ("a\n\n" * 5000, f"{PLAIN_BEGINNING}it has too many short lines."),
+        ("*a* " * 5000, "Parts are shown as plain text, without Markdown: it has more Markdown than a page renders."),
+        ("|a" * 500 + "\n" + "|-" * 500 + "\n" + "|b\n" * 400,
+         "Parts are shown as plain text, without Markdown: it has more Markdown than a page renders."),
+        ("**a** " * 100, ""),
+        ("a | b - c\n" * 60, ""),
+        ("word " * 13_000, ""),
+    ],
+)  # fmt: skip
+def test_a_text_that_stays_plain_says_why(text: str, note: str) -> None:
+    shown = show_markdown(Clip(text))
+
+    assert shown.note == note
+    assert parse(render_to_string("timeline/_content.html", {"shown": shown})).all("content-note") or not note
+    assert "".join((shown.text or parse(str(shown.html)).text).split()).count("a") == text.count("a")
+
+
+def test_code_and_output_that_stay_without_colours_say_why() -> None:
+    long, changes = "x = 1\n" * 11_000, "\x1b[31ma\x1b[0mb"
+    without = "Shown without colours: it is longer than 65,536 characters."
+    output = clip(changes * (MAX_SPANS + 10), 256 * KIB)
+    few = clip(changes * 10, KIB)
+
+    assert show_file(Clip(long), "python").note == show_json(Clip(f"[{'1, ' * 30_000}1]")).note == without
+    assert show_file(Clip(long), "").note == show_file(Clip("x = 1"), "python").note == ""
+    assert show_output(output, colours_of(changes * (MAX_SPANS + 10), output.text)).note == (
+        "Shown without colours after the first 4,000 coloured parts."
+    )
+    assert show_output(few, colours_of(changes * 10, few.text)).note == ""
 
 
 def test_code_loses_no_character() -> None:

@@ -1,0 +1,222 @@
+"""How far a site goes as its tables grow: lists, search, sweep, claim, append and retention at growing sizes.
+
+Each run has a step's rows: 10 events, 3 messages, a call, a checkpoint, an attempt and its usage; one in ten was sent a
+message. The tables grow in place, up to `--size` runs, or as far as a part of the free disk allows. The machine may be
+shared, so costs are compared by processor time: of PostgreSQL and of the process that asks it. The bytes of a greater
+site follow from what the last runs added.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING
+
+from bench.growth_clock import WARM_UP, ProcessorClock, TurnTimes, own_backend
+from bench.growth_sizes import TableSizes, free_bytes, show_sizes, table_sizes
+from bench.growth_writer import PacedWriter, appending_to
+from bench.list_requests import PAGE, RUNS, HttpClient, served
+from bench.list_rows import APART_S
+from bench.report import Row, heading, mid, note, percentile, show
+from bench.sweep import counting
+from bench.workspace import Workspace
+
+if TYPE_CHECKING:
+    from bench.growth_rows import GrowingSite
+
+SIZES, QUICK_SIZES = (100_000, 300_000, 1_000_000, 3_000_000, 10_000_000), (1_000, 2_000)
+TURNS, QUICK_TURNS = 30, 3
+#: Seconds of appending alone, and of retention.
+WINDOW_S, QUICK_WINDOW_S = 15.0, 1.0
+GOAL, GOAL_AT = 1.5, 10_000_000
+#: The share of the free disk that the largest site may take, and what a run takes before that is measured.
+DISK_SHARE, RUN_BYTES = 0.6, 15_000
+#: A project's retention in days. All generated runs are older.
+KEPT_DAYS = 10
+
+
+@dataclass
+class SizeResult:
+    """What was measured at one size."""
+
+    runs: int
+    sizes: TableSizes
+    #: The milliseconds of processors for one turn, by what was done.
+    cpu_ms: dict[str, float] = field(default_factory=dict)
+
+    def add(self, what: str, took: TurnTimes) -> None:
+        self.cpu_ms[what] = took.cpu_ms
+        wall = took.wall_ms
+        figures = f"quickest {min(wall):.1f}, p50 {mid(wall):.1f}, p95 {percentile(wall, 95):.1f} ms"
+        show(Row(what, f"CPU: {took.cpu_ms:.2f} ms", figures))
+
+
+def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool, size: int = 1_000_000) -> None:
+    from bench.growth_rows import GrowingSite
+
+    sizes = QUICK_SIZES if quick else (*(one for one in SIZES if one < size), size)
+    free = free_bytes(workspace)
+    site = GrowingSite.create(workspace)
+    results: list[SizeResult] = []
+    with appending_to(site.open_run) as writer:
+        for count in sizes:
+            expected = count * (results[-1].sizes.total / results[-1].runs if results else RUN_BYTES)
+            if expected > DISK_SHARE * free:
+                note(f"{count:,} runs would take {expected / 1e9:.0f} GB of {free / 1e9:.0f} GB free: not measured")
+                break
+            results.append(_measure(site, writer, count, quick=quick))
+    if results:
+        _compare(results)
+
+
+def _measure(site: GrowingSite, writer: PacedWriter, count: int, *, quick: bool) -> SizeResult:
+    from bench.growth_rows import EVENTS
+
+    turns, window_s = (QUICK_TURNS, QUICK_WINDOW_S) if quick else (TURNS, WINDOW_S)
+    began = time.monotonic()
+    site.grow(count)
+    heading(f"growth: {count:,} runs, {turns} turns each")
+    result = SizeResult(count, table_sizes(site.workspace))
+    note(f"generated in {time.monotonic() - began:.0f} s")
+    show_sizes(result.sizes, count, count * EVENTS)
+    _measure_requests(site, result, turns)
+    _measure_worker(site, result, turns)
+    _measure_retention(site, writer, result, window_s)
+    return result
+
+
+def _measure_requests(site: GrowingSite, result: SizeResult, turns: int) -> None:
+    filled = site.filled()
+    middle = _iso(site, result.runs // 2)
+    with served(site.workspace, "bench.wsgi_site:application") as product:
+        client = HttpClient(product, filled)
+        deep = client.json(f"{RUNS}?created_before={middle}")["next"]
+        clock = ProcessorClock(site.workspace, product.pids())
+        for name, url in _urls(site, middle, deep).items():
+            result.add(name, clock.turns(partial(client.get, url), turns))
+
+
+def _urls(site: GrowingSite, middle: str, deep: str) -> dict[str, str]:
+    """Return the addresses to ask for, by what they show."""
+    from bench.growth_rows import run_id
+    from bench.search_rows import SEARCH, own_word
+
+    page, in_the_middle = "/p/bench/runs", run_id(site.count // 2)
+    word = own_word(site.entry_count // 2)
+    return {
+        "API: newest runs": f"{RUNS}?limit={PAGE}",
+        "API: runs in the middle": deep,
+        "API: failed runs": f"{RUNS}?status=failed",
+        "API: running runs": f"{RUNS}?status=running",
+        "API: runs with a label of all": f"{RUNS}?label=nightly",
+        "API: runs with a label of 1 %": f"{RUNS}?label=release",
+        "API: runs with a label of 20 in a million": f"{RUNS}?label=rare",
+        "page: newest runs": page,
+        "page: runs in the middle": f"{page}?created_before={middle[:16]}",
+        "page: failed runs": f"{page}?status=failed",
+        "page: runs with a label of 1 %": f"{page}?label=release",
+        "page: runs with a label of 20 in a million": f"{page}?label=rare",
+        "API: events of a run": f"{RUNS}/{in_the_middle}/events",
+        "page: a run": f"/runs/{in_the_middle}",
+        "search: a word of one text": f"{SEARCH}?q={word}",
+        "search: a frequent word, newest first": f"{SEARCH}?q=file&order=newest&limit={PAGE}",
+        "search: a word of no text": f"{SEARCH}?q=zxqjvwkzz",
+    }
+
+
+def _measure_worker(site: GrowingSite, result: SizeResult, turns: int) -> None:
+    """Measure what a worker asks: a sweep that finds nothing, and a search and a claim of one queued run."""
+    from runs.lifecycle import suspects, transitions
+    from runs.worker.worker import BATCH, Worker
+
+    clock = ProcessorClock(site.workspace, [os.getpid()])
+    worker = Worker(concurrency=1)
+    try:
+        result.add("sweep", clock.turns(worker.sweep_once, turns))
+    finally:
+        worker.close(5)
+    claimed = []
+
+    def claim() -> None:
+        candidate, *_ = suspects.candidates(BATCH)
+        assert transitions.claim(candidate.run_id, "bench") is not None
+        claimed.append(candidate.run_id)
+
+    for _ in range(turns + WARM_UP):
+        site.queue()
+    result.add("claim", clock.turns(claim, turns))
+    site.end(claimed)
+
+
+def _measure_retention(site: GrowingSite, writer: PacedWriter, result: SizeResult, window_s: float) -> None:
+    clock = ProcessorClock(site.workspace, [writer.pid])
+    before_s = clock.spent_s()
+    alone = writer.idle_ms(window_s / 3)
+    result.add("append", TurnTimes(alone, (clock.spent_s() - before_s) / len(alone) * 1000))
+    removal_clock = ProcessorClock(site.workspace, [os.getpid()], only=own_backend())
+    began, before_s = time.monotonic(), removal_clock.spent_s()
+    with writer.appending(), counting() as statements:
+        removed = _remove_for(site, window_s)
+        took_s = time.monotonic() - began
+    runs = removed["agent_runs"]
+    result.cpu_ms["retention, a run"] = (removal_clock.spent_s() - before_s) / max(runs, 1) * 1000
+    figures = f"{runs / took_s:.1f} runs/s: {runs:,} in {took_s:.0f} s"
+    show(Row("retention", f"{removed.total() / took_s:,.0f} rows/s", figures))
+    beside = writer.took_ms
+    show(Row("append beside retention", f"{min(beside):.2f} ms",
+             f"p50 {mid(beside):.2f}, p99 {percentile(beside, 99):.2f} ms"))  # fmt: skip
+    cpu_ms = result.cpu_ms["retention, a run"]
+    note(f"retention, a run: {statements.count / max(runs, 1):.0f} statements, CPU: {cpu_ms:.1f} ms")
+    note(f"append alone: p50 {mid(alone):.2f}, p99 {percentile(alone, 99):.2f} ms")
+    _measure_vacuum(site.workspace)
+
+
+def _remove_for(site: GrowingSite, seconds: float) -> Counter[str]:
+    """Apply the retention of the project for some time, and return how many rows were removed, by table."""
+    from django.db import connection
+
+    from agentops.projects.access import SYSTEM
+    from runs.upkeep import retention
+
+    report = retention.RemovalReport(site.project, KEPT_DAYS)
+    until = time.monotonic() + seconds
+    with closing(retention.apply(report, by=SYSTEM)) as removal:
+        for _ in removal:
+            if time.monotonic() > until:
+                break
+    with connection.cursor() as cursor:
+        # So that the dead rows are counted now.
+        cursor.execute("SELECT pg_stat_force_next_flush()")
+    return report.rows
+
+
+def _measure_vacuum(workspace: Workspace) -> None:
+    dead = {table: count for table, count in table_sizes(workspace).dead.items() if count}
+    with workspace.connect() as connection:
+        for table in ("agent_run_events", "agent_run_messages", "agent_runs"):
+            began = time.monotonic()
+            connection.execute(f"VACUUM {table}")
+            note(f"vacuum of {table}: {time.monotonic() - began:.2f} s, {dead.get(table, 0):,} dead rows")
+
+
+def _compare(results: list[SizeResult]) -> None:
+    """Show the cost at the largest size against that at the smallest, and the bytes of a much larger site."""
+    small, large = results[0], results[-1]
+    heading(f"growth: from {small.runs:,} to {large.runs:,} runs")
+    for what, took in large.cpu_ms.items():
+        first = small.cpu_ms[what]
+        show(Row(what, f"CPU: {took:.2f} ms", f"{first:.2f} ms", took / first if first else None, at_most=GOAL))
+    before = results[-2] if len(results) > 1 else SizeResult(0, TableSizes({}, {}, {}))
+    per_run = (large.sizes.total - before.sizes.total) / (large.runs - before.runs)
+    total = large.sizes.total + per_run * (GOAL_AT - large.runs)
+    note(f"{per_run:,.0f} bytes for each further run; {GOAL_AT:,} runs: {total / 1e9:,.0f} GB")
+
+
+def _iso(site: GrowingSite, number: int) -> str:
+    """Return the time at which the run with this number was created."""
+    return (site.begin + timedelta(seconds=APART_S * number)).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,74 @@
+"""The processor time of turns, in PostgreSQL and in the process that asks it.
+
+On a shared machine the time on the clock says more about the neighbours than about the size of the tables.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from bench.processes import process_cpu_s
+from bench.workspace import Workspace
+
+#: Turns that are not measured.
+WARM_UP = 2
+_BACKENDS = """
+SELECT pid FROM pg_stat_activity
+WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"""
+
+
+@dataclass(frozen=True)
+class TurnTimes:
+    """Milliseconds on the clock of each turn, and of processors for one turn on average."""
+
+    wall_ms: list[float]
+    cpu_ms: float
+
+
+class ProcessorClock:
+    """Adds up the processor time of processes and of the connections to the database, in steps of 10 ms.
+
+    `only` is the process of the one connection to count, if not all of the database are.
+    """
+
+    def __init__(self, workspace: Workspace, pids: Sequence[int], *, only: int | None = None) -> None:
+        self._workspace = workspace
+        self._pids = pids
+        self._only = only
+
+    def spent_s(self) -> float:
+        """Return the processor time so far, in seconds."""
+        backends = [self._only] if self._only is not None else self._backends()
+        spent_s = 0.0
+        for pid in (*self._pids, *backends):
+            with suppress(OSError):  # a connection that was closed meanwhile
+                spent_s += process_cpu_s(pid)
+        return spent_s
+
+    def turns(self, act: Callable[[], Any], turns: int) -> TurnTimes:
+        """Do something several times, and measure it after a warm-up."""
+        for _ in range(WARM_UP):
+            act()
+        wall_ms, begun_s = [], self.spent_s()
+        for _ in range(turns):
+            began = time.perf_counter()
+            act()
+            wall_ms.append((time.perf_counter() - began) * 1000)
+        return TurnTimes(wall_ms, (self.spent_s() - begun_s) / turns * 1000)
+
+    def _backends(self) -> list[int]:
+        with self._workspace.connect() as connection:
+            return [pid for (pid,) in connection.execute(_BACKENDS).fetchall()]
+
+
+def own_backend() -> int:
+    """Return the process of this thread's connection to the database."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        return int(cursor.fetchone()[0])

@@ -1,0 +1,66 @@
+"""Before a tool runs, a worker knows that it has the run: from the database, or from a write of the last moments."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from pytest_django import DjangoAssertNumQueries, Settings
+
+from runs.engine.leases import Lease, clock
+from runs.engine.notes import note
+from runs.lifecycle import transitions
+from runs.models import AgentRun
+from tests.support.factories import make_run
+from timeline.errors import LeaseLost
+from timeline.events.notice import ContextTrimmed
+from timeline.log import Entry
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def lease() -> Lease:
+    run = make_run()
+    began = clock()
+    claimed = transitions.claim(run.pk, "first")
+    assert claimed is not None
+    return Lease(run.pk, claimed.epoch, valid_until=began + 20)
+
+
+def take_over(lease: Lease) -> None:
+    AgentRun.objects.filter(pk=lease.run_id).update(lease_expires_at=datetime(2020, 1, 1, tzinfo=UTC))
+    assert transitions.claim(lease.run_id, "second") is not None
+
+
+def test_an_accepted_write_proves_the_lease(lease: Lease, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+    note(lease, Entry(ContextTrimmed(turns=1, tokens=1)))
+
+    with django_assert_num_queries(0):
+        lease.prove()
+
+
+def test_an_old_write_proves_nothing(lease: Lease, settings: Settings) -> None:
+    note(lease, Entry(ContextTrimmed(turns=1, tokens=1)))
+    lease.proven_at -= settings.AGENTOPS_LEASE_S / 80
+    take_over(lease)
+
+    with pytest.raises(LeaseLost):
+        lease.prove()
+
+
+def test_a_refused_write_proves_nothing(lease: Lease) -> None:
+    take_over(lease)
+
+    with pytest.raises(LeaseLost):
+        note(lease, Entry(ContextTrimmed(turns=1, tokens=1)))
+    with pytest.raises(LeaseLost):
+        lease.prove()
+
+
+def test_a_lease_that_has_ended_is_lost_whatever_was_written(lease: Lease) -> None:
+    note(lease, Entry(ContextTrimmed(turns=1, tokens=1)))
+    lease.valid_until = clock() - 1
+
+    with pytest.raises(LeaseLost):
+        lease.prove()
