@@ -61,7 +61,7 @@ def revoked(follower: Follower) -> bool:
 
 def begun(*followers: Follower) -> None:
     for follower in followers:
-        eventually(lambda follower=follower: follower.messages, within_s=10, why="the stream begins")
+        eventually(lambda follower=follower: follower.messages, why="the stream begins")
 
 
 # --- Ways in which a person loses the right to read -------------------------------------------------------------

@@ -16,7 +16,7 @@ def install(packages: Path) -> Path:
     if shutil.which("node") is None or shutil.which("npm") is None:
         missing("there is no node, or no npm")
     directory = ROOT / ".venv" / f"node-{packages.name}"
-    directory.mkdir(exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     lock, installed = packages / "package-lock.json", directory / "installed-lock.json"
     with (directory / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

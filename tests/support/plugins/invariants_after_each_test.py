@@ -8,8 +8,11 @@ SQLite does not check again after tests of pages, the API and commands.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
+from django.db import DEFAULT_DB_ALIAS, connection, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from runs.models import AgentRun, FlowRun
 from runs.upkeep.invariants import check
@@ -46,7 +49,38 @@ def nothing_is_broken(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     request.getfixturevalue(database)  # now, so that it is there until this has looked
+    lasting = None if database == "stage" else request.getfixturevalue("lasting_connection")
     yield
+    with _statements_planned(lasting):
+        _look()
+
+
+@pytest.fixture(scope="session")
+def lasting_connection(django_db_setup: None) -> Iterator[BaseDatabaseWrapper]:
+    """A second connection to the database of the suite, which lasts as long as that. It opens when it is used."""
+    lasting = connection.copy()
+    yield lasting
+    lasting.close()
+
+
+@contextmanager
+def _statements_planned(lasting: BaseDatabaseWrapper | None) -> Iterator[None]:
+    """Look on the connection that has looked before: a worker closes its own, and with it SQLite forgets its plans.
+
+    What a test has not committed is seen on its own connection alone.
+    """
+    if lasting is None or connection.vendor != "sqlite" or connection.in_atomic_block:
+        yield
+        return
+    own = connections[DEFAULT_DB_ALIAS]
+    connections[DEFAULT_DB_ALIAS] = lasting
+    try:
+        yield
+    finally:
+        connections[DEFAULT_DB_ALIAS] = own
+
+
+def _look() -> None:
     if not AgentRun.objects.exists() and not FlowRun.objects.exists():
         return
     broken = [violation for violation in check() if violation.invariant not in OF_TIME and not violation.warning_only]
