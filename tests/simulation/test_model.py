@@ -73,7 +73,7 @@ def test_only_a_worker_with_a_free_slot_pays_for_the_search() -> None:
     used = {}
     for skips in (True, False):
         settings = SiteSettings(concurrency=10, skips_search_when_full=skips)
-        site = SimulatedSite(Scenario(50, settings), looks=())
+        site = SimulatedSite(Scenario(50, settings, cores=16), looks=())
         for number in range(500):
             site.create_run(site.workers[number % 50])
         site.env.run(until=30)
