@@ -37,7 +37,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return connection
 
     def prepared_cursor(self) -> CursorWrapper:
-        """Return a cursor for the few statements that nearly every request repeats: the server plans them once.
+        """Return a cursor for the few statements that nearly every request or step repeats: the server plans them once.
 
         Other statements are not prepared: Django's own cursors send the values as a part of the text.
         """

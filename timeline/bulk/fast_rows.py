@@ -87,7 +87,7 @@ def select_joined(
 
 
 def prepared_cursor() -> CursorWrapper:
-    """Return a cursor for statements that requests repeat: PostgreSQL then plans each once for a connection."""
+    """Return a cursor for statements that requests or steps repeat: PostgreSQL plans each once for a connection."""
     database: Any = connections[DEFAULT_DB_ALIAS]
     cursor: CursorWrapper = database.prepared_cursor() if database.vendor == "postgresql" else database.cursor()
     return cursor
