@@ -12,13 +12,15 @@ from tests.support.factories import make_project
 from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser]
+#: Milliseconds. Swagger UI builds the whole document, with hundreds of operations, before anything can be clicked.
+BUILT_MS = 60_000
 
 
 def test_it_shows_the_document_and_sends_what_is_tried(tabs: Tabs, web: WebThread) -> None:
     project = make_project()
     page = tabs.open(web.url, make_person(project))
     page.goto("/api/docs")
-    page.get_by_role("link", name="projects", exact=True).click()
+    page.get_by_role("link", name="projects", exact=True).click(timeout=BUILT_MS)
     page.get_by_text("List the projects that the caller may see").click()
     page.get_by_role("button", name="Execute", exact=True).click()
 
@@ -31,7 +33,7 @@ def test_a_post_is_sent_with_its_token(tabs: Tabs, web: WebThread) -> None:
     page = tabs.open(web.url, make_person(project))
     tabs.expect("422|console error")
     page.goto("/api/docs")
-    page.get_by_role("link", name="agent-runs", exact=True).click()
+    page.get_by_role("link", name="agent-runs", exact=True).click(timeout=BUILT_MS)
     page.get_by_text("Start a run of an agent.").click()
     page.get_by_role("textbox", name="project").first.fill(project.slug)
     page.get_by_role("button", name="Execute", exact=True).click()
@@ -46,4 +48,4 @@ def test_it_follows_the_theme(tabs: Tabs, web: WebThread) -> None:
     page.goto("/api/docs")
 
     expect(page.locator("html")).to_have_class("dark-mode")
-    expect(page.locator(".opblock-tag").first).to_be_visible()
+    expect(page.locator(".opblock-tag").first).to_be_visible(timeout=BUILT_MS)
