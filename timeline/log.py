@@ -324,7 +324,7 @@ def _append_portable(
 
 
 def _counter(log_id: UUID) -> tuple[int, int, str, str]:
-    with prepared_cursor() as cursor:
+    with connection.cursor() as cursor:
         cursor.execute("SELECT last_seq, epoch, node_id, run_kind FROM timeline_log WHERE id = %s", [_key(log_id)])
         row = cursor.fetchone()
     if row is None:

@@ -36,7 +36,7 @@ class Lease:
     epoch: int
     valid_until: float
     lost: threading.Event = field(default_factory=threading.Event)
-    #: `clock()` before the last write that the database accepted from this epoch.
+    #: `clock()` before the last write that fails if the run was taken over: see runs.engine.safe_commit.
     proven_at: float = float("-inf")
     #: Numbers for event IDs, unique within the epoch.
     numbers: Iterator[int] = field(default_factory=lambda: count(1))

@@ -22,17 +22,23 @@ MAX_WAIT_S = 2.0
 
 
 def commit_safely(
-    write: Callable[[], T], *, is_committed: Callable[[], bool], read_result: Callable[[], T], lease: Lease
+    write: Callable[[], T],
+    *,
+    is_committed: Callable[[], bool],
+    read_result: Callable[[], T],
+    lease: Lease,
+    proves_lease: bool = False,
 ) -> T:
     """Call `write` until it has committed once, as long as the lease is valid.
 
     `is_committed` looks up, on a new connection, whether a write without an answer was committed; `read_result` returns
-    its result in that case. Raises `LeaseLost`.
+    its result in that case. `proves_lease`: the write fails in any case if the run was taken over, so that a tool may
+    run right after it. Raises `LeaseLost`.
     """
     wait = FIRST_WAIT_S
     lease.check()
     try:
-        return _proven(write, lease)
+        return _write(write, lease, proves_lease=proves_lease)
     except STORAGE_ERRORS as error:
         raise_unless_storage_error(error)
         log.warning("storage failed in a step: %s", type(error).__name__, extra={"run_id": str(lease.run_id)})
@@ -42,16 +48,16 @@ def commit_safely(
         wait = min(wait * 2, MAX_WAIT_S)
         lease.check()
         try:
-            return read_result() if is_committed() else _proven(write, lease)
+            return read_result() if is_committed() else _write(write, lease, proves_lease=proves_lease)
         except STORAGE_ERRORS as error:
             raise_unless_storage_error(error)
 
 
-def _proven(write: Callable[[], T], lease: Lease) -> T:
-    """Write with the fencing token of the lease, and note that the database has accepted it."""
+def _write(write: Callable[[], T], lease: Lease, *, proves_lease: bool) -> T:
     began = clock()
     result = write()
-    lease.proven_at = began
+    if proves_lease:
+        lease.proven_at = began
     return result
 
 

@@ -19,7 +19,6 @@ from runs.lifecycle.wake import wake
 from runs.models import AgentRun, RunCommand
 from runs.statuses import PauseReason, RunStatus
 from timeline import log
-from timeline.bulk.fast_rows import prepared_cursor
 from timeline.events.command import CommandReceived
 from timeline.events.run import RunPaused, RunStopped
 from timeline.log import Entry
@@ -82,7 +81,7 @@ def pending_commands(run_id: UUID) -> list[RunCommand]:
 def pending_types(run_id: UUID) -> set[str]:
     """Return the types of the unread commands. Called before each model call, so without the ORM."""
     key = AgentRun._meta.pk.get_db_prep_value(run_id, connection)
-    with prepared_cursor() as cursor:
+    with connection.cursor() as cursor:
         cursor.execute("SELECT type FROM agent_run_commands WHERE run_id = %s AND applied_at IS NULL", [key])
         return {row[0] for row in cursor.fetchall()}
 

@@ -87,7 +87,10 @@ def select_joined(
 
 
 def prepared_cursor() -> CursorWrapper:
-    """Return a cursor for statements that requests or steps repeat: PostgreSQL plans each once for a connection."""
+    """Return a cursor for statements that requests or steps repeat: PostgreSQL plans each once for a connection.
+
+    A plan that was made while a table was small is kept until the table is analysed: it may read all of it.
+    """
     database: Any = connections[DEFAULT_DB_ALIAS]
     cursor: CursorWrapper = database.prepared_cursor() if database.vendor == "postgresql" else database.cursor()
     return cursor

@@ -118,4 +118,5 @@ def commit_start(drive: Drive, call: AgentRunToolCall, attempt: int, before: Seq
         is_committed=lambda: AgentRunToolCall.objects.filter(pk=call.pk, starts=call.starts).exists(),
         read_result=do_nothing,
         lease=drive.lease,
+        proves_lease=True,
     )

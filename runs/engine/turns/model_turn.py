@@ -266,6 +266,7 @@ def _commit(
         is_committed=lambda: AgentRunMessage.objects.filter(pk=row.pk).exists(),
         read_result=lambda: False,
         lease=drive.lease,
+        proves_lease=True,
     )
     chaos.point("turn.commit_sent")
     return AnswerCommitted(row, message, calls, is_first_started=first is not None)

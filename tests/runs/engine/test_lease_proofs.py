@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from runs.engine.leases import Lease, clock
-from runs.engine.notes import note
+from runs.engine.notes import append, note
+from runs.engine.safe_commit import commit_safely, do_nothing
 from runs.lifecycle import transitions
 from runs.models import AgentRun
 from tests.support.factories import make_run
@@ -16,6 +18,7 @@ from timeline.errors import LeaseLost
 from timeline.events.notice import ContextTrimmed
 from timeline.log import Entry
 
+EVENT = Entry(ContextTrimmed(turns=1, tokens=1))
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
@@ -33,15 +36,35 @@ def take_over(lease: Lease) -> None:
     assert transitions.claim(lease.run_id, "second") is not None
 
 
+def write(lease: Lease) -> None:
+    """Write as the start of a call does."""
+    commit_safely(
+        partial(append, lease, [EVENT]),
+        is_committed=lambda: False,
+        read_result=do_nothing,
+        lease=lease,
+        proves_lease=True,
+    )
+
+
 def test_an_accepted_write_proves_the_lease(lease: Lease, django_assert_num_queries: DjangoAssertNumQueries) -> None:
-    note(lease, Entry(ContextTrimmed(turns=1, tokens=1)))
+    write(lease)
 
     with django_assert_num_queries(0):
         lease.prove()
 
 
+def test_other_writes_prove_nothing(lease: Lease) -> None:
+    """Some of them write nothing if there is nothing to write, and then ask for no token."""
+    note(lease, EVENT)
+    take_over(lease)
+
+    with pytest.raises(LeaseLost):
+        lease.prove()
+
+
 def test_an_old_write_proves_nothing(lease: Lease, settings: Settings) -> None:
-    note(lease, Entry(ContextTrimmed(turns=1, tokens=1)))
+    write(lease)
     lease.proven_at -= settings.AGENTOPS_LEASE_S / 80
     take_over(lease)
 
@@ -53,13 +76,13 @@ def test_a_refused_write_proves_nothing(lease: Lease) -> None:
     take_over(lease)
 
     with pytest.raises(LeaseLost):
-        note(lease, Entry(ContextTrimmed(turns=1, tokens=1)))
+        write(lease)
     with pytest.raises(LeaseLost):
         lease.prove()
 
 
 def test_a_lease_that_has_ended_is_lost_whatever_was_written(lease: Lease) -> None:
-    note(lease, Entry(ContextTrimmed(turns=1, tokens=1)))
+    write(lease)
     lease.valid_until = clock() - 1
 
     with pytest.raises(LeaseLost):
