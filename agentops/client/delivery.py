@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import codecs
 import logging
 import os
 import sys
@@ -42,9 +43,10 @@ class EventDelivery:
         #: Events that found no place or could not be encoded, and those that the site has refused.
         self.dropped = self.rejected = 0
         self._begin()
-        # Here, because httpx imports modules with its first client: a fork while the thread did so would leave half
-        # of a module to the child, for good.
+        # Here, because httpx imports modules with its first client, and socket the codec of host names with its first
+        # connection: a fork while the thread did so would leave half of a module to the child, for good.
         self._http: httpx.Client | None = self._new_http()
+        codecs.lookup("idna")
         _deliveries.add(self)
 
     def _begin(self) -> None:

@@ -50,6 +50,13 @@ def test_what_was_recorded_is_delivered(site: Site, way: str, code: int, runs: d
     assert "agentops" not in errors or way == "raise"
 
 
+def test_the_thread_that_delivers_imports_nothing(site: Site) -> None:
+    """A module that it imported during a fork would stay half imported in the child."""
+    ended, output = end(site.url, site.key("ingest"), "imports")
+
+    assert (ended, output) == (0, "")
+
+
 def test_a_site_that_is_away_does_not_keep_a_program_from_ending() -> None:
     code, errors = end(f"http://127.0.0.1:{free_port()}", "key", "away")
 

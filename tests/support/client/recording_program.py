@@ -34,6 +34,16 @@ def forks(run: Recorder) -> None:
     run.event("x.after")
 
 
+def imports() -> None:
+    """Write the modules to standard error that a first delivery imports."""
+    delivery = EventDelivery(URL, KEY)
+    before = set(sys.modules)
+    with RecordedRun(delivery, "main") as run:
+        run.event("x.tick")
+    assert delivery.flush(30)
+    sys.stderr.writelines(sorted(set(sys.modules) - before))
+
+
 def main() -> None:
     if WAY == "late":
         atexit.register(record, "late")
@@ -43,6 +53,8 @@ def main() -> None:
         process = multiprocessing.get_context(WAY).Process(target=record, args=("child",))
         process.start()
         process.join()
+    elif WAY == "imports":
+        imports()
     elif WAY == "away":
         with RecordedRun(EventDelivery(URL, KEY, exit_s=0.5), "main") as unheard:
             unheard.event("x.tick")
