@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ CLIENTS, THREADS = 8, 4
 ROWS = 5_000
 ROUNDS, SECONDS = 3, 3.0
 QUICK_SECONDS = 0.5
+#: Characters of a server's output that are shown if it fails.
+LOG_TAIL = 8000
 
 
 def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
@@ -67,19 +69,20 @@ class Load:
 def _load(program: Program, filled: FilledSite, url: str, seconds: float) -> Load:
     until, took = time.monotonic() + seconds, []
 
-    def ask() -> None:
+    def ask(_: int) -> None:
         client = HttpClient(program, filled)
         while time.monotonic() < until:
             began = time.perf_counter()
             client.get(url)
             took.append((time.perf_counter() - began) * 1000)
 
-    clients = [threading.Thread(target=ask) for _ in range(CLIENTS)]
     before, began = program.cpu_s(), time.monotonic()
-    for client in clients:
-        client.start()
-    for client in clients:
-        client.join()
+    with ThreadPoolExecutor(CLIENTS) as clients:
+        try:
+            list(clients.map(ask, range(CLIENTS)))
+        except RuntimeError as error:
+            error.add_note(program.output.read_text(errors="replace")[-LOG_TAIL:])
+            raise
     return Load(took, time.monotonic() - began, program.cpu_s() - before)
 
 
