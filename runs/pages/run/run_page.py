@@ -25,7 +25,7 @@ from runs.pages.run import facts, run_tabs
 from runs.pages.run.head import head_of
 from runs.pages.timeline.fragments import InvalidRunQuery, rows_fragment, seq_of, window_of
 from runs.pages.timeline.live_cards import HTML
-from runs.pages.timeline.minimap import minimap_of
+from runs.pages.timeline.minimap import minimap_at_once, minimap_of
 from runs.pages.timeline.window_bounds import Show
 from runs.queries.run_tabs import event_list, failures_list
 from timeline.access import Permit
@@ -71,14 +71,15 @@ def detail(request: HttpRequest, run_id: UUID) -> HttpResponse:
     if "call" in request.GET:
         return _to_call(request, run, page)
     timeline, notice = window_of(request, run.pk, run.log.last_seq, show)
+    mapped = minimap_at_once(run.pk, run.log.last_seq, run.step_count)
     context = {
         **run_tabs.run_context(request, data, "detail"),
         "window": timeline,
         # Of the log, not of the rows: a page whose rows end earlier loads the rest, and then continues from there.
         "cursor": StreamCursor(run.log.last_seq, incarnation),
         "notice": notice,
-        "minimap": minimap_of(run.pk, run.log.last_seq),
-        "minimap_url": "" if run.state.terminal else reverse("runs:minimap", args=[run.pk]),
+        "minimap": mapped,
+        "minimap_url": reverse("runs:minimap", args=[run.pk]) if mapped.is_pending or not run.state.terminal else "",
         "live": not run.state.terminal,
         "stream_url": reverse("runs:stream", args=[run.pk]),
         "shows": SHOWS,

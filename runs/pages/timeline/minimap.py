@@ -15,6 +15,8 @@ from timeline.models import Event
 
 #: Columns of the strip; a shorter log has one for each event.
 COLUMNS = 120
+#: Events that are read for a page before it is sent. The strip of a longer log is loaded when the page is there.
+AT_ONCE = 20_000
 _WAITS = Q(type__in=[EventType.RUN_WAITING, EventType.RUN_PAUSED, EventType.APPROVAL_REQUESTED])
 
 
@@ -53,7 +55,10 @@ class MapColumn:
 class Minimap:
     """The strip of a log."""
 
-    columns: Sequence[MapColumn]
+    columns: Sequence[MapColumn] = ()
+    #: Whether the columns are loaded later; until then, the highest step is the one that the run counts.
+    is_pending: bool = False
+    counted_step: int | None = None
 
     @property
     def width(self) -> int:
@@ -63,7 +68,8 @@ class Minimap:
     @property
     def last_step(self) -> int | None:
         """Return the highest step of the log, or None."""
-        return max((column.last_step for column in self.columns if column.last_step is not None), default=None)
+        steps = (column.last_step for column in self.columns if column.last_step is not None)
+        return max(steps, default=self.counted_step)
 
     @property
     def summary(self) -> str:
@@ -72,11 +78,18 @@ class Minimap:
         return ", ".join(part for part in (_count(errors, "error"), _count(waits, "wait")) if part) or "no errors"
 
 
+def minimap_at_once(log_id: UUID, last_seq: int, step_count: int) -> Minimap:
+    """Return the strip for a page that is about to be sent: without columns, pending, if the log is long."""
+    if last_seq > AT_ONCE:
+        return Minimap(is_pending=True, counted_step=step_count or None)
+    return minimap_of(log_id, last_seq)
+
+
 def minimap_of(log_id: UUID, last_seq: int) -> Minimap:
     """Return the strip of the events up to `last_seq`. Two queries over the log: for a page, not for each event."""
     width = min(COLUMNS, last_seq)
     if not width:
-        return Minimap([])
+        return Minimap()
     events = Event.objects.filter(log=log_id, seq__lte=last_seq)
     columns = events.annotate(column=(F("seq") - 1) * width / last_seq).values("column").order_by("column")
     rows = columns.annotate(first=Min("seq"), first_step=Min("step"), last_step=Max("step"))

@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from agentops.projects.models import Role
+from runs.pages.timeline import minimap
 from tests.support.accounts import make_person
 from tests.support.browser.run_page import live, open_run, status
 from tests.support.browser.scripted_runs import driven, make_scripted
@@ -29,6 +30,28 @@ def set_hidden(page: Page, *, hidden: bool) -> None:
     value = "true" if hidden else "false"
     page.evaluate(f"Object.defineProperty(document, 'hidden', {{ value: {value}, configurable: true }})")
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+
+def test_that_of_a_long_run_comes_after_its_page(tabs: Tabs, web: WebThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minimap, "AT_ONCE", 3)
+    run = make_scripted(calls=[["ledger_read"]])
+    with driven(run):
+        pass
+    run.refresh_from_db()
+    assert run.state.terminal
+    page = tabs.open(web.url, make_person(run.project, Role.VIEWER))
+    requests = requests_of(page)
+    open_run(page, run)
+
+    expect(page.locator("#minimap .map-step").first).to_be_attached()
+    expect(page.locator("#last-step")).to_have_text(f"of {run.step_count}")
+    assert page.locator("[hx-get$='/minimap']").count() == 0
+    assert len(requests) == 1
+
+    without = tabs.open(web.url, make_person(run.project, Role.VIEWER), javascript=False)
+    open_run(without, run)
+    expect(without.locator("#last-step")).to_have_text(f"of {run.step_count}")
+    assert without.locator("#minimap a").count() == 0
 
 
 @pytest.mark.parametrize("is_hidden", [False, True], ids=["in sight", "hidden"])
