@@ -148,6 +148,11 @@ def format_ms(ms: float) -> str:
     return f"{ms / 1000:.1f} s" if ms < 60_000 else format_duration(ms / 1000)
 
 
+def format_elapsed(seconds: float) -> str:
+    """Return how long something took that has ended: with a precision that a running clock does not show."""
+    return format_ms(seconds * 1000)
+
+
 def _visible_code(match: re.Match[str]) -> str:
     code = ord(match[0])
     if code < 0x20:

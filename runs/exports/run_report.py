@@ -21,7 +21,7 @@ from runs.models import AgentRun, AgentRunToolCall, RunNote
 from runs.queries.durations import times_of, with_times
 from runs.queries.json_lists import RowSpan
 from runs.queries.record_columns import MESSAGE, RunKey, of_run
-from timeline.display import Clip, clean, clip, format_duration, format_json, format_ms
+from timeline.display import Clip, clean, clip, format_elapsed, format_json, format_ms
 from timeline.reasons import reason_label
 
 #: Bytes of a text. What is longer is cut, and the JSON file has all of it.
@@ -87,7 +87,7 @@ def _head(run: AgentRun, *, with_notes: bool) -> dict[str, Any]:
         ("Model", clean(str(config.get("model") or "")) or "–"),
         ("Created", _time(run.created_at)),
         ("Ended", _time(run.completed_at)),
-        ("Duration", format_duration(times.worked_s) if times else "–"),
+        ("Duration", format_elapsed(times.worked_s) if times else "–"),
         ("Steps", str(run.step_count)),
         ("Tokens in / out", f"{run.input_tokens:,} / {run.output_tokens:,}"),
         ("Cost", "unknown" if run.cost_usd is None else f"${run.cost_usd:.4f}"),

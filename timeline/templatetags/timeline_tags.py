@@ -84,6 +84,12 @@ def format_duration(seconds: Any) -> str:
 
 
 @register.filter
+def format_elapsed(seconds: Any) -> str:
+    """Format a duration in seconds that has ended; empty without one."""
+    return display.format_elapsed(seconds) if isinstance(seconds, int | float) else ""
+
+
+@register.filter
 def thousands(number: Any) -> str:
     """Format an integer with thousands separators; empty without one."""
     return f"{number:,}" if isinstance(number, int) else ""

@@ -25,7 +25,7 @@ from runs.pages.compare.lcs import Pair, align
 from runs.pages.run.facts import RunData, facts_of, run_data_of, with_facts
 from runs.statuses import ToolStatus
 from timeline import log
-from timeline.display import clean, format_duration
+from timeline.display import clean, format_elapsed
 from timeline.events import EventType
 from timeline.reasons import reason_label
 
@@ -185,7 +185,7 @@ def _side(data: RunData) -> Side:
         "Input tokens": f"{run.input_tokens:,}",
         "Output tokens": f"{run.output_tokens:,}",
         "Cost": facts.cost_text,
-        "Duration": "–" if facts.duration is None else format_duration(facts.duration),
+        "Duration": "–" if facts.duration is None else format_elapsed(facts.duration),
     }
     return Side(run, clean(run.title) or "(untitled)", fact_texts)
 

@@ -21,7 +21,7 @@ from agentops.projects.names import SLUG_PATTERN
 from agentops.projects.requests import principal_of
 from runs.models import Flow, FlowRun
 from runs.pages.agents.agents_page import page_context
-from timeline.display import clean, format_duration
+from timeline.display import clean, format_duration, format_elapsed
 from timeline.reasons import reason_label
 
 PAGE_SIZE = 100
@@ -104,7 +104,8 @@ def duration_of(flow_run: FlowRun, now: datetime) -> str:
     """Return the time from the start to the end or until now, for display; empty before the start."""
     if flow_run.started_at is None:
         return ""
-    return format_duration(((flow_run.completed_at or now) - flow_run.started_at).total_seconds())
+    seconds = ((flow_run.completed_at or now) - flow_run.started_at).total_seconds()
+    return format_elapsed(seconds) if flow_run.completed_at else format_duration(seconds)
 
 
 def _with_last_run(flows: QuerySet[Flow]) -> QuerySet[Flow]:

@@ -60,12 +60,14 @@ def cost(request: HttpRequest, run_id: UUID) -> HttpResponse:
     shown = steps[:PAGE_SIZE]
     models = usage_by_model(run_id)
     has_costs = any(step.cost_usd is not None for step in shown)
+    bars = _bars(shown, by_cost=has_costs)
     totals = tree_totals([run_id]).get(run_id) if context["head"].child_count else None
     context |= {
         "columns": COLUMNS,
         "models": [_model_line(row) for row in models],
         "steps": [_step_line(step) for step in shown],
-        "bars": _bars(shown, by_cost=has_costs),
+        "bars": bars,
+        "highest": max(bars, key=lambda bar: bar.height, default=None),
         "by_cost": has_costs,
         "own": dollars(run.cost_usd),
         "tree": totals,
