@@ -1,8 +1,9 @@
 // The two ends of a timeline: the links to older and newer rows, and the limit of the rows between them.
 //
-// The page keeps about 600 rows. Rows that are loaded at one end push out rows at the other, and a link takes their
-// place, which loads them again when it is scrolled to. `#older` is the first item of the list, `#newer` the last one.
-// While `#newer` is there, events that arrive are not appended: there are others between them and the rows.
+// The page keeps about 600 rows, and half of them while it follows the newest: each frame costs more the more rows there
+// are. Rows that are loaded at one end push out rows at the other, and a link takes their place, which loads them again
+// when it is scrolled to. `#older` is the first item of the list, `#newer` the last one. While `#newer` is there, events
+// that arrive are not appended: there are others between them and the rows.
 "use strict";
 (() => {
   const STEP_ROWS = 60;
@@ -59,10 +60,10 @@
   }
 
   // Removes a fifth of the rows at a time, so that this is rare, and up to the start of a step if one is near.
-  function shortenTop() {
+  function shortenTop(most = MOST_ROWS) {
     const all = rows();
-    if (all.length <= MOST_ROWS) return;
-    const least = all.length - Math.floor(MOST_ROWS * 0.8);
+    if (all.length <= most) return;
+    const least = all.length - Math.floor(most * 0.8);
     const step = all.slice(least, least + STEP_ROWS).findIndex((row) => row.matches(".step"));
     const cut = least + Math.max(step, 0);
     leave(all.slice(0, cut));
@@ -135,7 +136,7 @@
 
   window.timelineEdges = {
     offerNewer,
-    shortenTop,
+    shortenFollowed: () => shortenTop(MOST_ROWS / 2),
     parse,
     prepare,
     isCut: () => byId("newer") !== null,

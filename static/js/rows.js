@@ -1,4 +1,4 @@
-// Live rows: inserts the contents of `rows` messages, once per animation frame, in log order.
+// Live rows: inserts the contents of `rows` messages in log order: the first at once, those that follow it in batches.
 //
 // Each piece of a message is an element:
 //   no hx-swap-oob            a row: appended to the timeline, once
@@ -11,7 +11,9 @@
   const MOST_PIECES = 2000; // text nodes in one streaming output
   const MOST_WAITING = 400; // messages of a hidden page; beyond this limit their rows are loaded when it is shown
   const MOST_A_FRAME = 64_000; // characters: beyond this limit the rest waits for the next frame
+  const BETWEEN_MS = 100; // a frame costs the same for one row and for ten, and the words of an answer come by the dozen
   const FACTS_MS = 500;
+  const NEW_MS = 2500; // how long a row is marked as new, at least
   const HIDDEN_MS = 250; // a hidden page has no animation frames
   // Of a filtered page. The server filters the first rows in the same way (EventRow.shows and that of each card).
   const SHOWN = {
@@ -34,6 +36,7 @@
 
   let waiting = []; // { data, from, to, at }: the events after seq `from`, up to seq `to`, and when they came
   let frame = 0;
+  let flushed = -Infinity;
 
   // The cursor moves at once, so that a new connection does not repeat what waits for a frame.
   timeline.addEventListener("htmx:sseBeforeMessage", (event) => {
@@ -48,7 +51,9 @@
   });
 
   function schedule() {
-    frame ||= document.hidden ? setTimeout(flush, HIDDEN_MS) : requestAnimationFrame(flush);
+    if (frame) return;
+    const wait = document.hidden ? HIDDEN_MS : flushed + BETWEEN_MS - performance.now();
+    frame = wait > 0 ? setTimeout(flush, wait) : requestAnimationFrame(flush);
   }
   // A frame that was asked for comes when the page is shown again.
   document.addEventListener("visibilitychange", () => {
@@ -64,6 +69,7 @@
 
   function flush() {
     frame = 0;
+    flushed = performance.now();
     emit("agentops:before-rows");
     const change = { added: 0, events: 0 };
     try {
@@ -75,7 +81,7 @@
       emit("agentops:start-over");
       return;
     }
-    if (following() && change.added) edges.shortenTop();
+    if (following() && change.added) edges.shortenFollowed();
     emit("agentops:rows", change);
     if (waiting.length) schedule();
   }
@@ -115,7 +121,7 @@
     for (const piece of pieces) {
       if (update(piece) || !isNewRow(piece) || document.getElementById(piece.id)) continue;
       piece.removeAttribute("hx-swap-oob");
-      piece.dataset.isNew = "";
+      mark(piece);
       timeline.append(piece);
       edges.prepare(piece);
       rows.push(piece);
@@ -147,7 +153,7 @@
     piece.removeAttribute("hx-swap-oob");
     // A card that was cut off lacks the text in between; the finished one replaces it.
     if (how.startsWith("beforeend")) edges.isCut() || grow(target, piece);
-    else if (target.id === "facts") later(piece);
+    else if (target.id === "facts" || target.id === "run-line") renew(piece);
     else replace(target, piece);
     return true;
   }
@@ -182,18 +188,40 @@
     atEnd.clear();
   });
 
-  // The facts come with each message, and are read once in a while.
-  let facts = null;
-  let shownFacts = "";
-  let factsTimer = 0;
-  function later(piece) {
-    facts = piece;
-    factsTimer ||= setTimeout(() => {
-      factsTimer = 0;
-      const target = document.getElementById("facts");
-      const html = facts.outerHTML;
-      if (target && html !== shownFacts) replace(target, facts);
-      shownFacts = html;
-    }, FACTS_MS);
+  // The rail of a row that has just come is coloured for a while. Not by an animation, which would keep the page busy.
+  const marked = []; // { row, until }
+  let unmarking = 0;
+  function mark(row) {
+    row.dataset.isNew = "";
+    marked.push({ row, until: performance.now() + NEW_MS });
+    unmarking ||= setTimeout(unmark, NEW_MS);
+  }
+
+  function unmark() {
+    const now = performance.now();
+    while (marked.length && marked[0].until <= now) delete marked.shift().row.dataset.isNew;
+    unmarking = marked.length ? setTimeout(unmark, NEW_MS / 2) : 0;
+  }
+
+  // The facts come with each message. They are read once in a while.
+  const facts = new Map(); // by id, what was not shown yet
+  const shownFacts = new Map(); // by id, as HTML
+  let renewed = -Infinity;
+  let renewing = 0;
+  function renew(piece) {
+    facts.set(piece.id, piece);
+    renewing ||= setTimeout(showFacts, Math.max(0, renewed + FACTS_MS - performance.now()));
+  }
+
+  function showFacts() {
+    renewing = 0;
+    renewed = performance.now();
+    for (const [id, piece] of facts) {
+      const target = document.getElementById(id);
+      const html = piece.outerHTML;
+      if (target && html !== shownFacts.get(id)) replace(target, piece);
+      shownFacts.set(id, html);
+    }
+    facts.clear();
   }
 })();

@@ -97,6 +97,11 @@ class Billing:
             return ""
         return f"saved {dollars(saved)}" if saved > 0 else f"cost {dollars(-saved)} more so far"
 
+    @property
+    def has_notes(self) -> bool:
+        """Return whether the page has more to say than the cost."""
+        return bool(self.cache_saved or self.abandoned.calls or self.repeated.calls or self.incomplete)
+
 
 @dataclass(frozen=True)
 class RunData:

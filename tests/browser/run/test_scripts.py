@@ -69,7 +69,7 @@ def test_a_page_stays_small_and_what_left_it_comes_back(tabs: Tabs, web: WebThre
         expect(page.locator(f"#e{last}")).to_be_in_viewport()
         page.wait_for_timeout(1200)
 
-    assert len(seqs(page)) <= MOST_ROWS
+    assert len(seqs(page)) <= MOST_ROWS // 2, "half of them while the newest are followed"
     first = seqs(page)[0]
     page.locator("#older").scroll_into_view_if_needed()
     expect(page.locator(f"#e{first - 1}")).to_be_attached()
@@ -77,8 +77,10 @@ def test_a_page_stays_small_and_what_left_it_comes_back(tabs: Tabs, web: WebThre
     assert seqs(page) == [*range(seqs(page)[0], seqs(page)[-1] + 1)]
 
     # Reading back makes room at the end; what left it there comes back too, opened as it was.
-    page.locator("#older").scroll_into_view_if_needed()
-    expect(page.locator("#newer")).to_be_attached()
+    while not page.locator("#newer").count():
+        first = seqs(page)[0]
+        page.locator("#older").scroll_into_view_if_needed()
+        expect(page.locator(f"#e{first - 1}")).to_be_attached()
     assert len(seqs(page)) <= MOST_ROWS
     grow(run, 3)
     page.locator("#newer").scroll_into_view_if_needed()

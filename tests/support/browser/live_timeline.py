@@ -14,21 +14,23 @@ from tests.support.paths import ROOT
 ADDRESS = "http://127.0.0.1/timeline"
 SCRIPTS = ["static/vendor/htmx-2.0.11.min.js", "static/js/edges.js", "static/js/rows.js"]
 EMPTY = '<!doctype html><title>x</title><dl id="facts"></dl><ol id="timeline" data-last="0" data-most-rows="5000"></ol>'
-#: Each frame shows a part of what has come.
+#: Waits until everything is placed: each frame takes a part of what has come.
 FOLLOW = """async ([rows, messages]) => {
   const timeline = document.getElementById("timeline");
   const faults = [];
   timeline.addEventListener("agentops:start-over", () => faults.push("it wants to start over"), { once: true });
   timeline.innerHTML = rows;
   timeline.dataset.last = "0";
+  let placed = 0;
+  const count = ({ detail }) => (placed += detail.events);
+  timeline.addEventListener("agentops:rows", count);
   messages.forEach((data, number) => {
     const detail = { data, lastEventId: String(number + 1) };
     timeline.dispatchEvent(new CustomEvent("htmx:sseBeforeMessage", { detail, cancelable: true }));
   });
+  while (placed < messages.length && !faults.length) await new Promise((resolve) => requestAnimationFrame(resolve));
+  timeline.removeEventListener("agentops:rows", count);
   if (faults.length) throw new Error(faults[0]);
-  let quiet = 0;
-  timeline.addEventListener("agentops:rows", () => (quiet = 0));
-  while (quiet++ < 3) await new Promise((resolve) => requestAnimationFrame(resolve));
   return document.getElementById("facts").outerHTML + timeline.outerHTML;
 }"""
 
