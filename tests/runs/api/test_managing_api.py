@@ -420,7 +420,10 @@ def test_lists_have_pages_and_a_constant_number_of_queries(ada: Client, project:
         assert counts[0] == counts[1], url
         first = ada.get(f"{url}?limit=5").json()
         second = ada.get(first["next"]).json()
-        assert first["results"] + second["results"] == rows[:10]
+        # The link of an invitation is signed with the second in which it is shown.
+        assert [row | {"url": ""} for row in first["results"] + second["results"]] == [
+            row | {"url": ""} for row in rows[:10]
+        ]
 
 
 def test_everything_can_be_managed_while_archived_but_keys_do_nothing(ada: Client, project: Project) -> None:
