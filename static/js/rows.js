@@ -205,7 +205,7 @@
 
   // The facts come with each message. They are read once in a while.
   const facts = new Map(); // by id, what was not shown yet
-  const shownFacts = new Map(); // by id, as HTML
+  const shownFacts = new Map(); // by id, { piece, html }: what the page shows, unless a reload of its head replaced it
   let renewed = -Infinity;
   let renewing = 0;
   function renew(piece) {
@@ -219,8 +219,10 @@
     for (const [id, piece] of facts) {
       const target = document.getElementById(id);
       const html = piece.outerHTML;
-      if (target && html !== shownFacts.get(id)) replace(target, piece);
-      shownFacts.set(id, html);
+      const shown = shownFacts.get(id);
+      if (!target || (target === shown?.piece && html === shown.html)) continue;
+      replace(target, piece);
+      shownFacts.set(id, { piece, html });
     }
     facts.clear();
   }

@@ -224,3 +224,7 @@ def test_the_card_of_an_unknown_outcome_changes_while_somebody_looks(timeline: L
         pieces = live_cards.render(run.pk, log.read(run.pk, after=seq - 1, limit=1))
         page = timeline.receive(painted_html(run, seq - 1), [str(piece.get("rows", "")) for piece in pieces])
         assert page.seen()[f"call-{call.pk}"] == painted(run, seq).seen()[f"call-{call.pk}"]
+
+
+def test_facts_that_the_head_has_replaced_are_shown_again(timeline: LiveTimeline) -> None:
+    assert timeline.repeat("running, step 2") == ["running, step 2", "others", "running, step 2"]

@@ -34,6 +34,22 @@ FOLLOW = """async ([rows, messages]) => {
   return document.getElementById("facts").outerHTML + timeline.outerHTML;
 }"""
 
+#: Tells the same facts twice, half a second apart. In between the head of the page, which is loaded again, has others.
+REPEAT_FACTS = """async (facts) => {
+  const timeline = document.getElementById("timeline");
+  const data = `<dl id="facts" hx-swap-oob="true">${facts}</dl>`;
+  const tell = async (number) => {
+    const detail = { data, lastEventId: String(number) };
+    timeline.dispatchEvent(new CustomEvent("htmx:sseBeforeMessage", { detail, cancelable: true }));
+    await new Promise((resolve) => setTimeout(resolve, 700));
+    return document.getElementById("facts").textContent;
+  };
+  timeline.dataset.last = "0";
+  const first = await tell(1);
+  document.getElementById("facts").outerHTML = '<dl id="facts">others</dl>';
+  return [first, document.getElementById("facts").textContent, await tell(2)];
+}"""
+
 
 class LiveTimeline:
     """A timeline that places live rows as the page of a run does."""
@@ -52,6 +68,11 @@ class LiveTimeline:
     def follow(self, run: AgentRun, cut: int, *, batch: int = 200) -> Page:
         """Return the page that was painted when the log ended with `cut`, and followed to the end of the log."""
         return self.receive(painted_html(run, cut), live(run, cut, batch=batch))
+
+    def repeat(self, facts: str) -> list[str]:
+        """Return the facts that the page shows when they were told, replaced by its head, and told again."""
+        shown: list[str] = self._page.evaluate(REPEAT_FACTS, facts)
+        return shown
 
     def close(self) -> None:
         self._page.close()
