@@ -143,7 +143,7 @@ def format_duration(seconds: float) -> str:
 
 def format_ms(ms: float) -> str:
     """Return a duration in milliseconds, seconds or longer units, depending on its length."""
-    if ms < 1000:
+    if ms < 999.5:
         return f"{ms:.0f} ms"
     return f"{ms / 1000:.1f} s" if ms < 60_000 else format_duration(ms / 1000)
 

@@ -4,7 +4,7 @@
 "use strict";
 (() => {
   const PAUSE_MS = 10_000;
-  const box = document.querySelector(".go-to[data-live]");
+  const box = document.querySelector(".go-to[data-loads]");
   if (!box) return;
 
   let shown = document.getElementById("facts")?.dataset.progress;

@@ -7,7 +7,17 @@ import time
 
 import pytest
 
-from timeline.display import LOOKAHEAD, Clip, clean, clip, format_duration, format_json, format_ms, make_legible
+from timeline.display import (
+    LOOKAHEAD,
+    Clip,
+    clean,
+    clip,
+    format_duration,
+    format_elapsed,
+    format_json,
+    format_ms,
+    make_legible,
+)
 
 SECRET = "sk-ant-api03-" + "Ab1" * 30
 
@@ -86,6 +96,12 @@ def test_spans_of_time(seconds: float, words: str) -> None:
     assert format_duration(seconds) == words
 
 
-@pytest.mark.parametrize(("ms", "words"), [(0, "0 ms"), (999, "999 ms"), (2300, "2.3 s"), (61_000, "1 min 01 s")])
+@pytest.mark.parametrize(
+    ("ms", "words"), [(0, "0 ms"), (999, "999 ms"), (999.6, "1.0 s"), (2300, "2.3 s"), (61_000, "1 min 01 s")]
+)
 def test_what_something_took(ms: float, words: str) -> None:
     assert format_ms(ms) == words
+
+
+def test_what_has_ended_is_told_more_precisely_than_what_goes_on() -> None:
+    assert [format_elapsed(seconds) for seconds in (0.42, 19.54, 61)] == ["420 ms", "19.5 s", "1 min 01 s"]

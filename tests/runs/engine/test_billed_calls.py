@@ -150,3 +150,7 @@ def test_a_page_says_what_the_cache_saved(scripted: MakeScripted) -> None:
     # A first call writes the cache, which costs more.
     none = facts.DiscardedCalls()
     assert facts.Billing(none, none, 0, Decimal("-0.5"), calls=1, model_ms=1).cache_saving == "cost $0.5000 more so far"
+    # What has notes takes the room of two facts.
+    assert facts.Billing(none, none, 0, Decimal("-0.5"), calls=1, model_ms=1).has_notes
+    assert facts.Billing(none, none, 1, None, calls=1, model_ms=1).has_notes
+    assert not facts.Billing(none, none, 0, None, calls=1, model_ms=1).has_notes

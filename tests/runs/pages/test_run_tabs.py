@@ -225,6 +225,10 @@ def test_the_cost_is_told_by_model_and_by_step(run: AgentRun) -> None:
     fresh = sum(row.input_tokens - row.cache_read_tokens - row.cache_write_tokens for row in usage)
     assert f"{fresh:,}" in models.words
     assert len([each for each in page.walk() if each.tag == "rect"]) == run.step_count
+    [axis] = page.all("cost-axis")
+    assert axis.words.startswith("step 1 ")
+    assert axis.words.endswith(f" step {run.step_count}")
+    assert "The highest: Step " in axis.words
 
 
 def test_the_state_is_that_after_the_event(run: AgentRun) -> None:
