@@ -105,6 +105,14 @@ class PageReader:
         page.wait_for_selector("#head .status-completed")
         return Start(**noted)
 
+    def open_again(self) -> float:
+        """Request the open page of a run anew, with a warm cache. Return the milliseconds until its steps are seen."""
+        page = self.page
+        page.goto(page.url)
+        page.wait_for_selector("html[data-bench-seen]")
+        shown: float = page.evaluate("() => bench.stepSeen - performance.timeOrigin")
+        return shown
+
     def open_run(self, run_id: str, *, live: bool = True) -> Visit:
         page = self.page
         with self._protocol() as session:

@@ -5,13 +5,18 @@ Absolute figures depend on the machine and its load.
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import nan
+from pathlib import Path
 from statistics import median
 
 COLUMNS = ("what", "agentops", "peer or limit", "ratio", "goal", "reached")
 WIDTHS = (46, 20, 40, 7, 9, 7)
+#: Names a file that judged rows are appended to as lines of JSON, for the table of bench/scoreboard.py.
+JUDGED_FILE = "BENCH_JUDGED_FILE"
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,10 @@ def heading(title: str) -> None:
 def show(row: Row) -> None:
     ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
     _line((row.what, row.own, row.other, ratio, row.goal, row.reached))
+    if row.reached != "-" and JUDGED_FILE in os.environ:
+        with Path(os.environ[JUDGED_FILE]).open("a") as judged:
+            told = {"what": row.what, "ratio": ratio, "goal": row.goal, "reached": row.reached}
+            judged.write(f"{json.dumps(told)}\n")
 
 
 def note(text: str) -> None:

@@ -1,7 +1,8 @@
 """The cost of serving pages and API: `agentops serve` compared with granian (WSGI), one process each, same requests.
+Then what one process does for people and programs that read different things at once.
 
-Eight clients on the loopback interface. CPU time per request is judged, because throughput depends on the load of the
-machine.
+Eight clients on the loopback interface. CPU time per request is compared, because throughput depends on the load of the
+machine; the mixed reads have a goal in requests per second on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +26,10 @@ CLIENTS, THREADS = 8, 4
 ROWS = 5_000
 ROUNDS, SECONDS = 3, 3.0
 QUICK_SECONDS = 0.5
+#: Of mixed reads: at least so many requests a second, and of a hundred the slowest within so many milliseconds.
+MIXED_RATE, MIXED_P99_MS = 40, 500
+#: Mixed reads last so many times as long as one kind alone.
+MIXED_TIMES = 5
 #: Characters of a server's output that are shown if it fails.
 LOG_TAIL = 8000
 
@@ -41,13 +47,24 @@ def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> N
     with _by_serve(workspace) as serve, _by_granian(workspace) as granian:
         for name, url in urls.items():
             _compare(name, url, filled, {"serve": serve, "granian": granian}, seconds)
+        run_page = f"/runs/{filled.long_run}"
+        further = [run_page, f"{run_page}/events/1000", "/p/bench/runs?status=failed", f"{RUNS}?limit=200"]
+        _judge_mixed(_load(serve, filled, [*urls.values(), *further], seconds * MIXED_TIMES))
+
+
+def _judge_mixed(load: Load) -> None:
+    what = f"mixed reads of {CLIENTS} clients, one process"
+    rate = f"{load.rate:.0f} requests/s"
+    show(Row(what, rate, f"{MIXED_RATE} requests/s", load.rate / MIXED_RATE, at_least=1))
+    show(Row(f"{what}, p99", f"{load.p99:.0f} ms", f"{MIXED_P99_MS} ms", load.p99 / MIXED_P99_MS, at_most=1))
+    note(f"p50 {load.p50:.1f} ms, {load.cpu_ms:.1f} ms of CPU time per request")
 
 
 def _compare(name: str, url: str, filled: FilledSite, programs: dict[str, Program], seconds: float) -> None:
     for program in programs.values():
-        _load(program, filled, url, seconds / 4)  # warms up
+        _load(program, filled, [url], seconds / 4)  # warms up
     loads = {
-        title: [_load(program, filled, url, seconds) for _ in range(ROUNDS)] for title, program in programs.items()
+        title: [_load(program, filled, [url], seconds) for _ in range(ROUNDS)] for title, program in programs.items()
     }
     cpu = {title: mid([each.cpu_ms for each in rounds]) for title, rounds in loads.items()}
     limit = f"granian: {cpu['granian']:.2f} ms"
@@ -66,15 +83,17 @@ class Load:
         self.p50, self.p99 = percentile(took, 50), percentile(took, 99)
 
 
-def _load(program: Program, filled: FilledSite, url: str, seconds: float) -> Load:
+def _load(program: Program, filled: FilledSite, urls: Sequence[str], seconds: float) -> Load:
+    """Let all clients ask for the URLs in turn, each beginning at another one."""
     until, took = time.monotonic() + seconds, []
 
-    def ask(_: int) -> None:
-        client = HttpClient(program, filled)
+    def ask(number: int) -> None:
+        client, turn = HttpClient(program, filled), number
         while time.monotonic() < until:
             began = time.perf_counter()
-            client.get(url)
+            client.get(urls[turn % len(urls)])
             took.append((time.perf_counter() - began) * 1000)
+            turn += 1
 
     before, began = program.cpu_s(), time.monotonic()
     with ThreadPoolExecutor(CLIENTS) as clients:

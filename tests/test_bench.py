@@ -31,6 +31,10 @@ def test_benchmarks_run_through(names: tuple[str, ...]) -> None:
 
     assert [name for name in names if f"\n== {name}: " not in said] == []
     assert ("steps" in names) == ("psycopg, the same rows and commits" in said)
+    # All goals once more at the end, those that are missed last.
+    _, _, goals = said.partition("\n== goals reached: ")
+    assert "\n== goals missed: " in goals
+    assert ("steps" in names) == ("\nsteps  " in goals)
 
 
 @pytest.mark.postgres

@@ -1,0 +1,41 @@
+"""Several benchmarks in a row, and all their goals in one table at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench import report
+
+
+def run_all(names: Sequence[str], flags: Sequence[str]) -> bool:
+    """Run each benchmark, then print every goal. Return whether all of them ran through."""
+    goals: list[tuple[str, dict[str, str]]] = []
+    failed = []
+    with tempfile.TemporaryDirectory(prefix="agentops-bench-") as folder:
+        for name in names:
+            judged = Path(folder) / name
+            # A process and a database of its own for each: what one leaves behind must not slow the next.
+            command = [sys.executable, "-m", "bench", name, *flags]
+            process = subprocess.run(command, env={**os.environ, report.JUDGED_FILE: str(judged)}, check=False)
+            if process.returncode:
+                failed.append(name)
+            if judged.exists():
+                goals += [(name, json.loads(line)) for line in judged.read_text().splitlines()]
+    _show(goals)
+    if failed:
+        print(f"Did not run through: {', '.join(failed)}", flush=True)
+    return not failed
+
+
+def _show(goals: Sequence[tuple[str, dict[str, str]]]) -> None:
+    missed = [goal for goal in goals if goal[1]["reached"] == "NO"]
+    for title, rows in (("reached", [goal for goal in goals if goal not in missed]), ("missed", missed)):
+        print(f"\n== goals {title}: {len(rows)} of {len(goals)} ==")
+        for name, goal in rows:
+            print(f"{name:<14}{goal['what']:<66}{goal['ratio']:>8}  {goal['goal']}", flush=True)
