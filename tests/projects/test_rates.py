@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ import pytest
 import redis
 import time_machine
 from django.test import Client
+from limits.storage import MemoryStorage
 
 from agentops.projects.models import Project
 from agentops.projects.rate_limits import limits
@@ -199,6 +201,27 @@ def test_threads_count_together() -> None:
         turns = [each for found in threads.map(lambda _: took(counter, 1000, times), range(8)) for each in found]
 
     assert 1000 - 8 <= passed(turns) <= 1000 + 8 * batch
+
+
+def test_in_memory_threads_are_counted_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library starts a timer with a count. Of two threads at once, one starts that of the other: RuntimeError."""
+    counting, most = set(), []
+    incr = MemoryStorage.incr
+
+    def slow_incr(self: MemoryStorage, *arguments: Any, **options: Any) -> int:
+        counting.add(threading.get_ident())
+        most.append(len(counting))
+        time.sleep(0.002)
+        number = incr(self, *arguments, **options)
+        counting.discard(threading.get_ident())
+        return number
+
+    monkeypatch.setattr(MemoryStorage, "incr", slow_incr)
+    counter = Counter()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda _: took(counter, 10, 5), range(8)))
+    assert len(most) == 8 * 5
+    assert max(most) == 1
 
 
 def test_a_window_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
@@ -52,6 +53,8 @@ class Counter:
 
     def __init__(self, url: str = "") -> None:
         self._limiter = FixedWindowRateLimiter(_store(url))
+        # Of two threads that count at once in memory, one may start the other's timer: RuntimeError, once in thousands.
+        self._one_by_one: AbstractContextManager[Any] = nullcontext() if url else threading.Lock()
         self._alone = Counter() if url else self
         self._down_until = 0.0
         self._windows: dict[str, _Window] = {}
@@ -70,7 +73,8 @@ class Counter:
             batch, window.pending = window.pending, 0
             window.reporting += batch
         try:
-            standing = _count_in_store(self._limiter, item, holder, batch)
+            with self._one_by_one:
+                standing = _count_in_store(self._limiter, item, holder, batch)
         except StorageError as error:
             log.warning(
                 "rate limits: Redis is not available (%s); each process counts separately",
