@@ -8,21 +8,23 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from bench import report
+from bench import report, workspace
 
 
 def run_all(names: Sequence[str], flags: Sequence[str]) -> bool:
     """Run each benchmark, then print every goal. Return whether all of them ran through."""
     goals: list[tuple[str, dict[str, str]]] = []
     failed = []
-    with tempfile.TemporaryDirectory(prefix="agentops-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="agentops-bench-") as folder, _template() as template:
         for name in names:
             judged = Path(folder) / name
             # A process and a database of its own for each: what one leaves behind must not slow the next.
             command = [sys.executable, "-m", "bench", name, *flags]
-            process = subprocess.run(command, env={**os.environ, report.JUDGED_FILE: str(judged)}, check=False)
+            environment = {**os.environ, report.JUDGED_FILE: str(judged), workspace.TEMPLATE: template}
+            process = subprocess.run(command, env=environment, check=False)
             if process.returncode:
                 failed.append(name)
             if judged.exists():
@@ -31,6 +33,12 @@ def run_all(names: Sequence[str], flags: Sequence[str]) -> bool:
     if failed:
         print(f"Did not run through: {', '.join(failed)}", flush=True)
     return not failed
+
+
+def _template() -> AbstractContextManager[str]:
+    """The name of a migrated database: the one that the environment names, or a new one."""
+    named = os.environ.get(workspace.TEMPLATE)
+    return nullcontext(named) if named else workspace.migrated_template()
 
 
 def _show(goals: Sequence[tuple[str, dict[str, str]]]) -> None:

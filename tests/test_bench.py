@@ -5,14 +5,26 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
+from bench import workspace
 from tests.support.services import chromium_path
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_migrated_database() -> Iterator[None]:
+    """All benchmarks of this process get copies of one database."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("BENCH_DATABASE_URL", own_url())
+        with workspace.migrated_template() as template:
+            patched.setenv(workspace.TEMPLATE, template)
+            yield
 
 
 @pytest.mark.postgres
@@ -118,13 +130,16 @@ def test_imports_are_measured() -> None:
     assert bench("import").count("peak memory at 16 x") == 2
 
 
+def own_url() -> str:
+    return urlunsplit(urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/agentops_bench_{os.getpid()}"))
+
+
 def bench(*names: str, **variables: str) -> str:
     """What the benchmarks say, on a small scale."""
-    url = urlunsplit(urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/agentops_bench_{os.getpid()}"))
     done = subprocess.run(
         [sys.executable, "-m", "bench", *names, "--quick", "--no-peers", "--steps", "50"],
         cwd=ROOT,
-        env=os.environ | {"BENCH_DATABASE_URL": url} | variables,
+        env=os.environ | variables,
         capture_output=True,
         text=True,
         timeout=280,
