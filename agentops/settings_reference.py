@@ -128,7 +128,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "AGENT_EVENTS_INGEST_PATH": "Path below `/api/` at which events are received.",
         "AGENTOPS_RATE_INGEST": "Ingest requests per minute with one API key or with the secrets; 0 means no limit.",
         "AGENTOPS_RATE_RUN_EVENTS": "Events per minute of one run; 0 means no limit.",
-        "AGENTOPS_API_KEY": "API key of another site, to which `agentops watch --url` sends.",
+        "AGENTOPS_API_KEY": "API key of another site, for `agentops watch --url` and `agentops mcp --url`.",
         "AGENTOPS_SILENCE_S": "Seconds without an event after which the runner of a running external run counts as "
         "silent. The run's log and page say so; nothing else happens.",
     },

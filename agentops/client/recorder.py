@@ -136,7 +136,7 @@ class RecordedRun:
         self.record(type_, payload)
 
     def record(self, type_: str, payload: Mapping[str, Any], *, at: datetime | None = None) -> None:
-        """Record an event of a time. Fields of the payload that are None are left out."""
+        """Record an event, with its time if `at` is given. Fields of the payload that are None are left out."""
         try:
             event = {
                 "runId": self.id,
@@ -217,7 +217,7 @@ class RecordedRun:
 
     @property
     def dropped(self) -> int:
-        """Return how many events of this process were not recorded, because they found no place."""
+        """Return how many events of this process were not recorded, because the queue was full."""
         return self._delivery.dropped
 
     @property

@@ -61,7 +61,8 @@ class Costs:
     #: What an answer that streams for a second adds, mostly its partial texts: 27 of 64 transactions of six such steps
     #: appended events. Fitted to one busy worker (`python -m bench takeover`).
     streamed_statements: int = 7
-    #: docs/measurements/concurrent-runs.md: 1.7 to 2.0 ms of PostgreSQL and 2.3 to 2.9 ms of the worker for each step.
+    #: `python -m bench concurrent` on a busy machine, as the other measurements: 1.7 to 2.0 ms of PostgreSQL and 2.3 to
+    #: 2.9 ms of the worker for each step.
     step_ms: float = 1.85
     worker_step_ms: float = 2.6
     #: A model call of the paced recording and its tool call: 16 busy runs made 16.0 steps per second.

@@ -162,7 +162,7 @@ class RunRolledBack(Payload):
 @register(EventType.RUN_SESSION)
 class RunSession(Payload):
     """A worker opens a session of a command-line program. `resumed`: the session whose transcript it continues.
-    `lost`: the run has earlier answers, but no transcript of them can be continued here, so that it begins anew.
+    `lost`: the run has earlier answers, but no transcript of them can be continued here, so the session is a new one.
     `cause`: why, if it is known: `earlier_checkpoint`, because a fork leaves out what its origin has done after it."""
 
     session_id: str

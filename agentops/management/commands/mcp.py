@@ -15,14 +15,14 @@ from agentops.projects.management.base import EXIT_UNREADABLE, EXIT_USAGE, Agent
 
 class Command(AgentopsCommand):
     help = (
-        "Serve MCP on standard input and output: a coding agent on this machine looks into the runs of this database,"
+        "Serve MCP on standard input and output: a coding agent on this machine reads the runs of this database,"
         " or of another site. Read-only, unless --allow-writes is given."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--project", metavar="SLUG", help="the project that tools use if they name none")
         parser.add_argument("--allow-writes", action="store_true", help="offer the tools that control runs")
-        parser.add_argument("--url", metavar="URL", help="of another site, with the API key in AGENTOPS_API_KEY")
+        parser.add_argument("--url", metavar="URL", help="read another site, with the API key in AGENTOPS_API_KEY")
         parser.add_argument("--key-file", metavar="FILE", type=Path, help="the API key of the other site")
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -30,24 +30,24 @@ class Command(AgentopsCommand):
     help = "List the alerts of a project and its alert rules; add, remove and test rules; mute rules, agents and runs."
 
     def subcommands(self, add: AddSubcommand) -> None:
-        listed = add("ls", self.list_alerts, help="list the newest alerts, or with --rules the rules of a project")
+        listed = add("ls", self.list_alerts, help="List the newest alerts, or with --rules the rules of a project.")
         _add_project(listed)
         listed.add_argument("--rules", action="store_true", help="list the rules instead")
         listed.add_argument("--open", action="store_true", help="only alerts that are not over")
         listed.add_argument("--json", action="store_true", help="print JSON")
-        _add_rule_options(add("add", self.add_rule, help="add a rule; prints the signing secret of a webhook once"))
-        removed = add("rm", self.remove_rule, help="remove a rule with its alerts")
-        tested = add("test", self.test_rule, help="let a worker send a test by all channels of a rule")
+        _add_rule_options(add("add", self.add_rule, help="Add a rule; prints the signing secret of a webhook once."))
+        removed = add("rm", self.remove_rule, help="Remove a rule with its alerts.")
+        tested = add("test", self.test_rule, help="Let a worker send a test by all channels of a rule.")
         for parser in (removed, tested):
             _add_project(parser)
             parser.add_argument("rule", metavar="RULE", help="name or ID of the rule")
-        muted = add("mute", self.mute, help="send nothing about a rule, an agent or a run for a time")
+        muted = add("mute", self.mute, help="Send nothing about a rule, an agent or a run for a time.")
         _add_project(muted)
         what = muted.add_mutually_exclusive_group(required=True)
         what.add_argument("--rule", metavar="RULE", help="name or ID of a rule")
         what.add_argument("--agent", metavar="AGENT", help="name of an agent")
         what.add_argument("--run", metavar="RUN", help="ID of a run, or a prefix of it")
-        muted.add_argument("minutes", metavar="MINUTES", type=int, help="from now on; 0 ends the mute")
+        muted.add_argument("minutes", metavar="MINUTES", type=int, help="length of the mute in minutes; 0 ends it")
 
     def list_alerts(self, options: dict[str, Any]) -> None:
         project = project_for(SYSTEM, options["project"], Action.READ)
@@ -112,9 +112,13 @@ def _add_rule_options(parser: CommandParser) -> None:
     parser.add_argument("--no-email", action="store_true", help="do not notify operators and admins")
     parser.add_argument("--webhook-url", metavar="URL", help="URL that receives signed JSON")
     parser.add_argument("--slack-url", metavar="URL", help="incoming webhook of Slack or a compatible program")
-    parser.add_argument("--group-minutes", type=int, metavar="N", help="between messages about an agent (default: 10)")
-    parser.add_argument("--repeat-hours", type=int, metavar="N", help="repeat what lasts; 0: never (default: 24)")
-    parser.add_argument("--announce-end", action="store_true", help="also announce when it is over")
+    parser.add_argument(
+        "--group-minutes", type=int, metavar="N", help="least time between messages of an agent (default: 10)"
+    )
+    parser.add_argument(
+        "--repeat-hours", type=int, metavar="N", help="repeat an alert that lasts; 0: never (default: 24)"
+    )
+    parser.add_argument("--announce-end", action="store_true", help="also announce the end of an alert")
 
 
 def _rule_row(rule: AlertRule, muted: list[AlertMute]) -> dict[str, Any]:

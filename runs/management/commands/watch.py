@@ -44,13 +44,21 @@ class Command(AgentopsCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("directories", metavar="DIR", nargs="*", help="directories or files to follow")
-        parser.add_argument("--project", metavar="SLUG", default=settings.AGENT_RUNNER_PROJECT, help="%(default)s")
-        parser.add_argument("--since", metavar="TIME", default="24h", help="skip older files: 30m, 7d (%(default)s)")
         parser.add_argument(
-            "--quiet", metavar="SECONDS", type=float, default=QUIET_S, help="until a session waits (%(default)s)"
+            "--project", metavar="SLUG", default=settings.AGENT_RUNNER_PROJECT, help="slug (default: %(default)s)"
+        )
+        parser.add_argument(
+            "--since", metavar="TIME", default="24h", help="skip older files: 30m, 7d (default: %(default)s)"
+        )
+        parser.add_argument(
+            "--quiet",
+            metavar="SECONDS",
+            type=float,
+            default=QUIET_S,
+            help="silence after which a session waits (default: %(default)s)",
         )
         parser.add_argument("--once", action="store_true", help="store what is there, and end")
-        parser.add_argument("--url", metavar="URL", help="of another site, with the API key in AGENTOPS_API_KEY")
+        parser.add_argument("--url", metavar="URL", help="send to another site, with the API key in AGENTOPS_API_KEY")
         parser.add_argument("--key-file", metavar="FILE", type=Path, help="the API key of the other site")
         parser.add_argument(
             "--hooks", choices=["claude-code"], help="show the hooks that tell when a session waits, and follow nothing"

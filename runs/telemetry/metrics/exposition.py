@@ -31,7 +31,7 @@ _COUNTERS = {
     "lease_losses": "Runs that another worker took over, by cause.",
     "retries": "Retries of model and tool calls, by error.",
     "approvals_requested": "Approvals that were requested, by project.",
-    "safety_blocks": "Tool calls that guards denied, by project.",
+    "safety_blocks": "Tool calls that hooks or rules denied, by project.",
     "tokens": "Tokens of model calls, by project, model and kind. Input includes cached tokens.",
     "cost_usd": "Cost of model calls in US dollars, by project and model, as far as it is known.",
     "other": "What was counted without its labels, because there are too many series.",
