@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 from urllib.parse import quote
@@ -355,6 +356,35 @@ def test_the_count_is_shared_by_redis(redis_url: str, alice: User, settings: Any
         assert [0 < client.ttl(key) <= 60 for key in client.scan_iter()] == [True, True]
     throttle.forget("alice", "here")
     assert not throttle.spent("alice", "here")
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("kind", ["throttle", "slowdown"])
+def test_a_success_amid_other_attempts_leaves_no_count_that_never_ends(
+    redis_url: str, settings: Any, kind: str
+) -> None:
+    """Django's client asks whether a key exists, and increments it then: in between, a success may have deleted it."""
+    settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": redis_url}}
+    throttle = Throttle("test", limit=5, seconds=60)
+    counter = throttle if kind == "throttle" else Slowdown("test", free=10_000, seconds=60, longest_pause=60)
+    is_over = threading.Event()
+
+    def succeed() -> None:
+        while not is_over.is_set():
+            throttle.forget("alice", "here")
+            time.sleep(0.0005)
+
+    succeeding = threading.Thread(target=succeed)
+    succeeding.start()
+    endless = 0
+    with redis.Redis.from_url(redis_url) as client:
+        for _ in range(200):
+            counter.spent("alice", "here")
+            # Only what the last attempt has left: -1 is a key without an end.
+            endless += any(client.ttl(key) == -1 for key in client.scan_iter())
+        is_over.set()
+        succeeding.join()
+    assert endless == 0
 
 
 # --- What is written down ------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ class Throttle:
         key = self._key(parts)
         try:
             cache.add(key, 0, self.seconds)
-            return cache.incr(key) > self.limit
+            return _count(key, self.seconds) > self.limit
         except ValueError:
             return False  # the time was up between the two calls: a first try again
         except (redis.RedisError, OSError) as error:
@@ -67,8 +67,8 @@ class Slowdown:
             if beyond >= 0:
                 if not cache.add(f"{key}:pause", 1, self.pause(beyond)):
                     return True
-                cache.incr(key)
-            elif cache.incr(key) > self.free:
+                _count(key, self.seconds)
+            elif _count(key, self.seconds) > self.free:
                 cache.decr(key)  # others took the last free ones at the same time
                 return True
         except ValueError:
@@ -89,6 +89,16 @@ class Slowdown:
             pass  # its time was up meanwhile
         except (redis.RedisError, OSError) as error:
             log.warning("throttle %s: the cache does not answer (%s)", self.name, type(error).__name__)
+
+
+def _count(key: str, seconds: int) -> int:
+    """Count an attempt and return their number. Raise ValueError if the time was up meanwhile."""
+    count: int = cache.incr(key)
+    if count == 1:
+        # Django asks Redis whether the key exists, and then increments it. If it was deleted between the two, by a
+        # success or by its age, it is created anew: without an end, it would lock the user out for good.
+        cache.touch(key, seconds)
+    return count
 
 
 def _key(name: str, parts: tuple[str, ...]) -> str:

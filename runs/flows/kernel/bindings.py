@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pydantic import JsonValue
 
 from runs.flows.kernel.expressions import ExpressionFailed, evaluate
-from runs.flows.kernel.sizes import is_larger
+from runs.flows.kernel.sizes import is_larger, json_problem
 
 #: The largest value that bindings may make, in bytes of JSON; see also `runs.flows.kernel.work.MAX_OUTPUT`.
 MAX_VALUE = 1024 * 1024
@@ -42,11 +42,14 @@ def resolve(value: JsonValue, scope: Mapping[str, JsonValue]) -> JsonValue:
     """Return `value` with its bindings replaced.
 
     A text that is one binding becomes its value, of any type. In a longer text, values are written as text, and those
-    that are no texts as JSON. Raises `BindingFailed` for a missing value in a longer text, and for a value too large.
+    that are no texts as JSON. Raises `BindingFailed` for a missing value in a longer text, and for a value that is too
+    large or cannot be stored.
     """
     resolved = _resolve(value, scope)
     if is_larger(resolved, MAX_VALUE):
         raise BindingFailed(f"the value is larger than {MAX_VALUE} bytes")
+    if problem := json_problem(resolved):
+        raise BindingFailed(f"the value {problem}")
     return resolved
 
 

@@ -1,8 +1,15 @@
-"""The size of JSON values, measured without writing them."""
+"""The size of JSON values, measured without writing them, and whether they can be written."""
 
 from __future__ import annotations
 
+import math
+import re
+
 from pydantic import JsonValue
+
+#: The levels of lists and objects in a value. Snapshots and events, which hold it, have a few more.
+MAX_DEPTH = 100
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 def is_larger(value: JsonValue, limit: int) -> bool:
@@ -22,3 +29,26 @@ def is_larger(value: JsonValue, limit: int) -> bool:
         elif isinstance(current, list):
             waiting += current
     return False
+
+
+def json_problem(value: JsonValue) -> str:
+    """Return why a value that an expression has made cannot be stored as JSON, for use after "the value"; empty if it
+    can. The value is not too large: see `is_larger`.
+
+    Literals and functions of JMESPath make NaN, infinity and any character, and a loop may nest its own output.
+    """
+    waiting = [(value, 0)]
+    while waiting:
+        current, depth = waiting.pop()
+        if isinstance(current, float) and not math.isfinite(current):
+            return "contains NaN or infinity"
+        if isinstance(current, str) and _UNSTORABLE.search(current):
+            return "contains a NUL character or an unpaired surrogate"
+        if isinstance(current, dict | list):
+            if depth == MAX_DEPTH:
+                return f"is nested deeper than {MAX_DEPTH} levels"
+            members = current.values() if isinstance(current, dict) else current
+            waiting += [(member, depth + 1) for member in members]
+            if isinstance(current, dict):
+                waiting += [(name, depth + 1) for name in current]
+    return ""

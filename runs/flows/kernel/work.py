@@ -29,7 +29,7 @@ from runs.flows.kernel.flow_decisions import (
 )
 from runs.flows.kernel.gates import GateState, gate_of
 from runs.flows.kernel.graph import Edge, Graph, Node
-from runs.flows.kernel.sizes import is_larger
+from runs.flows.kernel.sizes import is_larger, json_problem
 from runs.flows.kernel.snapshot import FlowStatus, NodeStatus, Snapshot, Visit, is_open, items_of, iteration_of
 from timeline.events.flow import FlowCompleted, NodeCompleted, NodeFailed, NodeSkipped, NodeStarted
 
@@ -139,6 +139,9 @@ class Work:
         if len(items) > MAX_ITEMS or is_larger(items, MAX_OUTPUT):
             text = f"{edge.each_in} has {len(items)} items; at most {MAX_ITEMS}, of {MAX_OUTPUT} bytes, are possible"
             self._fail(node, whole, NodeFailure(FOR_EACH_FAILED, text))
+            return
+        if problem := json_problem(items):
+            self._fail(node, whole, NodeFailure(FOR_EACH_FAILED, f"the value of {edge.each_in} {problem}"))
             return
         scope = self.scope()
         self.snapshot["nodeStatus"][node.id] = NodeStatus.RUNNING.value

@@ -290,6 +290,46 @@ def test_a_value_that_repeats_itself_is_measured_without_being_written() -> None
     assert is_true(evaluate("length(to_string(inputs)) == `2`", {"inputs": []}))
 
 
+#: Values that an expression makes and no database stores as JSON, and what is said of them.
+UNSTORABLE = [
+    ("to_number('nan')", "NaN or infinity"),
+    ("[to_number('1e999')]", "NaN or infinity"),
+    ("sum(inputs.large)", "NaN or infinity"),
+    ('`{"deep": [1e999]}`', "NaN or infinity"),
+    ('`"\\u0000"`', "NUL"),
+    ('{a: `"\\ud800"`}', "unpaired surrogate"),
+    ('`{"\\u0000": 1}`', "NUL"),
+    ("[" * 120 + "`1`" + "]" * 120, "nested deeper than 100 levels"),
+]
+
+
+@pytest.mark.parametrize(("expression", "problem"), UNSTORABLE)
+def test_a_value_that_cannot_be_stored_fails_its_node(expression: str, problem: str) -> None:
+    """The flow ends. An advance that fails would be tried again for good, and the flow would never move."""
+    inputs: Any = {"large": [1e308, 1e308]}
+    binding = f"{{{{ {expression} }}}}"
+    for node in (
+        constant("a", [binding]),
+        constant("a", 1, state={"set": {"x": binding}}),
+    ):
+        run = KernelRun(flow([node]), inputs=inputs)
+        assert (run.snapshot["status"], run.failure.error_type) == ("failed", "binding_failed")
+        assert problem in run.failure.message
+
+    nodes = [constant("list", 1), agent("each")]
+    run = KernelRun(flow(nodes, [edge("list", "each", forEach={"in": f"[{expression}]"})]), inputs=inputs)
+    assert (run.snapshot["status"], run.failure.error_type) == ("failed", "for_each_failed")
+    assert problem in run.failure.message
+
+
+def test_a_loop_that_nests_its_own_output_fails_before_nothing_can_store_it() -> None:
+    nesting = constant("a", "{{ [outputs.a] }}")
+    run = KernelRun(flow([nesting], [edge("a", "a", maxIterations=500)])).play()
+
+    assert (run.snapshot["status"], run.failure.error_type) == ("failed", "binding_failed")
+    assert "nested deeper" in run.failure.message
+
+
 def test_a_snapshot_that_is_none_is_told_from_one_of_another_flow() -> None:
     graph = graph_of(flow([agent("a")]))
     good = dict(snapshot.initial(graph, "run"))

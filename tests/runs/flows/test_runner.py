@@ -366,3 +366,14 @@ def test_a_message_to_a_paused_flow_run_is_kept_without_its_secrets(project: Pro
 
     assert secret not in str(FlowRun.objects.get(pk=waiting.pk).snapshot)
     assert secret not in str([event.payload for event in events_of(waiting)])
+
+
+def test_a_value_that_no_database_stores_ends_its_flow_and_holds_up_no_other(project: Project, worker: Worker) -> None:
+    question = {"id": "ask", "type": "human", "question": '{{ `"\\u0000"` }}'}
+    first = make_flow_run({"flow_id": "first", "nodes": [question]}, project)
+    second = make_flow_run({"flow_id": "second", "nodes": [{"id": "a", "type": "constant", "value": 1}]}, project)
+
+    assert not advancing.advance_due()
+
+    statuses = {run.pk: (run.status, run.error_type) for run in FlowRun.objects.all()}
+    assert statuses == {first.pk: ("failed", "binding_failed"), second.pk: ("completed", "")}

@@ -309,6 +309,23 @@ def test_no_secret_is_kept(exporter: Exporter) -> None:
     )
 
 
+def test_a_session_id_that_is_longer_without_its_secrets_holds_up_no_other_trace(exporter: Exporter) -> None:
+    """It is cut to the length of its column, which PostgreSQL demands; the filing of all traces would stop at it."""
+    other = Exporter(make_project("other"))
+    keys = ",".join(f"AKIA{number:016d}".replace("0", "Q") for number in range(6))
+    exporter.send(chat(2, 1))
+    exporter.settle()
+    exporter.send(agent(1, more={"session.id": keys}))
+    other.send(agent(1), chat(2, 1))
+
+    exporter.settle()
+
+    [run], [next_run] = exporter.runs(), other.runs()
+    assert run.session_id.startswith("[REDACTED:")
+    assert len(run.session_id) == 128
+    assert next_run.status == "completed"
+
+
 def test_each_project_has_its_own_redaction_rules(
     exporter: Exporter, django_capture_on_commit_callbacks: Callable[..., Any]
 ) -> None:
