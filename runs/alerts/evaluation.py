@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from django.db import Error, transaction
+from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
 
@@ -21,6 +21,7 @@ from runs.alerts.alert_plan import Changes, RuleState, decide, is_muted
 from runs.alerts.announcing import announce
 from runs.alerts.condition import Condition
 from runs.alerts.conditions import HAPPENINGS, conditions_of
+from runs.database_errors import concerns_all
 from runs.models import Alert, AlertFinding, AlertMute, AlertRule
 from runs.models.alerts.alert import PENDING
 
@@ -51,9 +52,9 @@ def _try_update(rule_id: UUID, now: datetime) -> bool:
     """Update one rule. An error in it does not keep the others from their evaluation: returns False."""
     try:
         _update(rule_id, now)
-    except Error:
-        raise  # of the database: the others would fail too
-    except Exception:
+    except Exception as error:
+        if concerns_all(error):
+            raise
         log.exception("an alert rule could not be evaluated", extra={"rule_id": str(rule_id)})
         return False
     return True

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from django.db import connection
 
+from runs.database_errors import STORAGE_ERRORS, raise_unless_storage_error
 from runs.engine.leases import Lease, clock
-from runs.engine.storage_errors import STORAGE_ERRORS, raise_unless_storage_error
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from django.db import Error, connection
 
+from runs.database_errors import STORAGE_ERRORS, raise_unless_storage_error
 from runs.engine import ending, rollback
 from runs.engine.drive import Drive, open_drive
 from runs.engine.event_loop import LoopThread
@@ -19,7 +20,6 @@ from runs.engine.policy import occasions
 from runs.engine.results import Progress
 from runs.engine.safe_commit import do_nothing
 from runs.engine.shutdown import Shutdown
-from runs.engine.storage_errors import STORAGE_ERRORS, raise_unless_storage_error
 from runs.lifecycle import transitions
 from runs.lifecycle.transitions import ClaimedRun
 from runs.models import AgentRun

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 from uuid import UUID
 
-from django.db import Error, transaction
+from django.db import transaction
 from django.utils import timezone
 
 from agentops.projects import notifications
@@ -16,6 +16,7 @@ from runs import chaos
 from runs.conversation import tool_results, transcript, writes
 from runs.conversation.tool_results import CallResult
 from runs.conversation.tool_starts import as_object
+from runs.database_errors import concerns_all
 from runs.errors import ApprovalDecided, ApprovalNotRequested, InvalidInput, RunNotFound, ToolCallNotFound
 from runs.hooks.argument_diffs import argument_diff
 from runs.lifecycle import approval_rows, session_subagents, subagent_approvals, transitions
@@ -211,9 +212,9 @@ def _expire_safely(run_id: UUID) -> bool:
     try:
         with transaction.atomic():
             return _expire(run_id)
-    except Error:
-        raise
-    except Exception:
+    except Exception as error:
+        if concerns_all(error):
+            raise
         log.exception("an approval could not expire", extra={"run_id": str(run_id)})
         return False
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import logging
 from uuid import UUID
 
-from django.db import Error, transaction
+from django.db import transaction
 
 from runs.actions import resume
 from runs.agents import policies
 from runs.agents.policies import PolicyAction, PolicyRule, Trigger, kind_of, rule_for
 from runs.agents.policy_errors import InvalidPolicy
+from runs.database_errors import concerns_all
 from runs.engine.policy import acts
 from runs.errors import RunRefusal
 from runs.lifecycle import inbox, transitions
@@ -45,9 +46,9 @@ def _resume_safely(run_id: UUID) -> bool:
     try:
         with transaction.atomic():
             return _end(run_id)
-    except Error:
-        raise
-    except Exception:
+    except Exception as error:
+        if concerns_all(error):
+            raise
         log.exception("a policy could not resume a run", extra={"run_id": str(run_id)})
         return False
 

@@ -6,10 +6,11 @@ import logging
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from django.db import DataError, Error, IntegrityError, transaction
+from django.db import transaction
 
 from runs import chaos
 from runs.actions import resume as resuming
+from runs.database_errors import concerns_all
 from runs.errors import MoveRefused, RunRefusal
 from runs.flows.kernel import advance as kernel
 from runs.flows.kernel.flow_decisions import Decisions, Happened, NodeFailure, VisitReport
@@ -37,8 +38,8 @@ def advance_due() -> bool:
         except MoveRefused:
             continue  # somebody else has changed it: the next look finds it
         except Exception as error:
-            if isinstance(error, Error) and not isinstance(error, DataError | IntegrityError):
-                raise  # nothing can be stored now
+            if concerns_all(error):
+                raise
             # The others must not wait for it; the next sweep tries again.
             log.exception("a flow run cannot be advanced", extra={"run_id": str(flow_run_id)})
     return has_more or len(due) == BATCH

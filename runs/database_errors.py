@@ -1,10 +1,10 @@
-"""The errors that say that the database is not writable at present: the step waits and continues."""
+"""Which errors of the database concern everybody, and which of them say that it is not writable at present."""
 
 from __future__ import annotations
 
-from django.db import Error, InterfaceError, InternalError, OperationalError
+from django.db import DataError, Error, IntegrityError, InterfaceError, InternalError, OperationalError
 
-#: What to catch; `raise_unless_storage_error` raises those that are of another kind.
+#: What a step catches, to wait and continue; `raise_unless_storage_error` raises those that are of another kind.
 STORAGE_ERRORS = (OperationalError, InterfaceError, InternalError)
 #: psycopg raises these as internal errors: a read-only server, and a connection that was closed because its
 #: transaction was idle while this process was suspended.
@@ -15,3 +15,8 @@ def raise_unless_storage_error(error: Error) -> None:
     """Raise `error` again if it is an internal error of another kind, which waiting would not fix."""
     if isinstance(error, InternalError) and getattr(error.__cause__, "sqlstate", None) not in (READ_ONLY, IDLE_TIMEOUT):
         raise error
+
+
+def concerns_all(error: Exception) -> bool:
+    """Return whether the database has failed, and not just refused the values of one row: others would fail too."""
+    return isinstance(error, Error) and not isinstance(error, DataError | IntegrityError)
