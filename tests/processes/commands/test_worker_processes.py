@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from runs.models import AgentRun, Attempt
 from tests.support.command_line import Process
@@ -109,9 +110,12 @@ def test_what_cannot_start_is_not_started_for_ever(quick: dict[str, str]) -> Non
     assert "a number from 1 to 256 is expected" in done.stderr
 
 
-@pytest.mark.parametrize("number", ["0", "65", "-1", "two"])
-def test_another_number_is_refused(process: Process, quick: dict[str, str], number: str) -> None:
-    code, out, err = process(["worker", f"--processes={number}"], quick)
+def test_another_number_is_refused(process: Process, quick: dict[str, str]) -> None:
+    refusal = "argument --processes: a number from 1 to 64 is expected"
+    code, out, err = process(["worker", "--processes=0"], quick)
 
     assert (code, out) == (2, "")
-    assert "argument --processes: a number from 1 to 64 is expected" in err
+    assert refusal in err
+    for number in ("65", "-1", "two"):
+        with pytest.raises(CommandError, match=refusal):
+            call_command("worker", f"--processes={number}")

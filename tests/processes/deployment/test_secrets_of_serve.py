@@ -26,10 +26,9 @@ SECRETS = {
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_no_process_of_the_site_shows_its_secrets(processes: str, tmp_path: Path) -> None:
+def test_no_process_of_the_site_shows_its_secrets(processes: str, migrated_home: Path, tmp_path: Path) -> None:
     port = free_port()
-    env = {"PATH": os.environ["PATH"], "AGENTOPS_HOME": str(tmp_path / "home"), "PORT": str(port)} | SECRETS
-    subprocess.run([*MANAGE, "migrate", "--no-input"], env=env, check=True, capture_output=True, timeout=120)
+    env = {"PATH": os.environ["PATH"], "AGENTOPS_HOME": str(migrated_home), "PORT": str(port)} | SECRETS
     with (tmp_path / "log").open("wb") as log:
         command = [*MANAGE, "serve", "--processes", processes]
         server = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)

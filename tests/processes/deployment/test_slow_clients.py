@@ -41,7 +41,6 @@ def serving(directory: Path) -> Iterator[int]:
     """`agentops serve` as docs/guides/processes.md and docker-compose.yml have it, on a database of its own."""
     port = free_port()
     env = {"PATH": os.environ["PATH"], "AGENTOPS_HOME": str(directory / "home"), "PORT": str(port)} | QUICK
-    subprocess.run([*MANAGE, "migrate", "--no-input"], env=env, check=True, capture_output=True, timeout=120)
     with (directory / "log").open("wb") as log:
         server = subprocess.Popen([*MANAGE, "serve"], env=env, stdout=log, stderr=log, start_new_session=True)
     try:
@@ -76,6 +75,7 @@ WAYS: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.usefixtures("migrated_home")
 def test_slow_clients_hold_nobody_up(way: str, tmp_path: Path) -> None:
     """Headers, bodies and chunks one byte at a time, connections that say nothing or do not end."""
     with WAYS[way](tmp_path) as port:

@@ -17,6 +17,12 @@ from tests.support.second_pass import cases
 
 #: Where the worker dies, and the model calls of the run then: an answer that was not committed is asked for again.
 POINTS = {"turn.in_transaction:2": 5, "tool.returned:1": 4, "model.answered:3": 5}
+#: Loaded once for all workers, because that takes seconds.
+ADAPTERS = {
+    "anthropic": "pydantic_ai.models.anthropic",
+    "chat": "pydantic_ai.models.openai",
+    "responses": "pydantic_ai.models.openai",
+}
 
 
 def start(stage: Stage, prompt: str, model: str) -> AgentRun:
@@ -49,6 +55,7 @@ def test_the_next_worker_continues_the_conversation(
         {"content": "Done."},
     )
     environment = mock_model_server.environment
+    stage.fork_server.ask(load=ADAPTERS[protocol])
     first = stage.worker(chaos=point, **environment)
     run = start(stage, prompt, MODELS[protocol])
     first.killed()

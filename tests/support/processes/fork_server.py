@@ -1,7 +1,7 @@
-"""Starts processes quickly: the libraries are loaded once, each worker or web process is a fork that loads our code.
+"""Starts processes quickly: libraries and modules are loaded once, each worker or web process is a fork.
 
-Run as a program by child_processes.py; one JSON request per line comes in, one JSON answer goes out. No settings are
-read here, so each reads its own environment as one that was started by hand.
+Run as a program by child_processes.py; one JSON request per line comes in, one JSON answer goes out. Each process reads
+the settings from its own environment, as one that was started by hand: see loaded_site.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ import os
 import signal
 import sys
 import traceback
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tests.support.processes.loaded_site import LoadedSite
 
 #: By the name of the command: the module whose `main` it runs.
 PROGRAMS = {"celery": "celery.__main__", "agentops": "agentops.cli"}
@@ -64,7 +68,7 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def become(order: dict[str, Any]) -> None:
+def become(order: dict[str, Any], site: LoadedSite) -> None:
     """In the fork: take on the environment, the log and the command line of a worker, and never come back."""
     code = 70
     try:
@@ -79,6 +83,7 @@ def become(order: dict[str, Any]) -> None:
         os.environ.update(order["env"])
         sys.path.insert(0, order["cwd"])
         sys.argv = [order["program"], *order["argv"]]
+        site.hand_over()
         importlib.import_module(PROGRAMS[order["program"]]).main()
         code = 0
     except SystemExit as end:
@@ -94,7 +99,7 @@ def become(order: dict[str, Any]) -> None:
             os._exit(code or 0)
 
 
-def obey(order: dict[str, Any], ended: dict[int, int]) -> int | None:
+def obey(order: dict[str, Any], ended: dict[int, int], site: LoadedSite) -> int | None:
     """Start a worker and give its pid; or give the exit code of one (negative: the signal), None while it lives.
 
     An order to load a library gives None: the workers after it begin with it.
@@ -106,7 +111,7 @@ def obey(order: dict[str, Any], ended: dict[int, int]) -> int | None:
     if "argv" in order:
         pid = os.fork()
         if pid == 0:
-            become(order)
+            become(order, site)
         ended.pop(pid, None)  # numbers come again
         return pid
     pid = order["poll"]
@@ -121,12 +126,15 @@ def main() -> None:
     die_with_parent()
     for name in LIBRARIES:
         importlib.import_module(name)
+    sys.path.insert(0, str(Path(__file__).parents[3]))
+    site: LoadedSite = importlib.import_module("tests.support.processes.loaded_site").LoadedSite()
+    del sys.path[0]
     gc.collect()
     gc.freeze()
     print(json.dumps("ready"), flush=True)
     ended: dict[int, int] = {}
     for line in sys.stdin:
-        print(json.dumps(obey(json.loads(line), ended)), flush=True)
+        print(json.dumps(obey(json.loads(line), ended, site)), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,96 @@
+"""The modules of the site, loaded before a process of it is forked, as if that had not happened.
+
+Loading them takes a second of processor time or three, and hundreds of processes are started. What a process reads from
+its environment, it still reads by itself: its settings, its apps with their `ready`, and its crash point.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from contextlib import suppress
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from django.apps import AppConfig, apps
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+
+#: What workers and web processes come to. Not here, because they act when they are loaded: agentops.celery and
+#: agentops.asgi, which are small.
+MODULES = [
+    "runs.tasks",
+    "agentops.urls",
+    "agentops.http.health",
+    "agentops.http.forwarded",
+    "agentops.http.middleware",
+    "agentops.http.protocol",
+    "agentops.http.threaded",
+    "agentops.http.utf8_requests",
+    "agentops.mcp_server.http_endpoint",
+    "agentops.projects.rate_limits.headers",
+    "runs.management.commands.serve",
+    "timeline.live.bus",
+    "timeline.live.server",
+]
+#: Read while the modules are loaded, and other for each process. The apps are set up again, the database was only asked
+#: how long the name of a table may be, and runs.chaos is loaded again.
+OWN = {"INSTALLED_APPS", "DATABASES", "AGENTOPS_CHAOS"}
+
+
+class LoadedSite:
+    """Loads the modules once. `hand_over` is called in each fork."""
+
+    def __init__(self) -> None:
+        before = dict(os.environ)
+        with TemporaryDirectory() as home:
+            os.environ |= {
+                "AGENTOPS_HOME": home,
+                "DATABASE_URL": f"sqlite:///{home}/none.sqlite3",
+                "DJANGO_SETTINGS_MODULE": "agentops.settings",
+                "SECRET_KEY": "for-nothing-but-loading-modules-0123456789-abcdefghij",
+            }
+            _load()
+        assert set(os.environ) - set(before) == {
+            "AGENTOPS_HOME", "DATABASE_URL", "DJANGO_SETTINGS_MODULE", "SECRET_KEY", "TZ",
+        }, "a module has changed the environment when it was loaded"  # fmt: skip
+        #: The settings that a module has read, with their values.
+        self._read: dict[str, Any] = {name: value for name, value in vars(settings).items() if name.isupper()}
+        _forget()
+        os.environ.clear()
+        os.environ.update(before)
+
+    def hand_over(self) -> None:
+        """Check that the modules would be the same in the environment of this process, and arm its crash point."""
+        if os.environ.get("AGENTOPS_CHAOS"):
+            importlib.reload(sys.modules["runs.chaos"])
+        # Settings that cannot be used end the process by themselves.
+        with suppress(ImproperlyConfigured):
+            changed = [name for name in self._read.keys() - OWN if getattr(settings, name) != self._read[name]]
+            assert not changed, f"modules were loaded with other values of {changed}"
+
+
+def _load() -> None:
+    """Load the models as django.setup() does, but let no app get ready; then all modules."""
+    apps.app_configs = {config.label: config for config in map(AppConfig.create, settings.INSTALLED_APPS)}
+    for config in apps.app_configs.values():
+        config.apps = apps
+    apps.apps_ready = True
+    for config in apps.app_configs.values():
+        config.import_models()
+    apps.models_ready = True
+    for name in MODULES:
+        importlib.import_module(name)
+
+
+def _forget() -> None:
+    """Leave the settings, the database and the apps to django.setup()."""
+    del sys.modules["agentops.settings"]
+    settings.__init__()  # type: ignore[misc]
+    connections.__init__()  # type: ignore[misc]
+    vars(connections).pop("settings", None)
+    apps.app_configs = {}
+    apps.apps_ready = apps.models_ready = False
+    apps.clear_cache()
