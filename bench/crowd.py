@@ -65,5 +65,5 @@ def _judge(figures: _Figures) -> None:
     delivered = sum(each.delivered for each in figures.received)
     show(Row("lost, reordered, repeated", f"{faults} of {delivered:,}", "-", faults, at_most=0))
     latency = "/".join(f"{figures.p(share):.1f}" for share in (50, 95, 99))
-    note(f"p50/p95/p99 {latency} ms from the commit; {figures.received[-1].reconnected} connections were lost")
+    note(f"p50/p95/p99 {latency} ms from the commit; {figures.received[-1].reconnected:,} reconnections")
     note(f"MiB after each turn: {', '.join(f'{each:.0f}' for each in figures.rss_mib)}")
