@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from django.db import Error, transaction
+from django.db import DataError, Error, IntegrityError, transaction
 
 from runs import chaos
 from runs.actions import resume as resuming
@@ -34,11 +34,11 @@ def advance_due() -> bool:
     for flow_run_id in due:
         try:
             has_more |= advance(flow_run_id)
-        except Error:
-            raise
         except MoveRefused:
             continue  # somebody else has changed it: the next look finds it
-        except Exception:
+        except Exception as error:
+            if isinstance(error, Error) and not isinstance(error, DataError | IntegrityError):
+                raise  # of the database, not of this flow run
             # The others must not wait for it; the next sweep tries again.
             log.exception("a flow run cannot be advanced", extra={"run_id": str(flow_run_id)})
     return has_more or len(due) == BATCH
