@@ -27,6 +27,7 @@ from runs.errors import (
     TooManyChildren,
 )
 from runs.lifecycle import command_outcomes, inbox, run_lines
+from runs.lifecycle.title_limits import MAX_TITLE
 from runs.lifecycle.transitions import PHASES
 from runs.lifecycle.wake import wake
 from runs.models import Agent, AgentRun, AgentRunMessage, Checkpoint
@@ -157,7 +158,8 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
             step_count=origin.steps,
             max_steps=checked_max_steps(opening.max_steps, default=opening.config["max_steps"]),
             prompt=opening.turns[0] if opening.turns else None,
-            title=REDACTOR.clean_text(opening.title)[0] or _title(opening.turns),
+            # Cut here too: what stands in place of a secret may be longer than the secret.
+            title=REDACTOR.clean_text(opening.title)[0][:MAX_TITLE] or _title(opening.turns),
             run_kind=kind,
             labels=list(dict.fromkeys(REDACTOR.clean_text(label)[0] for label in opening.labels)),
             created_at=now,
@@ -338,7 +340,7 @@ def _masked_text_of(turns: list[UserTurn]) -> str:
 
 def _title(turns: list[UserTurn]) -> str:
     lines = _masked_text_of(turns).strip().splitlines()
-    return lines[0][:200] if lines else ""
+    return lines[0][:MAX_TITLE] if lines else ""
 
 
 def _has_content(turn: UserTurn) -> bool:

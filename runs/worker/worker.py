@@ -187,7 +187,12 @@ class Worker:
         drive: Callable[[UUID], object] = self._drive_alone if is_alone else self._drive
         if pool is None:
             return drive(run_id) is not False
-        pool.submit(close_after, drive, run_id)
+        try:
+            pool.submit(close_after, drive, run_id)
+        except RuntimeError:  # no thread can be started now; the next sweep tries again
+            gate.leave(run_id)
+            self._release_slot(run_id)
+            raise
         return True
 
     def _set_aside(self, suspect: Candidate) -> None:
@@ -231,6 +236,9 @@ class Worker:
                     self.sweep_once(pool)
                 except Error as error:
                     log.warning("the sweep cannot read the database: %s", type(error).__name__)
+                except Exception:
+                    # If this thread ended, the worker would take no run any more, and nobody would notice.
+                    log.exception("the sweep failed")
                 finally:
                     connection.close()
                 _touch_alive_file()

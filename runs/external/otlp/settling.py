@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import datetime, timedelta
 
-from django.db import DatabaseError, IntegrityError, transaction
+from django.db import DataError, Error, IntegrityError, transaction
 from django.utils import timezone
 
 from runs.models import OtlpGroup
@@ -32,9 +32,9 @@ def settle_due() -> int:
         except IntegrityError:
             # Somebody opened a run with the same reference at the same time.
             OtlpGroup.objects.filter(pk=group_id).update(due_at=timezone.now() + SETTLE)
-        except DatabaseError:
-            raise
-        except Exception:
+        except Exception as error:
+            if isinstance(error, Error) and not isinstance(error, DataError):
+                raise  # of the database, not of this group
             # One group must not keep the others waiting.
             log.exception("the entries of an OTLP group cannot be filed", extra={"group": group_id})
             OtlpGroup.objects.filter(pk=group_id).update(due_at=None)

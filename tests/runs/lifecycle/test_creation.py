@@ -79,3 +79,12 @@ def test_it_refuses_a_budget_that_is_none(value: object) -> None:
 def test_no_budget_means_the_agent_s() -> None:
     agent = make_agent(max_steps=12)
     assert creation.create(agent.project, agent, "Hello", by="alice", max_steps=None).max_steps == 12
+
+
+def test_a_title_that_is_longer_without_its_secrets_is_cut() -> None:
+    """PostgreSQL refuses one that is longer than its column."""
+    run = make_run(prompt="Hello", title="x" * 171 + " AKIAQ7QXW3ERT5YUI9OP rotates")
+
+    assert len(run.title) == 200
+    assert "x [REDACTED:" in run.title
+    assert "AKIA" not in run.title

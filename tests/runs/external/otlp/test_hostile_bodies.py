@@ -22,7 +22,7 @@ from agentops.projects.access import SYSTEM
 from agentops.projects.keys import revoke
 from agentops.projects.models import ApiKey
 from agentops.projects.redaction_rules.rule_changes import add_secret
-from runs.models import OtlpGroup, OtlpItem
+from runs.models import AgentRun, OtlpGroup, OtlpItem
 from tests.support.accounts import with_key
 from tests.support.factories import make_project
 from tests.support.otlp.sending import Exporter, summary
@@ -324,6 +324,22 @@ def test_a_session_id_that_is_longer_without_its_secrets_holds_up_no_other_trace
     assert run.session_id.startswith("[REDACTED:")
     assert len(run.session_id) == 128
     assert next_run.status == "completed"
+
+
+@pytest.mark.breaks_invariants("a counter is set by hand")
+def test_a_trace_that_the_database_refuses_holds_up_no_other(exporter: Exporter) -> None:
+    """On PostgreSQL: its counter of steps is at the end of its column, which SQLite does not mind."""
+    other = Exporter(make_project("other"))
+    exporter.send(chat(2, 1))
+    exporter.settle()
+    AgentRun.objects.update(step_count=2**31 - 1)
+    exporter.send(chat(3, 1))
+    other.send(agent(1), chat(2, 1))
+
+    exporter.settle()
+
+    [run] = other.runs()
+    assert run.status == "completed"
 
 
 def test_each_project_has_its_own_redaction_rules(
