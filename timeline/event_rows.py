@@ -16,6 +16,7 @@ from timeline.display import Clip, clip, format_json, format_member
 from timeline.events import EventType
 from timeline.events.failures import is_failure
 from timeline.models import Event
+from timeline.moments import moved
 
 TEXT_BYTES = 2048
 #: Maximum bytes of the JSON of a custom payload.
@@ -206,7 +207,7 @@ def until_of(event: Event) -> datetime | None:
     payload = payload_of(event)
     delay = payload.get("delay_ms")
     if event.type == EventType.RETRY_SCHEDULED and isinstance(delay, int) and 0 <= delay < 10**12:
-        return event.ts + timedelta(milliseconds=delay)
+        return moved(event.ts, timedelta(milliseconds=delay))
     if event.type == EventType.RUN_WAITING:
         return _moment(payload.get("until"))
     return None
