@@ -8,15 +8,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
-from django.utils.dateparse import parse_datetime
-
 from agentops.projects.names import UUID_PATTERN
 from timeline import events
 from timeline.display import Clip, clip, format_json, format_member
 from timeline.events import EventType
 from timeline.events.failures import is_failure
 from timeline.models import Event
-from timeline.moments import moved
+from timeline.moments import moved, parse_moment
 
 TEXT_BYTES = 2048
 #: Maximum bytes of the JSON of a custom payload.
@@ -173,7 +171,7 @@ def row_of(event: Event, base: str) -> EventRow:
         late=event.late,
         base=base,
         until=until_of(event),
-        last_seen_at=_moment(payload.get("last_event_at")) if event.type == EventType.RUN_RECOVERED else None,
+        last_seen_at=parse_moment(payload.get("last_event_at")) if event.type == EventType.RUN_RECOVERED else None,
         call=f"call-{event.ref_id}" if event.ref_id and payload.get("call_id") else "",
         link=_page_of_log(base, payload.get("run_id")),
     )
@@ -209,15 +207,8 @@ def until_of(event: Event) -> datetime | None:
     if event.type == EventType.RETRY_SCHEDULED and isinstance(delay, int) and 0 <= delay < 10**12:
         return moved(event.ts, timedelta(milliseconds=delay))
     if event.type == EventType.RUN_WAITING:
-        return _moment(payload.get("until"))
+        return parse_moment(payload.get("until"))
     return None
-
-
-def _moment(text: Any) -> datetime | None:
-    try:
-        return parse_datetime(str(text or ""))
-    except ValueError:
-        return None
 
 
 def _without_until(event: Event) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from django.utils.dateparse import parse_datetime
+
 FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
 
@@ -13,3 +15,14 @@ def moved(at: datetime, by: timedelta) -> datetime:
         return at + by
     except OverflowError:
         return LAST if by > timedelta(0) else FIRST
+
+
+def parse_moment(text: object) -> datetime | None:
+    """Return the ISO 8601 time in a payload in UTC; None if it is not one, or lies beyond the calendar."""
+    try:
+        at = parse_datetime(str(text or ""))
+        if at is None or at.tzinfo is None:
+            return at and at.replace(tzinfo=UTC)
+        return at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None

@@ -220,8 +220,9 @@ def test_times_in_any_order_and_of_any_year_are_shown(send: Runner, project: Pro
         [{**STARTED, "ts": FIRST}, event("run.completed", {"result": "ok"}, ts=LAST)],
         [{**STARTED, "ts": LAST}, event("retry.scheduled", {"what": "llm", "delayMs": 1}, ts=LAST)],
         [{**STARTED, "ts": FIRST}, event("llm.turn.end", {"text": "hi", "durationMs": 1}, ts=FIRST)],
+        [STARTED, event("run.waiting", {"reason": "timer", "until": FIRST.replace("Z", "+14:00")})],
     ],
-    ids=["lasting as long as the calendar", "retried after its end", "answered before its beginning"],
+    ids=["as long as the calendar", "retried after it", "answered before it", "waiting until before it"],
 )
 def test_a_run_at_the_ends_of_the_calendar_is_shown_everywhere(
     send: Runner, project: Project, events: list[dict[str, Any]]
