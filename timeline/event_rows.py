@@ -13,8 +13,8 @@ from timeline import events
 from timeline.display import Clip, clip, format_json, format_member
 from timeline.events import EventType
 from timeline.events.failures import is_failure
+from timeline.events.moments import moved, parse_moment
 from timeline.models import Event
-from timeline.moments import moved, parse_moment
 
 TEXT_BYTES = 2048
 #: Maximum bytes of the JSON of a custom payload.

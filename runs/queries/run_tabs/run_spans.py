@@ -17,7 +17,7 @@ from django.db.models.fields.json import KT
 from timeline import log
 from timeline.events import EventType
 from timeline.events.failures import FAILED_STATUSES
-from timeline.moments import moved
+from timeline.events.moments import moved
 
 #: Events that are read at a time.
 MAX_EVENTS = 20_000

@@ -30,8 +30,8 @@ from runs.telemetry.traces.observation import (
 )
 from runs.telemetry.traces.run_rows import RunRows, masked
 from timeline.events import EventType
+from timeline.events.moments import moved
 from timeline.events.vocabulary import TERMINAL_TYPES
-from timeline.moments import moved
 from timeline.redaction import project_scope
 
 #: Events after which a run does nothing until somebody resumes it, if ever.
