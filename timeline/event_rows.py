@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
-from django.utils.dateparse import parse_datetime
-
 from agentops.projects.names import UUID_PATTERN
 from timeline import events
 from timeline.display import Clip, clip, format_json, format_member
 from timeline.events import EventType
 from timeline.events.failures import is_failure
+from timeline.events.moments import moved, parse_moment
 from timeline.models import Event
 
 TEXT_BYTES = 2048
@@ -172,7 +171,7 @@ def row_of(event: Event, base: str) -> EventRow:
         late=event.late,
         base=base,
         until=until_of(event),
-        last_seen_at=_moment(payload.get("last_event_at")) if event.type == EventType.RUN_RECOVERED else None,
+        last_seen_at=parse_moment(payload.get("last_event_at")) if event.type == EventType.RUN_RECOVERED else None,
         call=f"call-{event.ref_id}" if event.ref_id and payload.get("call_id") else "",
         link=_page_of_log(base, payload.get("run_id")),
     )
@@ -206,17 +205,10 @@ def until_of(event: Event) -> datetime | None:
     payload = payload_of(event)
     delay = payload.get("delay_ms")
     if event.type == EventType.RETRY_SCHEDULED and isinstance(delay, int) and 0 <= delay < 10**12:
-        return event.ts + timedelta(milliseconds=delay)
+        return moved(event.ts, timedelta(milliseconds=delay))
     if event.type == EventType.RUN_WAITING:
-        return _moment(payload.get("until"))
+        return parse_moment(payload.get("until"))
     return None
-
-
-def _moment(text: Any) -> datetime | None:
-    try:
-        return parse_datetime(str(text or ""))
-    except ValueError:
-        return None
 
 
 def _without_until(event: Event) -> Any:

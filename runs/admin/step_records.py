@@ -194,11 +194,11 @@ class RunCommandAdmin(RowsOfRunsAdmin):
         for run_id, created_at, completed_at in AgentRun.objects.filter(pk__in=run_ids).values_list(
             "pk", "created_at", "completed_at"
         ):
-            end = (completed_at or timezone.now()) + SKEW
-            condition |= Q(run=run_id, pk__gte=_id_at(created_at - SKEW), pk__lt=_id_at(end))
+            first, end = _id_at(created_at, -SKEW), _id_at(completed_at or timezone.now(), SKEW)
+            condition |= Q(run=run_id, pk__gte=first, pk__lt=end)
         return rows.filter(condition) if condition else rows.none()
 
 
-def _id_at(moment: datetime) -> UUID:
-    """Return the lowest UUIDv7 of this millisecond."""
-    return UUID(int=max(int(moment.timestamp() * 1000), 0) << 80)
+def _id_at(moment: datetime, shift: timedelta) -> UUID:
+    """Return the lowest UUIDv7 of the millisecond of a shifted time, which may lie beyond the calendar."""
+    return UUID(int=max(int((moment.timestamp() + shift.total_seconds()) * 1000), 0) << 80)

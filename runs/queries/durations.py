@@ -27,8 +27,8 @@ class Times:
 
     worked_s: float
     waited_s: float
-    #: For a running run: the duration is the time since then.
-    counts_from: datetime
+    #: For a running run: the duration is the time since then. None for others, whose clocks may be anywhere.
+    counts_from: datetime | None
 
 
 class TimedRun(Protocol):
@@ -64,14 +64,16 @@ def times_between(run: TimedRun, last_event_at: datetime | None, holds: Holds, n
     last = run.completed_at or last_event_at
     if run.started_at is None or last is None:
         return None
-    end = now if run.state is RunStatus.RUNNING else last
+    is_running = run.state is RunStatus.RUNNING
+    end = now if is_running else last
     if worked_time is None and open_since is None:
         # An external run has no attempts: only its start and its last event are known.
-        return _times(end - run.started_at, timedelta(0), now)
+        return _times(end - run.started_at, timedelta(0), now if is_running else None)
     worked = worked_time or timedelta(0)
     if open_since is not None:
         worked += max(end - open_since, timedelta(0))
-    return _times(worked, (run.completed_at or now) - run.started_at - worked, now)
+    waited = (run.completed_at or now) - run.started_at - worked
+    return _times(worked, waited, now if is_running else None)
 
 
 def _holds(run: Any) -> Holds:
@@ -80,6 +82,8 @@ def _holds(run: Any) -> Holds:
     return run.worked_time, run.open_since
 
 
-def _times(worked: timedelta, waited: timedelta, now: datetime) -> Times:
+def _times(worked: timedelta, waited: timedelta, now: datetime | None) -> Times:
+    """Return the times of a run; `now` if it is running."""
     zero = timedelta(0)
-    return Times(max(worked, zero).total_seconds(), max(waited, zero).total_seconds(), now - worked)
+    counts_from = None if now is None else now - worked
+    return Times(max(worked, zero).total_seconds(), max(waited, zero).total_seconds(), counts_from)

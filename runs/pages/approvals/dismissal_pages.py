@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from uuid import UUID
 
 from django.contrib import messages
@@ -55,7 +55,8 @@ def dismiss_failed(request: HttpRequest, project: str) -> HttpResponse:
         upto = datetime.fromisoformat(request.POST.get("upto", ""))
         if upto.tzinfo is None:
             raise ValueError
-    except ValueError:
+        upto = upto.astimezone(UTC)
+    except (ValueError, OverflowError):  # the zone may move it out of the calendar
         raise InvalidQuery("upto must be a time in ISO 8601 with a zone") from None
     count = dismissals.dismiss_failed(principal, owner, upto)
     messages.success(request, f"Dismissed {count} failed run{'' if count == 1 else 's'}.")

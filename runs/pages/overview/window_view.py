@@ -85,7 +85,7 @@ class RunWindow:
     @classmethod
     def read(cls, project: Project, chosen: Range, now: datetime) -> RunWindow:
         """Read the runs. One query."""
-        return cls(chosen, now, ended_since(project, period_of(now - chosen.length, chosen.step) + chosen.step))
+        return cls(chosen, now, ended_since(project, now - chosen.length))
 
     @property
     def cut_at(self) -> datetime | None:
@@ -97,7 +97,7 @@ class RunWindow:
         return [run for run in self.runs if run.completed_at >= self.now - length]
 
     def periods(self) -> list[datetime]:
-        """Return the beginnings of the periods of the range, the oldest first."""
+        """Return the beginnings of the periods of the charts, the oldest first: those that are whole, and this one."""
         last = period_of(self.now, self.range.step)
         return [last - index * self.range.step for index in range(self.range.length // self.range.step - 1, -1, -1)]
 

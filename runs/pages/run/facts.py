@@ -313,7 +313,7 @@ def facts_of(data: RunData) -> RunFacts:
     cap = settings.AGENTOPS_MAX_TOTAL_STEPS
     return RunFacts(
         run=run,
-        counts_from=times.counts_from if times is not None and run.state is RunStatus.RUNNING else None,
+        counts_from=None if times is None else times.counts_from,
         duration=None if times is None else times.worked_s,
         waited=0.0 if times is None else times.waited_s,
         model_ms=data.billing.model_ms,

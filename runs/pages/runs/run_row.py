@@ -17,7 +17,6 @@ from agentops.projects.management.base import printable
 from runs.models import AgentRun
 from runs.pages.runs.listed_run import ListedRun
 from runs.queries.durations import times_between
-from runs.statuses import RunStatus
 from timeline.display import clean, format_elapsed
 from timeline.reasons import reason_label
 
@@ -93,7 +92,7 @@ def _row(run: ListedRun, href: str, now: datetime) -> RunRow:
         last_event_at=_iso(run.last_event_at),
         last_event_ago=_ago(run.last_event_at, now),
         duration=_escape(format_elapsed(times.worked_s) if times else NOTHING),
-        counts_from=_iso(times.counts_from) if times and run.state is RunStatus.RUNNING else "",
+        counts_from=_iso(times.counts_from) if times else "",
         steps=_escape(str(run.step_count)),
         step_limit=_escape(_step_limit(run)),
         tokens_in=_escape(short_number(run.input_tokens)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import groupby
 
 from runs.queries.run_tabs.run_spans import Span, SpanKind
@@ -114,7 +114,7 @@ def waterfall_of(spans: Sequence[Span], now: datetime) -> Waterfall:
     if not spans:
         return Waterfall([])
     begin = min(span.begin for span in spans)
-    end = max(*(_end(span, now) for span in spans), begin + timedelta(milliseconds=1))
+    end = max(_end(span, now) for span in spans)
     axis = Axis(begin, end, _union((s.begin, _end(s, now)) for s in spans if s.kind in _WORK))
     is_grouped = len(spans) > MAX_BARS
     rows = _grouped(spans, axis, now) if is_grouped else [_row([span], axis, now) for span in spans]

@@ -20,7 +20,6 @@ from runs.pages.timeline.cards import LINE
 from runs.pages.tree.tree_query import MAX_OPEN, TreeQuery
 from runs.queries.durations import times_between
 from runs.queries.run_trees import TreeTotals, tree_totals
-from runs.statuses import RunStatus
 from timeline.display import clean, clip
 from timeline.reasons import reason_label
 
@@ -170,7 +169,7 @@ def _row(
         tokens=short_number(run.input_tokens + run.output_tokens),
         total_tokens=short_number(totals.input_tokens + totals.output_tokens),
         duration=times.worked_s if times else None,
-        counts_from=times.counts_from if times and run.state is RunStatus.RUNNING else None,
+        counts_from=times.counts_from if times else None,
         below=totals.below,
         is_open=level == 1 or query.is_open(run.pk, is_large=is_large),
         toggle=(str(query.toggled(run.pk, is_large=is_large)) or "?") if can_toggle else "",

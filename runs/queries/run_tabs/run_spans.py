@@ -17,6 +17,7 @@ from django.db.models.fields.json import KT
 from timeline import log
 from timeline.events import EventType
 from timeline.events.failures import FAILED_STATUSES
+from timeline.events.moments import moved
 
 #: Events that are read at a time.
 MAX_EVENTS = 20_000
@@ -169,7 +170,7 @@ def _take_tool(spans: _Open, event: SpanEvent) -> None:
 def _take_retry(spans: _Open, event: SpanEvent) -> None:
     if event.call_id:
         spans.end(_call_key(event), event.ts, failure="failed attempt")
-    end = event.ts + _ms(event.delay_ms)
+    end = moved(event.ts, _ms(event.delay_ms))
     spans.done.append(Span(SpanKind.WAIT, "retry", event.seq, event.step, event.ts, end))
 
 
@@ -204,7 +205,7 @@ def _span(event: SpanEvent, kind: SpanKind, name: str | None) -> Span:
 
 def _reported(event: SpanEvent, kind: SpanKind, name: str | None) -> Span:
     """Return a span of which only the end is known, with its duration."""
-    return replace(_span(event, kind, name), begin=event.ts - _ms(event.duration_ms), end=event.ts)
+    return replace(_span(event, kind, name), begin=moved(event.ts, -_ms(event.duration_ms)), end=event.ts)
 
 
 def _ms(text: str | None) -> timedelta:

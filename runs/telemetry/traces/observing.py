@@ -30,6 +30,7 @@ from runs.telemetry.traces.observation import (
 )
 from runs.telemetry.traces.run_rows import RunRows, masked
 from timeline.events import EventType
+from timeline.events.moments import moved
 from timeline.events.vocabulary import TERMINAL_TYPES
 from timeline.redaction import project_scope
 
@@ -155,8 +156,7 @@ class _Observer:
         if answer is None:
             return
         yield from self._closed_turn(event, answer.step_number - 1)
-        usage = rows.usage_of_step(answer.step_number)
-        began = answer.created_at - timedelta(milliseconds=(usage.duration_ms or 0) if usage else 0)
+        began = self._begin_of(answer)
         yield self._turn(event, answer.step_number, began, None)
         yield self._generation(event, answer, began)
 
@@ -188,10 +188,13 @@ class _Observer:
         answer = self.rows.answer_of_step(step)
         if answer is None:
             return
-        usage = self.rows.usage_of_step(step)
-        began = answer.created_at - timedelta(milliseconds=(usage.duration_ms or 0) if usage else 0)
         ends = [call.finished_at for call in self.rows.calls_of_step(step) if call.finished_at is not None]
-        yield self._turn(event, step, began, max([answer.created_at, *ends]))
+        yield self._turn(event, step, self._begin_of(answer), max([answer.created_at, *ends]))
+
+    def _begin_of(self, answer: AgentRunMessage) -> datetime:
+        """Return when the model call of an answer began."""
+        usage = self.rows.usage_of_step(answer.step_number)
+        return moved(answer.created_at, -timedelta(milliseconds=(usage.duration_ms or 0) if usage else 0))
 
     def _turn(self, event: OutgoingEvent, step: int, started_at: datetime, ended_at: datetime | None) -> Observation:
         run = self.rows.run

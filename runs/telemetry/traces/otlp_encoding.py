@@ -15,6 +15,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from runs.telemetry.traces.gen_ai_messages import cut, text_parts
 from runs.telemetry.traces.observation import RUN_NAME, Observation, ObservationKind, TraceFacts, run_span
 
+#: The last time that a span can have.
+MAX_NANOSECONDS = 2**64 - 1
 #: Bytes of a request. Langfuse accepts 4.5 MB, and OpenTelemetry's collector 20 MiB.
 MAX_BYTES = 3_500_000
 SCOPE = "agentops"
@@ -202,7 +204,8 @@ def usage_details(usage: Mapping[str, int]) -> dict[str, int]:
 
 
 def _nanoseconds(at: datetime) -> int:
-    return round(at.timestamp() * 1_000_000) * 1000
+    """Return nanoseconds since 1970, within what a span can hold: until the year 2554."""
+    return min(max(round(at.timestamp() * 1_000_000) * 1000, 0), MAX_NANOSECONDS)
 
 
 def _json(value: Any) -> str:

@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
@@ -27,6 +28,8 @@ from timeline.models import Event
 pytestmark = pytest.mark.django_db
 JSON = "application/json"
 KIB = 1024
+#: The first and the last time of the calendar.
+FIRST, LAST = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"
 
 
 @pytest.fixture
@@ -209,6 +212,31 @@ def test_times_in_any_order_and_of_any_year_are_shown(send: Runner, project: Pro
     run = of_run(project)
     check(run)
     seen_by_all(project, run)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [{**STARTED, "ts": FIRST}, event("run.completed", {"result": "ok"}, ts=LAST)],
+        [{**STARTED, "ts": LAST}, event("retry.scheduled", {"what": "llm", "delayMs": 1}, ts=LAST)],
+        [{**STARTED, "ts": FIRST}, event("llm.turn.end", {"text": "hi", "durationMs": 1}, ts=FIRST)],
+        [STARTED, event("run.waiting", {"reason": "timer", "until": FIRST.replace("Z", "+14:00")})],
+    ],
+    ids=["as long as the calendar", "retried after it", "answered before it", "waiting until before it"],
+)
+def test_a_run_at_the_ends_of_the_calendar_is_shown_everywhere(
+    send: Runner, project: Project, events: list[dict[str, Any]]
+) -> None:
+    assert send({"events": events}).status_code == 200
+    run = of_run(project)
+    seen_by_all(project, run)
+
+    client = Client()
+    client.force_login(make_person(project))
+    for page in ("waterfall", "cost", "tree", "head", "export/html"):
+        assert client.get(f"/runs/{run.pk}/{page}").status_code == 200, page
+    client.force_login(User.objects.create_superuser("root"))
+    assert client.get(f"/admin/runs/agentrun/{run.pk}/change/").status_code == 200
 
 
 def seen_by_all(project: Project, run: AgentRun) -> str:

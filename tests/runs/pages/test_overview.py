@@ -120,6 +120,16 @@ def test_charts_have_the_numbers_of_their_table() -> None:
     assert stacked(axes, [Series("a", "a", [0, 0, 0])]).is_empty
 
 
+@pytest.mark.parametrize("name", RANGES)
+def test_the_sums_are_of_the_whole_range(project: Project, name: str) -> None:
+    run = drive(make_run(make_agent(project, slug="fixer")))
+    now, within = timezone.now(), RANGES[name].length - timedelta(seconds=30)
+    AgentRun.objects.filter(pk=run.pk).update(started_at=now - within, completed_at=now - within)
+    sums = page(client_of(project), f"/p/alpha/charts?range={name}").all("sums")[0]
+    assert next(each.words for each in sums.walk() if each.tag == "td") == "1"
+    assert "fixer" in sums.words
+
+
 def test_the_charts_page_has_ranges_and_tools(project: Project) -> None:
     drive(make_run(make_agent(project)))
     client = client_of(project, Role.VIEWER)
@@ -179,7 +189,8 @@ def test_paused_and_failed_runs_are_settled_from_the_page(project: Project) -> N
     make_failed(project)
     body = page(client, "/p/alpha/approvals?kind=failed")
     assert "/p/alpha/approvals/dismiss" in actions_of(body)
-    assert client.post("/p/alpha/approvals/dismiss", {"upto": "yesterday"}).status_code == 400
+    for upto in ("yesterday", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"):
+        assert client.post("/p/alpha/approvals/dismiss", {"upto": upto}).status_code == 400
     client.post("/p/alpha/approvals/dismiss", {"upto": timezone.now().isoformat()})
     assert "Nothing of this kind needs you" in page(client, "/p/alpha/approvals?kind=failed").text
 

@@ -11,8 +11,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from runs.models import AgentRun, Delivery
+from runs.models import AgentRun, Delivery, SinkCursor
 from runs.telemetry import sink_changes
+from tests.support.api.runner import Runner, event
 from tests.support.factories import drive, make_project, make_run
 from tests.support.otlp.sending import Exporter, summary
 from tests.support.sinks import export, make_sink, make_troubled_run
@@ -138,3 +139,24 @@ def test_a_test_is_a_trace_of_its_own(receiver: Receiver) -> None:
 
     assert [span.name for span in spans_of(receiver)] == ["invoke_agent agentops"]
     assert Delivery.objects.get().state == "sent"
+
+
+@pytest.mark.parametrize("year", ["0001", "1969", "2555", "9999"])
+def test_a_clock_that_is_far_off_does_not_stop_a_sink(receiver: Receiver, year: str) -> None:
+    project = make_project()
+    sink = make_sink(project, "otlp", {"url": receiver.url})
+    record = Runner(project)
+    turn = {"text": "hello", "durationMs": 2**62, "toolCalls": [{"id": "c", "name": "read"}]}
+    day = "01-01T00:00:00Z" if year == "0001" else "12-31T23:59:59Z"
+    documents = [
+        event("run.started", {"agent": "coder"}),
+        event("llm.turn.end", turn, ts=f"{year}-{day}"),
+        event("tool.end", {"callId": "c", "output": "x"}, ts=f"{year}-{day}"),
+        event("run.completed", {"result": "ok"}, ts=f"{year}-{day}"),
+    ]
+    assert record({"events": documents}).status_code == 200
+
+    export()
+
+    assert SinkCursor.objects.get(pk=sink.pk).failures == 0
+    assert "execute_tool read" in [span.name for span in spans_of(receiver)]
