@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from datetime import datetime, timedelta
 
-from django.db import DataError, Error, IntegrityError, transaction
+from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from runs.database_errors import concerns_all
 from runs.models import OtlpGroup
 from timeline.redaction import project_scope
 
@@ -33,8 +34,8 @@ def settle_due() -> int:
             # Somebody opened a run with the same reference at the same time.
             OtlpGroup.objects.filter(pk=group_id).update(due_at=timezone.now() + SETTLE)
         except Exception as error:
-            if isinstance(error, Error) and not isinstance(error, DataError):
-                raise  # of the database, not of this group
+            if concerns_all(error):
+                raise
             # One group must not keep the others waiting.
             log.exception("the entries of an OTLP group cannot be filed", extra={"group": group_id})
             OtlpGroup.objects.filter(pk=group_id).update(due_at=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -60,14 +60,22 @@ class SessionAgents:
         self._early: list[Mapping[str, Any]] = []
 
     def add(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Store what sub-agents have said. Lines that cannot be read are left out. Raises `LeaseLost`."""
-        with self._held() as run:
-            early, self._early = self._early, []
-            for data in [*early, *lines]:
-                if data.get("type") == "system":
-                    self._end_task(run, data)
-                elif data.get("type") in MESSAGES:
-                    self._add(run, data)
+        """Store what sub-agents have said. Lines that cannot be read are left out. Raises `LeaseLost`.
+
+        If it fails, nothing is stored, and the caller may try again with the same lines.
+        """
+        early, agents = self._early, {call_id: replace(agent) for call_id, agent in self._agents.items()}
+        try:
+            with self._held() as run:
+                self._early = []
+                for data in [*early, *lines]:
+                    if data.get("type") == "system":
+                        self._end_task(run, data)
+                    elif data.get("type") in MESSAGES:
+                        self._add(run, data)
+        except BaseException:
+            self._early, self._agents = early, agents
+            raise
 
     def end(self, call_id: str, status: RunStatus) -> None:
         """End the sub-agent of a call, if there is one. Raises `LeaseLost`."""

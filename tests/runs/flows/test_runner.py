@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
 from pytest_django import Settings
 from uuid_utils.compat import uuid7
 
@@ -34,6 +33,7 @@ from runs.queries.flows.flow_states import snapshot_at
 from runs.worker.worker import Worker
 from tests.support.factories import make_project
 from tests.support.flows.flow_runs import events_of, make_flow_run, make_writer, play, record_answers, run_of, types_of
+from tests.support.refusals import refusing
 from timeline.models import Event, Source
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
@@ -380,35 +380,13 @@ def test_a_value_that_no_database_stores_ends_its_flow_and_holds_up_no_other(pro
     assert statuses == {first.pk: ("failed", "binding_failed"), second.pk: ("completed", "")}
 
 
-#: The database refuses every change of one flow run's row, as it does of a value that it cannot hold.
-REFUSAL = {
-    "sqlite": [
-        """CREATE TRIGGER refuse_flow_run BEFORE UPDATE ON flow_runs WHEN OLD.id = '{run}'
-        BEGIN SELECT RAISE(ABORT, 'refused'); END"""
-    ],
-    "postgresql": [
-        """CREATE FUNCTION refuse_flow_run() RETURNS trigger LANGUAGE plpgsql AS
-        $$ BEGIN RAISE EXCEPTION 'refused' USING ERRCODE = 'invalid_text_representation'; END $$""",
-        """CREATE TRIGGER refuse_flow_run BEFORE UPDATE ON flow_runs FOR EACH ROW WHEN (OLD.id = '{run}')
-        EXECUTE FUNCTION refuse_flow_run()""",
-    ],
-}
-
-
-@pytest.mark.breaks_invariants("a trigger of this test keeps a flow run from going on")
+@pytest.mark.breaks_invariants("the database keeps a flow run from going on")
 def test_a_flow_run_whose_values_the_database_refuses_holds_up_no_other(project: Project, worker: Worker) -> None:
     constant = {"id": "a", "type": "constant", "value": 1}
     refused = make_flow_run({"flow_id": "refused", "nodes": [constant]}, project)
     other = make_flow_run({"flow_id": "other", "nodes": [constant]}, project)
-    with connection.cursor() as cursor:
-        for statement in REFUSAL[connection.vendor]:
-            cursor.execute(statement.format(run=refused.pk.hex))
-    try:
+    with refusing("UPDATE", "flow_runs", f"OLD.id = '{refused.pk.hex}'"):
         advancing.advance_due()
-    finally:
-        with connection.cursor() as cursor:
-            kind, rest = ("FUNCTION", " CASCADE") if connection.vendor == "postgresql" else ("TRIGGER", "")
-            cursor.execute(f"DROP {kind} refuse_flow_run{rest}")
     refused.refresh_from_db()
     other.refresh_from_db()
 
