@@ -52,7 +52,7 @@ def manage(empty: str, tmp_path: Path) -> Manage:
     env = os.environ | {"DATABASE_URL": empty, "AGENTOPS_HOME": str(tmp_path / "home")}
 
     def run(*words: str) -> str:
-        done = subprocess.run([*MANAGE, *words], env=env, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run([*MANAGE, *words], env=env, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
