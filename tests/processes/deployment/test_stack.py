@@ -47,7 +47,7 @@ class Stack:
     def run(self, *command: str, name: str = "web", **more: str) -> str:
         """A command in the environment of a service, as `docker compose run` does it; what it says."""
         done = subprocess.run(
-            [*command], env=self.environment(name) | more, cwd=self.tmp, capture_output=True, text=True, timeout=60,
+            [*command], env=self.environment(name) | more, cwd=self.tmp, capture_output=True, text=True, timeout=180,
             check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
