@@ -255,7 +255,7 @@ def wait_for_approval(drive: Drive) -> Progress:
     released = release_run(
         drive, RunStatus.WAITING, RunWaiting(reason=WaitReason.APPROVAL, until=approval.expires_at),
         reason=WaitReason.APPROVAL, not_before=approval.expires_at, ref_id=needed.call.pk, unless=STOP_OR_PAUSE,
-        also=write, events_before=[*needed.events, approval_rows.requested_event(approval)],
+        then=write, events_before=[*needed.events, approval_rows.requested_event(approval)],
     )  # fmt: skip
     chaos.point("approval.requested")
     return released

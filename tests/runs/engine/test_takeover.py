@@ -14,11 +14,12 @@ from runs.conversation import transcript as transcripts
 from runs.conversation.transcript import Conversation
 from runs.engine import leases
 from runs.lifecycle import inbox
-from runs.models import AgentRun, Attempt, RunCommand
+from runs.models import AgentRun, Approval, Attempt, RunCommand
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
 from tests.support.crash_points import OUTSIDE_TRANSACTIONS
 from tests.support.engine.fixture_types import Died, MakeScripted
+from tests.support.engine.hook_samples import with_hooks
 from tests.support.factories import drive
 from tests.support.run_checks import check, events, transcript
 
@@ -148,3 +149,30 @@ def test_a_worker_that_was_taken_over_while_it_read_drops_what_it_has_read(
     assert run.status == RunStatus.COMPLETED
     assert Attempt.objects.get(run=run, epoch=1).end_reason == "fenced"
     assert "outside of any rule" not in caplog.text
+
+
+def test_a_worker_that_was_taken_over_does_not_ask_for_an_approval_again(
+    scripted: MakeScripted,
+    pair: tuple[Worker, Worker],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It hears of the fence, not of an approval that the call has already."""
+    worker, other = pair
+    rules = [{"tools": "ledger_.*", "action": "ask", "reason": "it writes"}]
+    run, left = with_hooks(scripted(calls=[["ledger_once"]]), approvals=rules), [1]
+
+    def take_over(name: str) -> None:
+        if name == "approval.before" and left:
+            left.pop()
+            AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=datetime(2020, 1, 1, tzinfo=UTC))
+            assert other.drive(run.pk)
+
+    monkeypatch.setattr(chaos, "point", take_over)
+    assert worker.drive(run.pk)
+    assert not left, "the point was never met"
+
+    check(run)
+    assert (run.status, run.status_reason, run.lease_epoch) == (RunStatus.WAITING, "approval", 2)
+    assert Approval.objects.filter(run=run).count() == 1
+    assert "unexpected error" not in caplog.text
