@@ -255,6 +255,7 @@ def wait_for_approval(drive: Drive) -> Progress:
     released = release_run(
         drive, RunStatus.WAITING, RunWaiting(reason=WaitReason.APPROVAL, until=approval.expires_at),
         reason=WaitReason.APPROVAL, not_before=approval.expires_at, ref_id=needed.call.pk, unless=STOP_OR_PAUSE,
+        # After the move, which fails if the run was taken over: the call may have an approval then.
         then=write, events_before=[*needed.events, approval_rows.requested_event(approval)],
     )  # fmt: skip
     chaos.point("approval.requested")

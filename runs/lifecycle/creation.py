@@ -158,7 +158,7 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
             step_count=origin.steps,
             max_steps=checked_max_steps(opening.max_steps, default=opening.config["max_steps"]),
             prompt=opening.turns[0] if opening.turns else None,
-            # Cut here too: what stands in place of a secret may be longer than the secret.
+            # Cut here too: masking can make a text longer.
             title=REDACTOR.clean_text(opening.title)[0][:MAX_TITLE] or _title(opening.turns),
             run_kind=kind,
             labels=list(dict.fromkeys(REDACTOR.clean_text(label)[0] for label in opening.labels)),

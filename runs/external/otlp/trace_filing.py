@@ -179,7 +179,7 @@ class TraceFiling:
             # It came after its first calls, whose run was named after the program.
             projection.set_run(agent_config={**config, "agent_id": agent})
         if not projection.run.session_id and facts.get("session"):
-            # Cut again: what stands in place of a secret may be longer than the secret.
+            # Cut again: masking can make a text longer.
             projection.set_run(session_id=facts["session"][:128])
         if not writer.has_request and not is_asked:
             self._write_request(facts.get("input"), writer, unit.main.started_at)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
@@ -37,34 +37,48 @@ def pair(worker: Worker) -> Iterator[tuple[Worker, Worker]]:
     other.close(5)
 
 
+@pytest.fixture
+def drive_until_taken_over(pair: tuple[Worker, Worker], monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Drives a run by the first worker; when it comes to a crash point, the other one takes the run over.
+
+    To take a run over takes longer than a write proves the lease; here it takes no time.
+    """
+    worker, other = pair
+    monkeypatch.setattr(leases, "PROOF_PART", 0)
+
+    def go(run: AgentRun, point: str) -> None:
+        left = [1]
+
+        def take_over(name: str) -> None:
+            if name == point and left:
+                left.pop()
+                AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=datetime(2020, 1, 1, tzinfo=UTC))
+                assert other.drive(run.pk)
+
+        monkeypatch.setattr(chaos, "point", take_over)
+        assert worker.drive(run.pk)
+        assert not left, "the point was never met"
+
+    return go
+
+
 @pytest.mark.parametrize("point", POINTS)
 def test_a_worker_that_was_taken_over_does_nothing_more(
     scripted: MakeScripted,
     pair: tuple[Worker, Worker],
-    monkeypatch: pytest.MonkeyPatch,
+    drive_until_taken_over: Callable[..., None],
     caplog: pytest.LogCaptureFixture,
     point: str,
 ) -> None:
     """S-115."""
-    worker, other = pair
-    # To take a run over takes longer than a write proves the lease; here it takes no time.
-    monkeypatch.setattr(leases, "PROOF_PART", 0)
+    _, other = pair
     script = {"chunks": 6, "pause_s": 0.05} if point == "model.streaming" else {}
     undisturbed = transcript(drive(scripted(calls=CALLS, **script), other))
     run = scripted(calls=CALLS, **script)
     ledger = Path(run.agent_config["settings"]["ledger"])
     ledger.unlink()
-    left = [1]
 
-    def take_over(name: str) -> None:
-        if name == point and left:
-            left.pop()
-            AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=datetime(2020, 1, 1, tzinfo=UTC))
-            assert other.drive(run.pk)
-
-    monkeypatch.setattr(chaos, "point", take_over)
-    assert worker.drive(run.pk)
-    assert not left, "the point was never met"
+    drive_until_taken_over(run, point)
 
     check(run)
     assert (run.status, run.lease_epoch) == (RunStatus.COMPLETED, 2)
@@ -152,25 +166,13 @@ def test_a_worker_that_was_taken_over_while_it_read_drops_what_it_has_read(
 
 
 def test_a_worker_that_was_taken_over_does_not_ask_for_an_approval_again(
-    scripted: MakeScripted,
-    pair: tuple[Worker, Worker],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    scripted: MakeScripted, drive_until_taken_over: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     """It hears of the fence, not of an approval that the call has already."""
-    worker, other = pair
     rules = [{"tools": "ledger_.*", "action": "ask", "reason": "it writes"}]
-    run, left = with_hooks(scripted(calls=[["ledger_once"]]), approvals=rules), [1]
+    run = with_hooks(scripted(calls=[["ledger_once"]]), approvals=rules)
 
-    def take_over(name: str) -> None:
-        if name == "approval.before" and left:
-            left.pop()
-            AgentRun.objects.filter(pk=run.pk).update(lease_expires_at=datetime(2020, 1, 1, tzinfo=UTC))
-            assert other.drive(run.pk)
-
-    monkeypatch.setattr(chaos, "point", take_over)
-    assert worker.drive(run.pk)
-    assert not left, "the point was never met"
+    drive_until_taken_over(run, "approval.before")
 
     check(run)
     assert (run.status, run.status_reason, run.lease_epoch) == (RunStatus.WAITING, "approval", 2)
