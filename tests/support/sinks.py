@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import transaction
+from django.db import connection, transaction
 
 from agentops.projects.models import Project
 from runs.external.ingest import Sender, record
@@ -14,7 +14,7 @@ from runs.telemetry.exporter import Exporter
 from runs.telemetry.sink_changes import SinkChange
 from timeline import log
 from timeline.log import Entry
-from timeline.models import Source
+from timeline.models import Event, Source
 
 #: The tools of a troubled run, and what each of its answers reports.
 TOOLS = ("read", "grep", "write")
@@ -22,9 +22,17 @@ ANSWER: dict[str, Any] = {"model": "m-1", "usage": {"inputTokens": 10, "outputTo
 
 
 def make_sink(project: Project, kind: str, config: dict[str, Any], **fields: Any) -> Sink:
+    number_from_one()
     options = {name: fields.pop(name) for name in ("from_start",) if name in fields}
     change = SinkChange(name=fields.pop("name", kind), config=config, **fields)
     return sink_changes.create(project, kind, change, by="test", **options)[0]
+
+
+def number_from_one() -> None:
+    """Give the first events low IDs. A sink's batch ends at each 5,000th ID, which could be amid those of a test."""
+    if connection.vendor == "postgresql" and not Event.objects.exists():
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT setval(pg_get_serial_sequence(%s, 'id'), 1, false)", [Event._meta.db_table])
 
 
 def append(run: AgentRun, *texts: str, type_: str = "x.note") -> None:
