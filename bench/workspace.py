@@ -90,7 +90,11 @@ def database(url: str, template: str = "") -> Iterator[str]:
 
 
 def _url() -> str:
-    return os.environ.get("BENCH_DATABASE_URL", DEFAULT_URL)
+    url = os.environ.get("BENCH_DATABASE_URL", DEFAULT_URL)
+    if "bench" not in urlsplit(url).path:
+        # Somebody's own data must not be lost by a wrong URL.
+        sys.exit("BENCH_DATABASE_URL: the database is dropped before and after, so its name must contain 'bench'.")
+    return url
 
 
 def sibling_url(url: str, suffix: str) -> str:

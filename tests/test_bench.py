@@ -51,6 +51,15 @@ def test_benchmarks_run_through(names: tuple[str, ...]) -> None:
 
 @pytest.mark.postgres
 @pytest.mark.bench
+def test_a_database_that_is_not_for_benchmarks_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCH_DATABASE_URL", os.environ["DATABASE_URL"])
+
+    with pytest.raises(SystemExit, match="its name must contain 'bench'"), workspace.prepare_workspace():
+        pass
+
+
+@pytest.mark.postgres
+@pytest.mark.bench
 def test_a_growing_site_is_measured_at_each_size() -> None:
     said = bench("growth")
 

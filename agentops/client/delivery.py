@@ -76,13 +76,17 @@ class EventDelivery:
 
     def put(self, text: str, *, is_essential: bool) -> None:
         """Queue an event; neither waits nor raises."""
-        if not self._outbox.put(text, is_essential=is_essential):
-            self.drop(f"{self.waiting} events wait for the site already")
+        outbox = self._outbox
+        while not outbox.put(text, is_essential=is_essential):
+            if not outbox.is_closed:
+                self.drop(f"{self.waiting} events wait for the site already")
+                break
+            outbox = self._outbox  # another thread has closed the old one, and begun anew
         self._ensure_thread()
 
-    def drop(self, why: str) -> None:
-        """Count an event that is not recorded. The first one is reported in the log."""
-        self.dropped += 1
+    def drop(self, why: str, count: int = 1) -> None:
+        """Count events that are not recorded. The first ones are reported in the log."""
+        self.dropped += count
         self._report("dropped", f"events are dropped, because {why}")
 
     def flush(self, timeout_s: float) -> bool:
@@ -96,7 +100,10 @@ class EventDelivery:
         return self._outbox.left_count >= count
 
     def close(self, timeout_s: float = EXIT_S) -> None:
-        """Flush, end the thread and close the connections. A later event begins anew."""
+        """Flush, end the thread and close the connections. A later event begins anew.
+
+        Events that could not be delivered within `timeout_s` are dropped and counted.
+        """
         self.flush(timeout_s)
         with self._starting:
             thread, self._thread = self._thread, None
@@ -104,6 +111,8 @@ class EventDelivery:
             outbox.close()
         if thread is not None:
             thread.join(timeout_s)
+        if outbox:
+            self.drop(f"{len(outbox)} of them were not delivered before the recording was closed", len(outbox))
         http, self._http = self._http, None
         if http is not None:
             http.close()

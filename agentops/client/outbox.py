@@ -35,8 +35,10 @@ class Outbox:
         return len(self._texts)
 
     def put(self, text: str, *, is_essential: bool) -> bool:
-        """Add an event and return True, or return False if there is no place for it."""
+        """Add an event and return True, or return False if there is no place for it, or the queue is closed."""
         with self._changed:
+            if self.is_closed:
+                return False
             places = self._max_events + (RESERVE if is_essential else 0)
             room = self._max_bytes + (RESERVE * 1024 if is_essential else 0)
             if len(self._texts) >= places or self._bytes + len(text) > room:
@@ -96,7 +98,7 @@ class Outbox:
             return self._changed.wait_for(lambda: self.left_count >= count, timeout_s)
 
     def close(self) -> None:
-        """Wake the thread that waits for events, so that it ends."""
+        """Take no more events, and wake the thread that waits for some, so that it ends."""
         with self._changed:
             self.is_closed = True
             self._wanted = self.put_count + 1

@@ -217,7 +217,7 @@ class RecordedRun:
 
     @property
     def dropped(self) -> int:
-        """Return how many events of this process were not recorded, because the queue was full."""
+        """Return how many events of this process were not recorded: the queue was full, or was closed too early."""
         return self._delivery.dropped
 
     @property

@@ -11,6 +11,6 @@ def advance_flows(watch: Watch) -> None:
     """Advance flow runs that are due until the process ends. Errors do not end the worker."""
     while not watch.is_stopping():
         with going_on("the advance of flow runs"):
-            while advancing.advance_due() and not watch.is_stopping():
+            while advancing.advance_due(watch.is_stopping):
                 pass
         watch.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -152,6 +153,31 @@ def test_a_full_queue_drops_counts_and_says_so_once(
     assert [record.message for record in caplog.records if "dropped" in record.message] == [
         "agentops: events are dropped, because 10 events wait for the site already",
     ]
+
+
+def test_events_that_a_close_leaves_behind_are_counted(deliver: Deliver) -> None:
+    delivery = deliver(f"http://127.0.0.1:{free_port()}")
+    run = RecordedRun(delivery, "fixer")
+    run.event("x.tick")
+    assert delivery.waiting == 2
+
+    delivery.close(0.1)
+
+    assert (delivery.waiting, run.dropped) == (0, 2)
+
+
+def test_no_event_is_lost_to_a_close_at_the_same_time(site: Site, deliver: Deliver) -> None:
+    delivery = deliver()
+    run = RecordedRun(delivery, "fixer")
+    numbers = range(400)
+    recording = threading.Thread(target=lambda: [run.event("x.tick", number=number) for number in numbers])
+    recording.start()
+    while recording.is_alive():
+        delivery.close(SOON)
+    delivery.close(SOON)
+
+    ticks = Event.objects.filter(log=run_of(run).pk, type="x.tick").values_list("payload__number", flat=True)
+    assert sorted(ticks) == [*numbers]
 
 
 def test_one_bad_event_takes_no_other_along(deliver: Deliver, caplog: pytest.LogCaptureFixture) -> None:

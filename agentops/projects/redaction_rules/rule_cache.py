@@ -13,7 +13,7 @@ from functools import reduce
 from operator import or_
 from uuid import UUID
 
-from django.db import DatabaseError, connection
+from django.db import Error, connection
 
 from agentops.projects.models import Project, RedactionRule
 from agentops.projects.redaction_rules import sealing
@@ -129,7 +129,7 @@ class RuleCache:
             self._snapshot = _Snapshot(
                 versions, {**kept, **load(changed, {pk for pk, _, masks in projects if not masks})}
             )
-        except DatabaseError as error:
+        except Error as error:
             # Whoever needs the database fails by itself; a text that is only shown keeps the rules known so far.
             log.warning("the redaction rules could not be loaded: %s", type(error).__name__)
 

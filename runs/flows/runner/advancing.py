@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
@@ -28,21 +29,33 @@ log = logging.getLogger(__name__)
 BATCH = 50
 
 
-def advance_due() -> bool:
+def advance_due(is_stopping: Callable[[], bool] = lambda: False) -> bool:
     """Advance every flow run that is due once. Returns whether to look again at once."""
-    due = list(FlowRun.objects.due().values_list("pk", flat=True)[:BATCH])
-    has_more = False
-    for flow_run_id in due:
-        try:
-            has_more |= advance(flow_run_id)
-        except MoveRefused:
-            continue  # somebody else has changed it: the next look finds it
-        except Exception as error:
-            if concerns_all(error):
-                raise
-            # The others must not wait for it; the next sweep tries again.
-            log.exception("a flow run cannot be advanced", extra={"run_id": str(flow_run_id)})
-    return has_more or len(due) == BATCH
+    has_more, last = False, UUID(int=0)
+    # By ID, so that many that cannot be advanced do not keep later ones from being looked at.
+    while due := list(FlowRun.objects.due().filter(pk__gt=last).values_list("pk", flat=True)[:BATCH]):
+        for flow_run_id in due:
+            if is_stopping():
+                return False
+            has_more |= _advance_if_possible(flow_run_id)
+        last = due[-1]
+        if len(due) < BATCH:
+            break
+    return has_more
+
+
+def _advance_if_possible(flow_run_id: UUID) -> bool:
+    """Advance a flow run, or log why it cannot be. Returns whether it can be advanced again at once."""
+    try:
+        return advance(flow_run_id)
+    except MoveRefused:
+        return False  # somebody else has changed it: the next look finds it
+    except Exception as error:
+        if concerns_all(error):
+            raise
+        # The others must not wait for it; the next sweep tries again.
+        log.exception("a flow run cannot be advanced", extra={"run_id": str(flow_run_id)})
+        return False
 
 
 def advance(flow_run_id: UUID) -> bool:

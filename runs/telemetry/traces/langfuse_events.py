@@ -105,4 +105,5 @@ def _value(value: Any) -> Any:
 
 
 def _time(at: datetime) -> str:
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    # Not strftime, which writes the year 999 with three digits.
+    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
