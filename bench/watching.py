@@ -23,6 +23,8 @@ PAUSE_S = 0.4
 #: Seconds until the last line must be shown.
 PATIENCE_S = 15
 LINES, FEW_LINES = 150, 20
+#: Lines after which the rows are read: a page that follows a run keeps the last 300.
+LOOK_EVERY = 50
 #: A line of a session before those that are measured: they give the file a length as in real use.
 EARLIER = 400
 MARK = re.compile(r"mark (\d+) ")
@@ -52,6 +54,7 @@ def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> N
 def _watch(path: Path, reader: PageReader, stack: Stack, *, lines: int) -> list[float]:
     """Return the seconds from writing each line to the row with its text."""
     written: dict[int, float] = {}
+    shown: dict[int, float] = {}
     session = _lines(EARLIER + lines)
     with path.open("ab", buffering=0) as file:
         file.write(b"".join(next(session) for _ in range(EARLIER)))
@@ -61,8 +64,10 @@ def _watch(path: Path, reader: PageReader, stack: Stack, *, lines: int) -> list[
             written[number] = time.time()
             file.write(line)
             reader.page.wait_for_timeout(PAUSE_S * 1000)
+            if number % LOOK_EVERY == 0:
+                shown = _shown(reader) | shown
     reader.page.get_by_text(f"mark {EARLIER + lines - 1} ").first.wait_for(timeout=PATIENCE_S * 1000)
-    shown = _shown(reader)
+    shown = _shown(reader) | shown
     if missing := written.keys() - shown.keys():
         raise RuntimeError(f"{len(missing)} lines are not in the page, such as {min(missing)}")
     return [shown[number] - at for number, at in written.items()]

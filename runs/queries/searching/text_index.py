@@ -138,6 +138,8 @@ class _IdWindow:
     tag: str
     span: tuple[int, int]
     next_id: int | None
+    #: How much of the range is searched, from 0 to 1: the first window is mostly a part of one.
+    share: float
 
 
 class _IdWindows:
@@ -153,9 +155,10 @@ class _IdWindows:
             began = time.monotonic()
             if self._in_time is not None and not self._skip(self._in_time):
                 return
-            yield self._take(letters[level])
+            window = self._take(letters[level])
+            yield window
             took = time.monotonic() - began
-            if took < FAST_S:
+            if took < FAST_S * window.share:
                 level = min(level + 1, len(letters) - 1)
             elif took > SLOW_S:
                 level = max(level - 1, 0)
@@ -184,7 +187,8 @@ class _IdWindows:
         low, high = number << bits, ((number + 1) << bits) - 1
         following = high + 1 if self._upward else low - 1
         self._next = following if 1 <= following <= self._newest else None
-        return _IdWindow(f"{letter}{number}", (begin, high) if self._upward else (low, begin), self._next)
+        span = (begin, high) if self._upward else (low, begin)
+        return _IdWindow(f"{letter}{number}", span, self._next, share=(span[1] - span[0] + 1) / (1 << bits))
 
 
 def _read(
