@@ -111,8 +111,8 @@ class EventDelivery:
             outbox.close()
         if thread is not None:
             thread.join(timeout_s)
-        if outbox:
-            self.drop(f"{len(outbox)} of them were not delivered before the recording was closed", len(outbox))
+        if left := outbox.abandon():
+            self.drop(f"{left} of them were not delivered before the recording was closed", left)
         http, self._http = self._http, None
         if http is not None:
             http.close()
@@ -138,7 +138,7 @@ class EventDelivery:
     def _run(self, outbox: Outbox) -> None:
         while True:
             outbox.wait_for_batch(INTERVAL_S)
-            if outbox.is_closed:
+            if outbox.is_over:
                 return
             pause = self._send_batch(outbox)
             if pause:

@@ -25,7 +25,7 @@ class Outbox:
         #: Events that were put, and that left, since the beginning.
         self.put_count = 0
         self.left_count = 0
-        self.is_closed = False
+        self.is_closed = self._is_abandoned = False
         #: How often somebody has waited for delivery, and the `left_count` that was waited for.
         self._hurries = self._wanted = 0
         # Re-entrant: a signal handler or a destructor may record while its thread puts an event.
@@ -82,7 +82,7 @@ class Outbox:
             hurries = self._hurries
             if self._is_urgent:
                 seconds = min(seconds, _URGENT_PAUSE_S)
-            self._changed.wait_for(lambda: self._hurries != hurries, seconds)
+            self._changed.wait_for(lambda: self._hurries != hurries or self._is_abandoned, seconds)
 
     def hurry(self) -> int:
         """Let what is queued now be sent at once. Return the `left_count` at which it was."""
@@ -98,11 +98,23 @@ class Outbox:
             return self._changed.wait_for(lambda: self.left_count >= count, timeout_s)
 
     def close(self) -> None:
-        """Take no more events, and wake the thread that waits for some, so that it ends."""
+        """Take no more events, and let the thread send what is left and end."""
         with self._changed:
             self.is_closed = True
             self._wanted = self.put_count + 1
             self._changed.notify_all()
+
+    def abandon(self) -> int:
+        """Let the thread of a closed queue end at once. Return how many events it leaves behind."""
+        with self._changed:
+            self._is_abandoned = True
+            self._changed.notify_all()
+            return len(self._texts)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the thread has nothing more to do: nothing is left, and nothing will come."""
+        return self._is_abandoned or (self.is_closed and not self._texts)
 
     @property
     def _is_urgent(self) -> bool:

@@ -157,7 +157,7 @@ def test_a_full_queue_drops_counts_and_says_so_once(
 
 def test_events_that_a_close_leaves_behind_are_counted(deliver: Deliver) -> None:
     delivery = deliver(f"http://127.0.0.1:{free_port()}")
-    run = RecordedRun(delivery, "fixer")
+    run = RecordedRun(delivery, "fixer").start()
     run.event("x.tick")
     assert delivery.waiting == 2
 
@@ -168,7 +168,7 @@ def test_events_that_a_close_leaves_behind_are_counted(deliver: Deliver) -> None
 
 def test_no_event_is_lost_to_a_close_at_the_same_time(site: Site, deliver: Deliver) -> None:
     delivery = deliver()
-    run = RecordedRun(delivery, "fixer")
+    run = RecordedRun(delivery, "fixer").start()
     numbers = range(400)
     recording = threading.Thread(target=lambda: [run.event("x.tick", number=number) for number in numbers])
     recording.start()
