@@ -33,6 +33,8 @@ SHARED_CLASSES = {"Command"}
 CLIENT = "agentops/client"
 #: Parts decide and adapt; they read no table (runs.providers and so on: see the contracts in pyproject.toml).
 PARTS = ("runs/agents", "runs/fixtures", "runs/tools", "runs/providers")
+#: The only module that calls Django's `on_commit`.
+AFTER_COMMIT = "timeline/bulk/after_commit.py"
 #: The modules of tests that other tests may import, and who else may import the second.
 SHARED_BY_TESTS, CHAOS = "tests.support", "tests.chaos"
 
@@ -70,6 +72,9 @@ def faults_of(path: str, source: str) -> Iterator[str]:
         yield f"{path} has no docstring"
     if path.startswith(PARTS) and re.search(r"^\s*(from|import) django\.db\b", source, re.MULTILINE):
         yield f"{path} is a part and imports django.db"
+    if path != AFTER_COMMIT and "on_commit(" in source:
+        # Of Django's robust calls, those of a functools.partial are not: its message about an error fails.
+        yield f"{path} calls on_commit, not after_commit"
     yield from function_faults(path, tree)
 
 
@@ -129,6 +134,7 @@ LONG_FUNCTION = "def work():\n" + "    pass\n" * MAX_FUNCTION_LINES
         ("runs/lifecycle/__init__.py", "", "no docstring"),
         ("runs/tools/helpers.py", '"""Doc."""', "name it after what it holds"),
         ("runs/tools/base.py", '"""Doc."""\nfrom django.db import models', "imports django.db"),
+        ("runs/lifecycle/wake.py", '"""Doc."""\ntransaction.on_commit(f)', "not after_commit"),
     ],
 )
 def test_a_broken_rule_is_reported(path: str, source: str, fault: str) -> None:

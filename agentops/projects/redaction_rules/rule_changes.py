@@ -15,6 +15,7 @@ from agentops.projects.audit import Actor, AuditAction, record
 from agentops.projects.errors import InvalidRule, RuleNotFound
 from agentops.projects.models import Project, RedactionRule
 from agentops.projects.redaction_rules import rule_cache, sealing
+from timeline.bulk.after_commit import after_commit
 from timeline.redaction.kinds import ALWAYS_MASKED, BUILT_IN_KINDS
 from timeline.redaction.registered_secrets import MIN_SECRET
 from timeline.redaction.token_formats import ALPHABETS
@@ -126,7 +127,7 @@ def _add(project: Project, rule: RedactionRule, actor: Actor, *, secret: str = "
 def _lock(project: Project) -> None:
     """Serialize changes to the rules of a project, and let all processes see them after the commit."""
     Project.objects.filter(pk=project.pk).update(redaction_version=F("redaction_version") + 1)
-    transaction.on_commit(rule_cache.CACHE.expire, robust=True)
+    after_commit(rule_cache.CACHE.expire)
 
 
 def _audit_values(rule: RedactionRule) -> dict[str, Any]:

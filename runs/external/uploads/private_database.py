@@ -24,6 +24,7 @@ from runs.models import (
     RunError,
     TurnUsage,
 )
+from timeline.bulk.after_commit import after_commit
 from timeline.models import Event, Log
 
 #: The tables that an import writes, with the column that holds the ID of the run.
@@ -98,7 +99,7 @@ class PrivateDatabase:
         for model, key in _WRITTEN.items():
             _copy(model, key)
         for announcement in self._announcements:
-            transaction.on_commit(announcement, robust=True)
+            after_commit(announcement)
         return True
 
     def _create_tables(self) -> None:

@@ -20,7 +20,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from agentops.config.telemetry_settings import EnvironmentSink, TelemetrySettings
 from runs.models import Delivery, Sink, SinkCursor
 from runs.telemetry import environment_sinks, sink_changes
-from tests.support.api.runner import Runner, event
+from tests.support.api import runner
 from tests.support.factories import drive, make_project, make_run
 from tests.support.sinks import TOOLS, export, make_sink, make_troubled_run, wake
 from tests.support.web.receiver import Receiver
@@ -127,8 +127,8 @@ def test_times_have_four_digits_of_the_year(receiver: Receiver) -> None:
     make_sink(project, "langfuse_batch", options(receiver), **KEYS)
     clock = {"ts": "0999-12-31T23:59:59Z"}
     turn = {"text": "hello", "toolCalls": [{"id": "c", "name": "read"}]}
-    started = event("run.started", {"agent": "coder"}, **clock)
-    assert Runner(project)({"events": [started, event("llm.turn.end", turn, **clock)]}).status_code == 200
+    started = runner.event("run.started", {"agent": "coder"}, **clock)
+    assert runner.Runner(project)({"events": [started, runner.event("llm.turn.end", turn, **clock)]}).status_code == 200
     export()
 
     times = [each["body"].get("startTime") for each in receiver.received[0].json["batch"]]

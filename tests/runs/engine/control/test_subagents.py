@@ -23,6 +23,7 @@ from tests.support.engine.hook_samples import with_hooks
 from tests.support.engine.policy_occasions import in_order, of_type, saying
 from tests.support.factories import drive, make_agent, make_run
 from tests.support.processes.scripted_model import PLAYS, Move
+from tests.support.refusals import refusing
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TOOLS = ["spawn_agents", "handoff"]
@@ -342,6 +343,26 @@ def test_a_parent_whose_last_child_died_with_the_news_is_found_by_a_sweep(
     assert state_of(run) == ("waiting", "children")
     work(worker)
 
+    assert state_of(run) == ("completed", "")
+
+
+@pytest.mark.parametrize("ends", ["by its worker", "by a person"])
+def test_the_end_of_a_child_stands_even_if_the_news_of_it_cannot_be_stored(
+    lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker, ends: str
+) -> None:
+    run = lead(spawns(task("helper")))
+    helper(run, "helper", ["Found it."])
+    drive(run, worker)
+    (child,) = children_of(run)
+    with refusing("UPDATE", "agent_runs", f"OLD.id = '{run.pk.hex}'"):
+        if ends == "by its worker":
+            drive(child, worker)
+        else:
+            run_actions.stop(SYSTEM, child)
+
+    assert state_of(child)[0] == ("completed" if ends == "by its worker" else "stopped")
+    assert state_of(run) == ("waiting", "children")
+    work(worker)
     assert state_of(run) == ("completed", "")
 
 
