@@ -55,8 +55,11 @@ def plant(status: RunStatus, *, ended: float | None = None, seen: float = 104) -
 
 
 def seconds(run: AgentRun, now: float) -> tuple[float, float]:
-    times = times_of(with_times(AgentRun.objects.filter(pk=run.pk).select_related("log")).get(), at(now))
+    rows = AgentRun.objects.filter(pk=run.pk).select_related("log")
+    times = times_of(with_times(rows).get(), at(now))
     assert times is not None
+    # A run alone reads its attempts itself.
+    assert times_of(rows.get(), at(now)) == times
     return times.worked_s, times.waited_s
 
 
