@@ -62,7 +62,12 @@ class ToolCallState:
     @property
     def key(self) -> UUID | str:
         """The ID of its row, or "step/call ID" for a call that has none."""
-        return self.ref_id or f"{self.step}/{self.call_id}"
+        return self.ref_id or self.name_in_step
+
+    @property
+    def name_in_step(self) -> str:
+        """The name by which events without a row name it."""
+        return f"{self.step}/{self.call_id}"
 
 
 @dataclass(frozen=True, slots=True)

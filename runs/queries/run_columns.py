@@ -37,7 +37,9 @@ _WORKED = f"(SELECT SUM(EXTRACT(epoch FROM {_ATTEMPT_END} - h.claimed_at)) {_HOL
 _WORKED_SQLITE = (
     f"(SELECT SUM({_us(f'COALESCE(h.ended_at, MAX({_LAST}, h.claimed_at))')} - {_us('h.claimed_at')}) {_HOLDS})"
 )
-_SPAN, _SPAN_SQLITE = f"EXTRACT(epoch FROM {_LAST} - r.started_at)", f"({_us(_LAST)} - {_us('r.started_at')})"
+# The clock of a runner may be ahead: its run has not begun after its last event.
+_SPAN = f"EXTRACT(epoch FROM GREATEST({_LAST}, r.started_at) - r.started_at)"
+_SPAN_SQLITE = f"({_us(f'MAX({_LAST}, r.started_at)')} - {_us('r.started_at')})"
 DURATION = Column(
     "duration",
     ELAPSED,

@@ -29,6 +29,7 @@ from runs.lifecycle.title_limits import MAX_LABEL, MAX_TITLE
 from runs.providers.messages import canonical, request
 from runs.statuses import RunStatus
 from timeline.events.message import MessageAdded
+from timeline.events.moments import moved
 
 AGENT = "claude-agent-sdk"
 _TYPES = (*MESSAGES, "system", "stream_event", "result")
@@ -241,5 +242,5 @@ class _SdkSession:
 
     def _time(self, value: Mapping[str, Any], offset: float | None) -> datetime | None:
         if self.created_at is not None and offset is not None and 0 <= offset < 10**12:
-            return self.created_at + timedelta(milliseconds=offset)
+            return moved(self.created_at, timedelta(milliseconds=offset))
         return time_or_none(value.get("timestamp"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -28,9 +29,15 @@ def may_be_session(path: Path) -> bool:
 def session_files(folders: list[Path], since: float) -> Iterator[Path]:
     """Yield the session files below the folders that have changed since a time, in seconds since 1970."""
     for folder in folders:
-        for path in [folder] if folder.is_file() else folder.rglob("*"):
+        for path in [folder] if folder.is_file() else _files_below(folder):
             try:
                 if may_be_session(path) and path.is_file() and path.stat().st_mtime >= since:
                     yield path
             except OSError:
                 continue
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """Yield the files below a folder. Not by `rglob`, which fails if a folder is deleted meanwhile."""
+    for parent, _, names in os.walk(folder):
+        yield from (Path(parent, name) for name in names)

@@ -14,7 +14,7 @@ from runs.external.importers.base import GrowingEvent, ImportedRun, Importer, Im
 from runs.external.live_sessions import KnownEvents
 from runs.external.watching.growing_file import GrowingFile
 from runs.external.watching.live_items import live_items
-from runs.external.watching.watch_sinks import WatchSink
+from runs.external.watching.watch_sinks import SinkRefused, WatchSink
 from runs.statuses import RunStatus
 
 #: A file is read again after so many times the duration of the last read, so that a long one takes a part of a core.
@@ -104,7 +104,8 @@ class FollowedFile:
             try:
                 self._importer = formats.find(self._file)
             except ImportRefused:
-                # Its first lines may still be missing.
+                # Its first lines may still be missing. Most such files are something else: they are not kept in memory.
+                self._file.forget()
                 return 0
         return self._store(list(live_items(self._items())))
 
@@ -116,13 +117,7 @@ class FollowedFile:
         ]
 
     def _settle(self, now: float) -> int:
-        stored = 0
-        if not self._is_complete:
-            if not self._file.holds_content:
-                self._file.refresh()
-            self._file.takes_rest = True
-            stored = self._store(self._items())
-            self._is_complete = True
+        stored = 0 if self._is_complete else self._complete()
         with_open_calls = now - self.changed_at >= self.open_calls_s
         for run_ref in sorted(self._at_work):
             if self.sink.let_wait(run_ref, with_open_calls=with_open_calls):
@@ -133,8 +128,28 @@ class FollowedFile:
             self.not_before = now + self.quiet_s
         return stored
 
+    def _complete(self) -> int:
+        """Store what the whole file has, and return the number of events."""
+        if not self._file.holds_content:
+            self._file.refresh()
+        self._file.takes_rest = True
+        try:
+            stored = self._store(self._items())
+        except (ImportRefused, SinkRefused):
+            # The same would be refused again: the rest follows when the file changes.
+            self._is_complete = True
+            if not self._at_work:
+                self._file.forget()
+            raise
+        self._is_complete = True
+        return stored
+
     def _store(self, items: Sequence[Item]) -> int:
         heads = {item.run_ref: item for item in items if isinstance(item, ImportedRun)}
+        # Of what an earlier watcher has stored, too: it may have ended before it let the session wait.
+        self._at_work.update(ref for ref, head in heads.items() if head.ended is None and ref not in self._ended)
+        for ref in heads:
+            self._ended.setdefault(ref, None)
         events = (item for item in items if not isinstance(item, ImportedRun))
         news = [event for run_ref, group in groupby(events, _run_of) for event in self._news(run_ref, list(group))]
         changed = {event.run_ref for event in news}

@@ -118,14 +118,18 @@ class Watcher:
             stored = file.advance()
         except UnreadableFile as error:
             if path.exists():
-                self._complain(path, str(error))
+                self._complain(path, f"{path}: {error.detail}")
             file.is_changed = False
             return 0
         except NothingToImport:
             file.is_changed = False
             return 0
-        except (ImportRefused, SinkRefused) as error:
-            self._complain(path, str(error))
+        except ImportRefused as error:
+            self._complain(path, f"{path.parent}/{error}")
+            file.is_changed = False
+            return 0
+        except SinkRefused as error:
+            self._complain(path, f"{path}: {error}")
             file.is_changed = False
             return 0
         if file.is_recognised and not was_recognised:
@@ -136,7 +140,7 @@ class Watcher:
         """Report a problem of a file once."""
         if self._told.get(path) != text:
             self._told[path] = text
-            self.warn(f"{path.parent}/{text}; what comes after it is not shown until the file changes")
+            self.warn(f"{text}; what comes after it is not shown until the file changes")
 
 
 def _is_session(change: Change, path: str) -> bool:

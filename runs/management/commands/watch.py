@@ -26,7 +26,7 @@ from agentops.projects.management.base import (
 from runs.external.watching.agent_folders import session_folders
 from runs.external.watching.followed_file import QUIET_S
 from runs.external.watching.remote_sink import BadKey, RemoteSink
-from runs.external.watching.watch_sinks import LocalSink, WatchSink
+from runs.external.watching.watch_sinks import LocalSink, SinkUnavailable, WatchSink
 from runs.external.watching.watcher import Watcher
 from runs.management.agent import watch_hooks
 
@@ -93,7 +93,9 @@ class Command(AgentopsCommand):
             else:
                 watcher.run(_until_signalled())
         except BadKey as error:
-            raise CommandError(str(error), returncode=EXIT_INVALID) from None
+            raise CommandError(printable(error), returncode=EXIT_INVALID) from None
+        except SinkUnavailable as error:  # with --once: otherwise, it is tried again
+            raise CommandError(printable(error), returncode=EXIT_UNREADABLE) from None
 
     def _tell(self, text: str) -> None:
         self.stdout.write(printable(text))

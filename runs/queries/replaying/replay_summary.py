@@ -45,6 +45,9 @@ def frame_from(summary: bytes) -> Frame:
     for ref_id, *columns in calls:
         call = ToolCallState(None if ref_id is None else UUID(ref_id), *columns)
         frame.calls[call.key] = call
+        if ref_id is not None:
+            # A runner may report its start again.
+            frame.calls_with_rows.add(call.name_in_step)
     return frame
 
 

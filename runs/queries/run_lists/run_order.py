@@ -32,12 +32,13 @@ from django.utils import timezone
 from runs.errors import RunRefusal
 from runs.models import Attempt
 from runs.models.querysets import RunQuerySet
+from timeline.events.moments import moved
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: 17 digits: microseconds until the year 5138.
-POSITION = re.compile(r"([0-9]{1,17})-([0-9a-f]{32})", re.ASCII)
+#: 18 digits: the microseconds of all years. Below 0 are times before 1970, and durations by clocks that differ.
+POSITION = re.compile(r"(-?[0-9]{1,18})-([0-9a-f]{32})", re.ASCII)
 #: The sort values of runs whose value is unknown. Known values are between them.
-LOWEST, HIGHEST = 0, 10**17 - 1
+LOWEST, HIGHEST = 1 - 10**18, 10**18 - 1
 #: Digits after the decimal point of a stored cost.
 COST_UNITS = 10**8
 
@@ -92,7 +93,7 @@ class ListPosition:
     @property
     def created_at(self) -> datetime:
         """The creation time, of a position in the order of creation."""
-        return EPOCH + timedelta(microseconds=self.number)
+        return moved(EPOCH, timedelta(microseconds=self.number))
 
     def __str__(self) -> str:
         return f"{self.number}-{self.run_id.hex}"

@@ -23,6 +23,8 @@ from timeline.outgoing import indexes_with_secrets
 
 #: How many matches, from the newest on, are ranked.
 RANKED = 200
+#: How often the index is read for a page. More than once only if some of its texts do not match when they are masked.
+MAX_ROUNDS = 5
 
 
 class SearchOrder(StrEnum):
@@ -136,14 +138,21 @@ _BY_RANK = (_ID, Key("rank"), _ID)
 
 def _newest(query: Search, scope: SearchScope, span: RowSpan) -> Rows:
     (begin,) = _place(span, (_ID,)) or (text_index.newest_id(),)
+    step = 1 if span.backward else -1
     if span.position and not span.inclusive:
-        begin += 1 if span.backward else -1
-    found = find(query.terms, scope, begin, span.limit, upward=span.backward)
-    rows = _rows(query, [((row[0],), row) for row in found.rows], (_ID,))
-    if found.stopped_at is None:
-        return rows
-    # A position is before the next entry to read.
-    return replace(rows, search_end=(veil(found.stopped_at + (-1 if span.backward else 1)),))
+        begin += step
+    rows = Rows([], [], (_ID,))
+    for _ in range(MAX_ROUNDS):
+        missing = span.limit - len(rows)
+        found = find(query.terms, scope, begin, missing, upward=span.backward)
+        rows = _joined(rows, _rows(query, [((row[0],), row) for row in found.rows], (_ID,)))
+        # A position is before the next entry to read.
+        if found.stopped_at is not None:
+            return replace(rows, search_end=(veil(found.stopped_at - step),))
+        if len(found.rows) < missing or len(rows) >= span.limit:
+            return rows
+        begin = found.rows[-1][0] + step
+    return replace(rows, search_end=(veil(begin - step),))
 
 
 def _ranked(query: Search, scope: SearchScope, span: RowSpan) -> Rows:
@@ -155,7 +164,15 @@ def _ranked(query: Search, scope: SearchScope, span: RowSpan) -> Rows:
     if place:
         keyed = [pair for pair in keyed if _is_beyond(pair[0][1:], place[1:], span)]
     is_cut = len(found.rows) == RANKED or found.stopped_at is not None
-    return replace(_rows(query, keyed[: span.limit], _BY_RANK), tail=(is_cut,))
+    rows = Rows([], [], _BY_RANK, tail=(is_cut,))
+    while keyed and len(rows) < span.limit:
+        missing = span.limit - len(rows)
+        rows, keyed = _joined(rows, _rows(query, keyed[:missing], _BY_RANK)), keyed[missing:]
+    return rows
+
+
+def _joined(rows: Rows, more: Rows) -> Rows:
+    return replace(rows, items=[*rows.items, *more.items], keys=[*rows.keys, *more.keys])
 
 
 def _is_beyond(key: tuple[int, ...], place: tuple[int, ...], span: RowSpan) -> bool:

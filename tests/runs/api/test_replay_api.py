@@ -90,6 +90,22 @@ def test_a_page_that_rolls_back_has_the_states_of_the_whole(run: AgentRun, ask) 
     assert followed(ask, ask("/replay", limit=3)) == ask("/replay", limit=200)["results"]
 
 
+@pytest.mark.breaks_invariants("a call is started in the log alone")
+def test_a_start_that_is_reported_again_is_of_the_same_call_on_each_page(run: AgentRun, ask) -> None:
+    call = run.tool_calls.latest("pk")
+    started = {"call_id": call.call_id, "tool_name": call.tool_name}
+    told(run, "tool.start", started, ref_id=call.pk, step=call.step_number)
+    for _ in range(3):
+        told(run, "tool.start", started, step=call.step_number)
+    told(run, "tool.end", {**started, "status": "completed"}, ref_id=call.pk, step=call.step_number)
+    told(run, "x.note", {})
+
+    whole = ask("/replay", limit=200)["results"]
+    assert [len(event["state"]["open_tool_calls"]) for event in whole[-6:]] == [1, 1, 1, 1, 0, 0]
+    for limit in (1, 2, 3):
+        assert followed(ask, ask("/replay", limit=limit)) == whole
+
+
 def test_the_state_of_another_page_or_run_is_refused(run: AgentRun, ask) -> None:
     query = {name: values[0] for name, values in parse_qs(urlsplit(ask("/replay", limit=7)["next"]).query).items()}
     assert ask("/replay", **query)["results"]

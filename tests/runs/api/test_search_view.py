@@ -92,6 +92,24 @@ def test_pages_go_forward_and_back_and_stay_the_same_while_the_index_grows(clien
 
 
 @pytest.mark.every_database
+@pytest.mark.parametrize("order", ["newest", "relevance"])
+def test_matches_that_are_masked_now_do_not_end_the_pages(client: Client, run: AgentRun, order: str) -> None:
+    note(run, *(f"needle number {number}" for number in range(12)))
+    index_all()
+    # As an earlier version has indexed them, whose detectors did not know them.
+    hidden = SearchEntry.objects.filter(text__regex="number (11|10|9|8|4|0)")
+    assert hidden.update(text="a ghp_needle0123456789abcdefghijABCDEFGHIJ", folded=None) == 6
+
+    pages = list(pages_of(client, f"{URL}?q=needle&order={order}&limit=2"))
+
+    assert [len(page["results"]) for page in pages if page["results"]] == [2, 2, 2]
+    assert {row["text"][-1] for page in pages for row in page["results"]} <= set('}"0123567')
+    assert len({row["seq"] for page in pages for row in page["results"]}) == 6
+    back = client.get(pages[2]["previous"]).json()["results"]
+    assert back == pages[1]["results"]
+
+
+@pytest.mark.every_database
 def test_filters(client: Client, project: Project, run: AgentRun) -> None:
     other = make_run(make_agent(project, slug="writer"), "A slow writer")
     inbox.stop(other.pk, by="test")

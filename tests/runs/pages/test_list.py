@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import quote
+from uuid import uuid4
 
 import pytest
 from django.db import connection
@@ -27,6 +28,7 @@ from runs.models import AgentRun
 from runs.pages.runs.list_query import PAGE_SIZE, ListPosition, ListQuery
 from tests.support.accounts import make_person
 from tests.support.factories import drive, make_agent, make_project, make_run
+from timeline.events.moments import FIRST, LAST
 from timeline.models import Log
 
 pytestmark = pytest.mark.breaks_invariants("rows that are made to be listed, without a log")
@@ -265,7 +267,7 @@ def test_links_keep_the_filters(project: Project, viewer: Client) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        *("x", "1", "-", "1-" + "0" * 31, "1-" + "g" * 32, "9" * 18 + "-" + "0" * 32, "-1-" + "0" * 32),
+        *("x", "1", "-", "1-" + "0" * 31, "1-" + "g" * 32, "9" * 19 + "-" + "0" * 32, "--1-" + "0" * 32),
         *("1_0-" + "0" * 32, "１-" + "0" * 32, "1-" + "0" * 32 + "\n", "'; DROP TABLE agent_runs; --", "\x00"),
     ],
 )
@@ -279,6 +281,17 @@ def test_a_place_that_is_none_is_refused(name: str, value: str, project: Project
 def test_a_place_survives_its_address(project: Project) -> None:
     for run in plant(project, 3, at=datetime(2026, 1, 1, 0, 0, 0, 123_456, tzinfo=UTC)):
         assert ListPosition.parse(str(ListPosition.of(run)), "before") == ListPosition.at(run.created_at, run.pk)
+    for at in (FIRST, datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), LAST):
+        place = ListPosition.at(at, uuid4())
+        assert ListPosition.parse(str(place), "before") == place
+        assert place.created_at == at
+
+
+@pytest.mark.parametrize("number", ["9" * 18, "-" + "9" * 18])
+def test_a_place_beyond_the_calendar_is_its_end(number: str, project: Project, viewer: Client) -> None:
+    plant(project, 1)
+    for name in ("before", "after"):
+        assert viewer.get("/p/alpha/runs", {name: f"{number}-{'0' * 32}"}).status_code == 200
 
 
 # --- Filters -----------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from runs.pages.runs import list_query
 from runs.queries.run_lists import run_filters, run_windows
 from tests.support.accounts import make_person
 from tests.support.factories import make_project
+from timeline.events.moments import FIRST, LAST
 from timeline.models import Log
 
 pytestmark = [pytest.mark.django_db, pytest.mark.breaks_invariants("rows that are made to be listed, without a log")]
@@ -101,6 +102,33 @@ def test_every_order_shows_every_run_once_in_both_directions(
         assert all(costs[run_id] is None for run_id in seen[len(known) :])
     if key == "created":
         assert seen == sorted(seen, reverse=direction == "desc")
+
+
+@pytest.mark.parametrize(("key", "direction"), list(itertools.product(KEYS, DIRECTIONS)))
+def test_times_by_any_clock_have_places(
+    key: str, direction: str, project: Project, viewer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runners and files have clocks of their own: of other years, and ahead of the site's."""
+    monkeypatch.setattr(list_query, "PAGE_SIZE", 2)
+    runs = plant(project, 8)
+    times = [FIRST, datetime(1969, 12, 31, 23, 59, 59, 1, tzinfo=UTC), datetime(5139, 1, 1, tzinfo=UTC), LAST]
+    for run, at in zip(runs, times, strict=False):
+        AgentRun.objects.filter(pk=run.pk).update(created_at=at)
+        Log.objects.filter(pk=run.pk).update(last_event_at=at)
+    ahead = [run.pk for run in runs[4:]]
+    AgentRun.objects.filter(pk__in=ahead).update(source="external", started_at=NOON + timedelta(hours=1))
+    Log.objects.filter(pk__in=ahead).update(last_event_at=NOON)
+    Attempt.objects.filter(run__in=ahead).delete()
+
+    query = f"?sort={key}&order={direction}"
+    seen, last = walk(viewer, query)
+    back, _ = walk(viewer, last, rel="prev")
+    live = re.search(r'hx-get="([^"]*since=[^"]*)"', viewer.get(f"/p/alpha/runs{query}").content.decode())
+
+    assert sorted(seen) == sorted(str(run.pk) for run in runs)
+    assert sorted(back) == sorted(seen)
+    assert live is not None
+    assert viewer.get(live[1].replace("&amp;", "&")).status_code == 200
 
 
 def test_filters_by_number_time_reason_and_text(project: Project, viewer: Client) -> None:

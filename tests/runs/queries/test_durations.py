@@ -86,6 +86,17 @@ def test_the_api_and_the_pages_say_the_same(client: Client) -> None:
 
 
 @pytest.mark.breaks_invariants("its rows say only when workers had it")
+@pytest.mark.every_database
+def test_a_run_whose_runner_has_a_clock_that_is_ahead_has_no_duration_yet(client: Client) -> None:
+    run = make_run()
+    AgentRun.objects.filter(pk=run.pk).update(source="external", status="running", started_at=at(3600))
+    Log.objects.filter(pk=run.pk).update(last_event_at=at(0))
+
+    row = client.get(f"/api/projects/{run.project.slug}/agent-runs/{run.pk}").json()
+
+    assert (row["duration"], row["waited"]) == (0, 0)
+
+
 def test_a_run_that_is_in_the_queue_again_was_not_queued_after_its_start(client: Client) -> None:
     run = plant(RunStatus.QUEUED)
     detail = client.get(f"/api/projects/{run.project.slug}/agent-runs/{run.pk}").json()

@@ -218,3 +218,13 @@ def test_a_plain_fixture_is_no_transcript(project: Project, tmp_path: Path) -> N
 
     with pytest.raises(ImportRefused, match="none of these formats"):
         import_path(project, path)
+
+
+def test_a_recording_at_the_end_of_the_calendar_is_read(project: Project, tmp_path: Path) -> None:
+    path = tmp_path / "late.json"
+    messages = [{"relativeTimestamp": 9e11, "message": one} for one in TURNS[:4]]
+    path.write_text(json.dumps({"metadata": {"recordedAt": "9999-12-31T00:00:00Z"}, "messages": messages}))
+
+    [run] = import_path(project, path).runs
+
+    assert run.messages.count() > 1

@@ -1,0 +1,15 @@
+"""A folder that is watched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.watched_site import Site
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    (tmp_path / "sessions").mkdir()
+    return Site(tmp_path / "sessions")

@@ -1,0 +1,112 @@
+"""What watched files, folders and sites may do: be killed amid a session, refuse it, vanish, or hold something else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+from runs.external.ingest import Sender, record
+from runs.external.watching.agent_folders import session_files
+from tests.support.free_port import free_port
+from tests.support.imported_runs import check_run
+from tests.support.watched_site import Site
+
+pytestmark = pytest.mark.django_db
+
+
+def short_session(folder: Path) -> Path:
+    """A session of a question and a whole answer."""
+    texts = [("user", "Hello", None), ("assistant", "Hi", "end_turn")]
+    path = folder / "short.jsonl"
+    with path.open("w") as file:
+        for number, (role, text, stop_reason) in enumerate(texts):
+            message = {"role": role, "id": f"m{number}", "content": [{"type": "text", "text": text}]}
+            line = {"type": role, "uuid": f"u{number}", "sessionId": "s", "timestamp": f"2026-01-01T00:00:0{number}Z"}
+            file.write(json.dumps({**line, "message": {**message, "stop_reason": stop_reason}}) + "\n")
+    return path
+
+
+def test_a_session_waits_although_its_watcher_was_killed_before(site: Site) -> None:
+    short_session(site.folder)
+    site.round()
+    [run] = site.runs()
+    assert (run.status, run.messages.count()) == ("running", 2)
+
+    site.restart()
+    site.settle()
+
+    run.refresh_from_db()
+    assert (run.status, run.status_reason, run.messages.count()) == ("waiting", "input", 2)
+    check_run(run)
+
+
+def test_what_is_told_of_a_file_names_it_once(site: Site) -> None:
+    path = short_session(site.folder)
+    record(Sender(site.project, "key:test"), [{"runId": "claude-code:s", "type": "run.started", "payload": {}}])
+    site.round()
+    [text] = site.warned
+    assert text.startswith(f"{path}: the project has a run 'claude-code:s' that was not imported; ")
+
+    path.unlink()
+    path.mkdir()
+    site.watcher.files[path].is_changed = True
+    site.round()
+    assert site.warned[1].startswith(f"{path}: cannot be read: ")
+    assert site.warned[1].count(str(site.folder)) == 1
+
+
+def test_a_folder_that_is_deleted_while_it_is_searched(tmp_path: Path) -> None:
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "session.jsonl").write_text("{}")
+    found = session_files([tmp_path], 0.0)
+
+    first = next(found)
+    [other] = [folder for folder in folders if folder != first.parent]
+    shutil.rmtree(other)
+    assert list(found) == []
+
+
+def test_a_site_that_cannot_be_reached_is_told_in_a_line(site: Site, settings: Any) -> None:
+    settings.AGENTOPS_API_KEY = "agp_key"
+    short_session(site.folder)
+    with pytest.raises(CommandError, match=r"http://127\.0\.0\.1:") as raised:
+        call_command(
+            "watch", str(site.folder), "--once", "--since", "9999d", "--url", f"http://127.0.0.1:{free_port()}"
+        )
+    assert raised.value.returncode == 6
+
+
+def test_what_is_refused_is_not_tried_again_until_the_file_changes(site: Site) -> None:
+    refused = short_session(site.folder)
+    record(Sender(site.project, "key:test"), [{"runId": "claude-code:s", "type": "run.started", "payload": {}}])
+    empty, bad = site.folder / "empty.jsonl", site.folder / "bad.jsonl"
+    empty.write_text('{"type": "summary", "summary": "Nothing", "leafUuid": "u"}\n')
+    bad.write_text(refused.read_text().replace('"sessionId": "s"', '"sessionId": "bad"') + '{"type": "user",\n')
+    site.round()
+    for path in (refused, empty, bad):
+        site.watcher.files[path].quiet_s = 0.0
+        assert site.watcher.files[path].is_at_work
+    for _ in range(2):  # what is refused, and the status
+        site.round()
+
+    assert not any(file.is_at_work for file in site.watcher.files.values())
+    bad.write_text(bad.read_text().removesuffix('{"type": "user",\n'))
+    site.round()
+    assert [run.external_id for run in site.runs()] == ["claude-code:bad", "claude-code:s"]
+
+
+def test_files_of_something_else_are_not_kept_in_memory(site: Site) -> None:
+    (site.folder / "package.json").write_text('{"name": "something"}')
+    (site.folder / "rows.jsonl").write_text('{"row": 1}\n{"row": 2}\n')
+    site.round()
+
+    assert len(site.watcher.files) == 2
+    assert not any(file.is_recognised or file._file.holds_content for file in site.watcher.files.values())
