@@ -207,6 +207,10 @@ def test_buttons_pause_send_resume_and_stop(waiting: FlowRun, admin: Client) -> 
     assert "Only a paused flow run can be resumed" in seen(admin.get(f"/flow-runs/{waiting.pk}"))
     assert "Flow run paused." in press("pause")
     assert waiting.status == "paused"
+    # By these keys, static/js/keep.js tells the two messages apart when the head is loaded again.
+    changes = admin.get(f"/flow-runs/{waiting.pk}/changes").content.decode()
+    assert 'data-key="resume-message"' in changes
+    assert 'data-key="send-message"' in changes
     assert "Not sent" in press("send", run=str(waiting.pk), message="hello")
     assert "Message sent." in press("send", run=str(run.pk), message="hello")
     assert "Flow run resumed." in press("resume")
