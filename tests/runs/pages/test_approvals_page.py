@@ -112,6 +112,25 @@ def test_an_edit_and_a_denial(run: AgentRun) -> None:
     assert AgentRunToolCall.objects.get(run=run, approval__isnull=False).changed_arguments == {"a": 1}
 
 
+def test_an_edit_that_is_refused_is_shown_again_as_it_was_typed(run: AgentRun, link: str) -> None:
+    typed = '{"path": "</textarea>notes.md",}'
+    form = {"decision": "approve", "arguments": typed, "next": "inbox"}
+    approval, client = Approval.objects.get(run=run), client_of(run)
+    for answer in (decide(client, run, **form), Client().post(link, form)):
+        body = parse(answer.content.decode())
+        field, menu = body.find(f"arguments-{approval.pk}"), body.find(f"approval-{approval.pk}")
+        assert answer.status_code == 422
+        assert field is not None
+        assert field.text.strip() == typed
+        assert menu is not None
+        assert [each.tag for each in menu.walk() if "open" in each.attributes] == ["details"]
+        assert "Not decided: the arguments are not JSON" in body.words
+        assert {each.attributes["value"] for each in menu.walk() if each.attributes.get("name") == "next"} == {"inbox"}
+    corrected = typed.replace(",", "")
+    assert decide(client, run, **{**form, "arguments": corrected}).status_code == 303
+    assert AgentRunToolCall.objects.get(run=run, approval__isnull=False).changed_arguments == json.loads(corrected)
+
+
 def test_invisible_characters_are_shown_and_survive_an_edit(run: AgentRun) -> None:
     """A text that reads another way round than it runs must not deceive who approves it."""
     approval = Approval.objects.get(run=run)
