@@ -159,6 +159,14 @@ def test_a_large_tree_is_read_a_level_at_a_time(project: Project, viewer: Client
 
 
 @pytest.mark.breaks_invariants("runs of others without events")
+def test_a_single_child_that_is_not_shown_is_one(project: Project, viewer: Client) -> None:
+    top = external(project, title="top")
+    make_runs(project, FIRST_CHILDREN + 1, parent_run=top)
+
+    assert "1 more child is not shown." in tree(viewer, top).text
+
+
+@pytest.mark.breaks_invariants("runs of others without events")
 def test_queries_do_not_grow_with_the_number_of_runs(project: Project, viewer: Client, top: AgentRun) -> None:
     def queries() -> int:
         with CaptureQueriesContext(connection) as captured:
