@@ -197,7 +197,10 @@ def test_the_way_up_and_down(project: Project, viewer: Client, top: AgentRun) ->
 @pytest.mark.breaks_invariants("runs of others without events")
 @pytest.mark.parametrize(
     "query",
-    ["?open=x", "?closed=" + ",".join([str(UUID(int=1))] * 101), "?children=0", "?children=9999", "?children=²"],
+    [
+        *("?open=x", "?closed=" + ",".join([str(UUID(int=1))] * 101), "?children=0", "?children=9999", "?children=²"),
+        *("?children=0000000019999999999999999999", "?children=" + "0" * 5000 + "1"),
+    ],
 )
 def test_a_query_that_is_none_is_refused(viewer: Client, top: AgentRun, query: str) -> None:
     assert viewer.get(f"/runs/{top.pk}/tree{query}").status_code == 400
