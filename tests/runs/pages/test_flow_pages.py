@@ -103,6 +103,9 @@ def test_a_flow_is_drawn_and_told_in_words(flow: Flow, admin: Client) -> None:
     assert "Person Ask <i>you</i>" in text
     assert "outputs.gate == 'no'" in text
     assert "leads back at most 2 times" in text
+    edges = [{**edge, "maxIterations": 1} if "maxIterations" in edge else edge for edge in REVIEW["edges"]]
+    make_flow({**REVIEW, "edges": edges}, flow.project)
+    assert "leads back at most 1 time<" in seen(admin.get("/p/alpha/flows/review"))
 
 
 def test_a_version_shows_what_it_has_changed(flow: Flow, project: Project, admin: Client) -> None:
