@@ -19,7 +19,7 @@ from agentops.projects.memberships import add_member, remove_member
 from agentops.projects.models import Role
 from runs.actions import unknown_calls
 from runs.lifecycle import inbox
-from runs.models import AgentRun, AgentRunToolCall, Approval
+from runs.models import AgentRun, AgentRunToolCall, Approval, RunCommand
 from runs.pages.approvals import inbox_page
 from tests.support.accounts import make_person, with_key
 from tests.support.alerts import external
@@ -172,6 +172,28 @@ def test_questions_and_unknown_outcomes_are_in_the_same_inbox(run: AgentRun) -> 
     assert (answer.status_code, answer["Location"]) == (303, "/approvals")
     assert len(page(client).all("notice-head")) == 1
     assert [client.get(f"/approvals?{bad}").status_code for bad in ("kind=x", "after=x")] == [400, 400]
+
+
+def test_two_people_may_answer_a_question_from_the_inbox(run: AgentRun) -> None:
+    """The form has the same key for both; it is for the double click of one."""
+    asking = make_asking(run.project)
+    ada, bob = client_of(asking), client_of(asking)
+    [form] = forms_to(page(ada, "/p/alpha/approvals?kind=question"), "/answer")
+    key = next(each.attributes["value"] for each in form.walk() if each.attributes.get("name") == "key")
+
+    def answer(client: Client, text: str) -> tuple[str, str]:
+        return told(client.post(f"/runs/{asking.pk}/answer", {"message": text, "key": key, "next": "inbox"}))
+
+    assert answer(ada, "This one.") == ("success", "Answer sent. The run continues.")
+    as_message = ("info", "The question was already answered. The agent receives your answer as a message.")
+    assert answer(bob, "That one.") == as_message
+    assert answer(bob, "That one.") == as_message
+    assert [c.payload["message"] for c in RunCommand.objects.filter(run=asking).order_by("received_at")] == [
+        "This one.",
+        "That one.",
+    ]
+    problem = "Not answered: this form was sent before, with another text. Reload the page to send a further one."
+    assert answer(ada, "Neither.") == ("error", problem)
 
 
 def test_a_long_inbox_has_pages(run: AgentRun, monkeypatch: pytest.MonkeyPatch) -> None:
