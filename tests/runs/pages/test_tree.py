@@ -153,7 +153,7 @@ def test_a_large_tree_is_read_a_level_at_a_time(project: Project, viewer: Client
     assert toggle.attributes["aria-label"] == f"{MAX_OPEN + 1} runs below {branches[0].title}"
     opened = body_of(viewer, toggle.attributes["href"].partition("#")[0])
     assert len(titles(opened)) == 3 + FIRST_CHILDREN
-    assert f"{MAX_OPEN + 1 - FIRST_CHILDREN} more children are not shown" in opened.text
+    assert f"{MAX_OPEN + 1 - FIRST_CHILDREN} more children are not shown" in opened.words
     [more] = [link for link in opened.walk() if link.tag == "a" and link.words == "Show more children"]
     assert len(titles(body_of(viewer, more.attributes["href"]))) == 3 + 2 * FIRST_CHILDREN
 
@@ -163,7 +163,7 @@ def test_a_single_child_that_is_not_shown_is_one(project: Project, viewer: Clien
     top = external(project, title="top")
     make_runs(project, FIRST_CHILDREN + 1, parent_run=top)
 
-    assert "1 more child is not shown." in tree(viewer, top).text
+    assert "1 more child is not shown." in tree(viewer, top).words
 
 
 @pytest.mark.breaks_invariants("runs of others without events")
