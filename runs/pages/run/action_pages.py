@@ -24,6 +24,7 @@ from runs.errors import CommandKeyTaken, InvalidInput, InvalidMaxSteps, MessageE
 from runs.lifecycle import questions
 from runs.models import AgentRun, FlowRun
 from runs.pages.forms import fields
+from runs.queries.overview.needs import NeedKind
 from runs.statuses import RunStatus
 
 KEY = re.compile(r"[0-9a-fA-F-]{1,64}", re.ASCII)
@@ -144,6 +145,7 @@ def resolve(request: HttpRequest, principal: Principal, run: AgentRun, call_id: 
 
 
 #: Pages with forms, besides that of the run, by the value of the field `next`: the name and the arguments of the URL.
+#: An inbox that shows one kind of entries has the kind behind a colon.
 _PAGES: dict[str, Callable[[AgentRun | FlowRun], tuple[str, *tuple[object, ...]]]] = {
     "all": lambda _: ("runs:all-approvals",),
     "inbox": lambda run: ("runs:approvals", run.project.slug),
@@ -155,8 +157,11 @@ _PAGES: dict[str, Callable[[AgentRun | FlowRun], tuple[str, *tuple[object, ...]]
 def redirect_to(request: HttpRequest, run: AgentRun | FlowRun) -> HttpResponse:
     """Redirect to the page of a run or flow run, or to the page that the form was on, with GET."""
     own_page = "runs:flow-run" if isinstance(run, FlowRun) else "runs:detail"
-    page_of = _PAGES.get(request.POST.get("next", ""))
+    page, _, kind = request.POST.get("next", "").partition(":")
+    page_of = _PAGES.get(page)
     url = resolve_url(*page_of(run)) if page_of is not None else resolve_url(own_page, run.pk)
+    if page_of is not None and kind in tuple(NeedKind):
+        url = f"{url}?kind={kind}"
     if HtmxDetails(request):
         return HttpResponseClientRedirect(url)
     return HttpResponse(status=303, headers={"Location": url})

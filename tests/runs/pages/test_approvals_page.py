@@ -89,7 +89,16 @@ def test_a_viewer_sees_it_and_cannot_decide(run: AgentRun) -> None:
     assert Approval.objects.get(run=run).state == "pending"
 
 
-@pytest.mark.parametrize(("place", "where"), [("inbox", "/p/alpha/approvals"), ("run", None)])
+@pytest.mark.parametrize(
+    ("place", "where"),
+    [
+        ("inbox", "/p/alpha/approvals"),
+        ("inbox:approval", "/p/alpha/approvals?kind=approval"),
+        ("all:approval", "/approvals?kind=approval"),
+        ("inbox:&x=1", "/p/alpha/approvals"),
+        *(("run", None), ("run:approval", None)),
+    ],
+)
 def test_a_decision_leads_back_to_where_it_was_made(run: AgentRun, place: str, where: str | None) -> None:
     client = client_of(run)
     assert len(forms_to(page(client, f"/runs/{run.pk}"), "/decide")) == 4
@@ -172,6 +181,13 @@ def test_questions_and_unknown_outcomes_are_in_the_same_inbox(run: AgentRun) -> 
     assert (answer.status_code, answer["Location"]) == (303, "/approvals")
     assert len(page(client).all("notice-head")) == 1
     assert [client.get(f"/approvals?{bad}").status_code for bad in ("kind=x", "after=x")] == [400, 400]
+
+
+def test_the_forms_of_an_inbox_of_one_kind_lead_back_to_it(run: AgentRun) -> None:
+    client = client_of(run)
+    for url, back in (("/p/alpha/approvals?kind=approval", "inbox:approval"), ("/approvals", "all")):
+        body = page(client, url)
+        assert {each.attributes["value"] for each in body.walk() if each.attributes.get("name") == "next"} == {back}
 
 
 def test_two_people_may_answer_a_question_from_the_inbox(run: AgentRun) -> None:
