@@ -47,7 +47,8 @@ def says(rule: AlertRule) -> str:
         AlertRule.Kind.RUN_WAITING: "A run waits for a person" + (f" for {rule.minutes} min" if rule.minutes else ""),
         AlertRule.Kind.RUN_COST: f"A run costs {limit} or more",
         AlertRule.Kind.DAY_COST: f"The project's day (UTC) costs {limit} or more",
-        AlertRule.Kind.ERROR_RATE: f"{rule.percent} % or more of an agent's last {rule.last_runs} runs failed, "
+        AlertRule.Kind.ERROR_RATE: f"{rule.percent} % or more of an agent's last {rule.last_runs} "
+        f"run{'s' * (rule.last_runs != 1)} failed, "
         f"of at least {rule.min_runs}",
     }
     filters = [group_name(rule.agent)] if rule.agent else []

@@ -165,7 +165,8 @@ def _failing_agents(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condi
                 continue
             percent = 100 * sum(last) / len(last)
             if percent >= (rule.percent or 0):
-                detail = f"{sum(last)} of the last {len(last)} runs failed ({percent:.0f} %), limit {rule.percent} %"
+                runs = f"{len(last)} run{'s' * (len(last) != 1)}"
+                detail = f"{sum(last)} of the last {runs} failed ({percent:.0f} %), limit {rule.percent} %"
                 yield Condition(rule.pk, agent.name, None, f"agent {agent.agent_id}", detail)
 
 

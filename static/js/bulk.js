@@ -37,6 +37,12 @@
   // Buttons of other actions submit the form without htmx, to their own address.
   const isPlain = ({ submitter }) => submitter?.matches("[data-plain]");
   document.addEventListener("submit", (event) => isPlain(event) && event.stopPropagation(), { capture: true });
+  // Enter in the field of the label would press the first button of the form, which resumes.
+  form.elements.new_label.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.isComposing) return;
+    event.preventDefault();
+    form.querySelector("[data-plain]").click();
+  });
   // Clear the selection after a resume; keep it if only the preview was shown.
   dialog.addEventListener("close", () => {
     if (body.querySelector("[data-done]")) selectAll(false);

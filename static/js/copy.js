@@ -8,7 +8,8 @@
     if (dataset.copyFrom) return document.getElementById(dataset.copyFrom)?.textContent;
     if (!dataset.copyUrl) return dataset.copy;
     const response = await fetch(dataset.copyUrl);
-    if (!response.ok) throw new Error(`the server answered ${response.status}`);
+    // After the end of the session, the server redirects to the login.
+    if (!response.ok || response.redirected) throw new Error(`the server answered ${response.status}`);
     return response.text();
   }
 

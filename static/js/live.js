@@ -19,6 +19,7 @@
   const CLOSED = 2;
 
   const streams = new Set();
+  let isResting = false; // hidden for so long that its connections are closed, and stay so until it is shown
   const cursor = () => document.getElementById("timeline")?.dataset.last;
 
   // --- Connection status -----------------------------------------------------------------------------------------
@@ -71,6 +72,7 @@
       this.failures = 0;
       this.timer = 0;
       this.heard = Date.now();
+      this.last = null; // the cursor of a page without a timeline
       this.addEventListener("end", () => this.finish("ended"));
       this.addEventListener("auth-revoked", () => this.finish("revoked"));
       this.addEventListener("stream-reset", () => {
@@ -97,11 +99,12 @@
 
     hear(name, event) {
       this.heard = Date.now();
+      this.last = event.lastEventId || this.last;
       this.dispatchEvent(new MessageEvent(name, { data: event.data, lastEventId: event.lastEventId }));
     }
 
     address() {
-      const from = cursor();
+      const from = cursor() ?? this.last;
       if (from) this.url.searchParams.set("afterSeq", from);
       return this.url;
     }
@@ -109,7 +112,7 @@
     // `isQuiet`: the connection is not lost, so its status does not change.
     open(isQuiet = false) {
       this.drop();
-      if (this.done) return;
+      if (this.done || isResting) return;
       const address = this.address();
       this.early = window.earlyStream?.(address.href) ?? null;
       const source = this.early?.source ?? new EventSource(address);
@@ -205,14 +208,25 @@
 
   // A page in the back/forward cache must hold no connection; it continues from its cursor when it is shown again.
   addEventListener("pagehide", () => each((stream) => stream.drop()));
-  addEventListener("pageshow", (event) => event.persisted && each(reopen));
+  addEventListener("pageshow", (event) => {
+    if (!event.persisted) return;
+    watchHidden();
+    each((stream) => stream.source || reopen(stream));
+  });
   addEventListener("online", () => each(reopen));
   addEventListener("offline", () => streams.size && showState("offline"));
-  document.addEventListener("visibilitychange", () => {
+  function rest() {
+    isResting = true;
+    each((stream) => stream.drop());
+  }
+  function watchHidden() {
     clearTimeout(hiding);
-    if (document.hidden) hiding = setTimeout(() => each((stream) => stream.drop()), HIDDEN_MS);
+    isResting = false;
+    if (document.hidden) hiding = setTimeout(rest, HIDDEN_MS);
     else each((stream) => (stream.readyState !== OPEN || Date.now() - stream.heard > HIDDEN_MS) && reopen(stream));
-  });
+  }
+  document.addEventListener("visibilitychange", watchHidden);
+  watchHidden(); // A page that was opened in the background is hidden from its beginning.
   setInterval(() => {
     if (!document.hidden) each((stream) => Date.now() - stream.heard > SILENT_MS && reopen(stream));
   }, 60_000);

@@ -63,7 +63,10 @@
   function cut() {
     const [first] = waiting;
     if (!edges.isCut()) edges.offerNewer(first.from, following());
+    const messages = waiting;
     waiting = [];
+    // What changes rows of the page does not come again with the newer ones.
+    for (const { data } of messages) [...edges.parse(data).children].forEach(update);
     if (following()) edges.loadNewest();
   }
 
@@ -119,7 +122,7 @@
     }
     const rows = [];
     for (const piece of pieces) {
-      if (update(piece) || !isNewRow(piece) || document.getElementById(piece.id)) continue;
+      if (update(piece) || !isNewRow(piece) || isThere(piece)) continue;
       piece.removeAttribute("hx-swap-oob");
       mark(piece);
       timeline.append(piece);
@@ -134,6 +137,17 @@
     const how = piece.getAttribute("hx-swap-oob");
     if (!piece.dataset.seq || (how && !("append" in piece.dataset)) || !isShown(piece)) return false;
     return !how || !(targetOf(piece, how) || isAbove(piece));
+  }
+
+  // A model call that a runner starts again without ending it has the id of the one before. As in a page that is loaded,
+  // the earlier card stays, under another id (runs/pages/timeline/fold.py).
+  function isThere(piece) {
+    const card = document.getElementById(piece.id);
+    const isAnother = card?.matches(".card-assistant") && seqOf(card.dataset.seq) < seqOf(piece.dataset.seq);
+    if (!isAnother) return Boolean(card);
+    const named = [card, ...card.querySelectorAll(`[id^="${piece.id}-"]`)];
+    for (const element of named) element.id = element.id.replace(piece.id, `${piece.id}-${card.dataset.seq}`);
+    return false;
   }
 
   function isAbove(piece) {

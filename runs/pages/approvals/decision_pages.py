@@ -6,6 +6,7 @@ from uuid import UUID
 
 from django.contrib import messages
 from django.contrib.auth import get_user_model
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.cache import never_cache
@@ -14,7 +15,7 @@ from agentops.http import strict_json
 from agentops.http.methods import require_http_methods, require_POST
 from agentops.projects import approval_links
 from agentops.projects.access import Action, Principal, may, principal_for_user
-from agentops.projects.models import Door
+from agentops.projects.models import Door, Project
 from agentops.projects.requests import principal_of
 from runs.access import run_for
 from runs.actions import approvals
@@ -34,7 +35,10 @@ def decide(request: HttpRequest, run_id: UUID, call_id: UUID) -> HttpResponse:
     """Approve or deny a call, and return to the page of the form."""
     principal = principal_of(request)
     run = run_for(principal, run_id, Action.APPROVE)
-    _decide(request, principal, run, call_id)
+    typed = _decide(request, principal, run, call_id)
+    approval = _with_call().filter(run=run, call=call_id).first() if typed else None
+    if approval is not None:
+        return _render(request, principal, approval, typed, project=run.project)
     return redirect_to(request, run)
 
 
@@ -50,10 +54,25 @@ def by_link(request: HttpRequest, token: str) -> HttpResponse:
         return render(request, "runs/approval_link.html", {"item": None}, status=404)
     approval, principal = found
     if request.method == "POST":
-        _decide(request, principal, approval.run, approval.call_id)
-        return HttpResponse(status=303, headers={"Location": request.path})
-    context = {"item": shown(approval, may_decide=approval.state == Approval.State.PENDING), "actor": principal.actor}
-    return render(request, "runs/approval_link.html", context)
+        typed = _decide(request, principal, approval.run, approval.call_id)
+        if not typed:
+            return HttpResponse(status=303, headers={"Location": request.path})
+        return _render(request, principal, approval, typed)
+    return _render(request, principal, approval)
+
+
+def _render(
+    request: HttpRequest, principal: Principal, approval: Approval, typed: str = "", *, project: Project | None = None
+) -> HttpResponse:
+    """Show an approval on a page of its own. With `typed`, arguments that were refused: to correct them."""
+    context = {
+        "project": project,
+        "item": shown(approval, may_decide=approval.state == Approval.State.PENDING),
+        "actor": principal.actor,
+        "typed": typed,
+        "next": request.POST.get("next", ""),
+    }
+    return render(request, "runs/approval_link.html", context, status=422 if typed else 200)
 
 
 def _of_link(request: HttpRequest, token: str) -> tuple[Approval, Principal] | None:
@@ -61,8 +80,7 @@ def _of_link(request: HttpRequest, token: str) -> tuple[Approval, Principal] | N
     link = approval_links.read(token)
     if link is None:
         return None
-    rows = Approval.objects.select_related("run__project", "project", "call")
-    approval = rows.filter(notification_id=link.notification_id).first()
+    approval = _with_call().filter(notification_id=link.notification_id).first()
     user = get_user_model()._default_manager.filter(pk=link.user_id, is_active=True).first()
     if approval is None or user is None:
         return None
@@ -73,8 +91,12 @@ def _of_link(request: HttpRequest, token: str) -> tuple[Approval, Principal] | N
     return approval, principal
 
 
-def _decide(request: HttpRequest, principal: Principal, run: AgentRun, call_id: UUID) -> None:
-    """Decide as the form says, and tell the user what happened."""
+def _with_call() -> QuerySet[Approval]:
+    return Approval.objects.select_related("run__project", "project", "call")
+
+
+def _decide(request: HttpRequest, principal: Principal, run: AgentRun, call_id: UUID) -> str:
+    """Decide as the form says, and tell the user what happened. Return the typed arguments if they are refused."""
     try:
         decision = _decision(request)
         result = approvals.decide(principal, run, call_id, decision)
@@ -82,12 +104,13 @@ def _decide(request: HttpRequest, principal: Principal, run: AgentRun, call_id: 
         if refusal.status not in {409, 422}:
             raise
         messages.error(request, f"Not decided: {refusal}.")
-        return
+        return request.POST.get("arguments", "") if refusal.data.get("pointer") == "/arguments" else ""
     tool, state = result.approval.tool_name, result.approval.state
     if result.is_new:
         messages.success(request, f"{tool} {state}. The run continues.")
     else:
         messages.info(request, f"You have already {state} {tool}.")
+    return ""
 
 
 def _decision(request: HttpRequest) -> Decision:

@@ -39,9 +39,8 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         "projects": entry.visible.order_by("name", "pk")[:MAX_CHOICES],
         "may_manage": Action.MANAGE in entry.actions,
         "may_decide": may_decide,
-        "next": "inbox",
         "unread": notifications.unread_count(entry.project.pk, principal.user_id) if principal.user_id else 0,
-        **_page(request, [entry.project], {entry.project.pk} if may_decide else set()),
+        **_page(request, "inbox", [entry.project], {entry.project.pk} if may_decide else set()),
     }
     return render(request, "runs/approvals.html", context)
 
@@ -59,14 +58,16 @@ def everything(request: HttpRequest) -> HttpResponse:
     context = {
         "projects": projects[:MAX_CHOICES],
         "may_decide": bool(pairs),
-        "next": "all",
-        **_page(request, projects, {project_id for _, project_id in pairs}),
+        **_page(request, "all", projects, {project_id for _, project_id in pairs}),
     }
     return render(request, "runs/approvals.html", context)
 
 
-def _page(request: HttpRequest, projects: Sequence[Project], decidable: Collection[UUID]) -> dict[str, Any]:
-    """Return the entries of the page that was requested. `decidable`: the projects in which the user may decide."""
+def _page(request: HttpRequest, name: str, projects: Sequence[Project], decidable: Collection[UUID]) -> dict[str, Any]:
+    """Return the entries of the page that was requested. `decidable`: the projects in which the user may decide.
+
+    The forms of the entries lead back to the page called `name`, with the same kind.
+    """
     kind, after = request.GET.get("kind", ""), request.GET.get("after", "")
     if kind not in dict(_KINDS):
         raise InvalidQuery(f"kind must be one of {', '.join(NeedKind)}, not {kind[:64]!r}")
@@ -82,6 +83,7 @@ def _page(request: HttpRequest, projects: Sequence[Project], decidable: Collecti
     return {
         "kinds": _KINDS,
         "kind": kind,
+        "next": f"{name}:{kind}" if kind else name,
         "is_first_page": place is None,
         "entries": [entry_of(need, may_decide=need.run.project_id in decidable) for need in entries],
         "later": str(ListPosition.at(entries[-1].since, entries[-1].id)) if len(batch) > PAGE_SIZE else "",

@@ -157,7 +157,7 @@ def _of_run(kind: NeedKind, run: AgentRun) -> dict[str, object]:
     cap = settings.AGENTOPS_MAX_TOTAL_STEPS
     may_resume, steps = run.step_count < cap, min(run.max_steps, cap - run.step_count)
     note = (
-        f"Resuming continues after step {run.step_count} with up to {steps} more steps."
+        f"Resuming continues after step {run.step_count} with up to {steps} more step{'' if steps == 1 else 's'}."
         if may_resume
         else f"It has used all {cap} steps and cannot be resumed. Stop it, or fork it on its page."
     )

@@ -163,7 +163,7 @@ def _edge(edge: Edge, any_gate: bool) -> EdgeRow:
     if edge.each_in is not None:
         repeats = f"once for each {edge.each_as} of {clean(edge.each_in)}"
     elif edge.max_iterations is not None:
-        repeats = f"leads back at most {edge.max_iterations} times"
+        repeats = f"leads back at most {edge.max_iterations} time{'s' * (edge.max_iterations != 1)}"
     return EdgeRow(edge.source, edge.target, clean(edge.when or ""), repeats, any_gate)
 
 

@@ -20,10 +20,11 @@ from agentops.projects.requests import principal_of
 from runs.access import run_for
 from runs.actions import run_actions
 from runs.actions.unknown_calls import OutcomeChoice
-from runs.errors import InvalidInput, InvalidMaxSteps, MessageEmpty, RunRefusal
+from runs.errors import CommandKeyTaken, InvalidInput, InvalidMaxSteps, MessageEmpty, RunRefusal
 from runs.lifecycle import questions
 from runs.models import AgentRun, FlowRun
 from runs.pages.forms import fields
+from runs.queries.overview.needs import NeedKind
 from runs.statuses import RunStatus
 
 KEY = re.compile(r"[0-9a-fA-F-]{1,64}", re.ASCII)
@@ -47,13 +48,20 @@ def _action(failure: str) -> Callable[[Act], Callable[..., HttpResponse]]:
             except RunRefusal as refusal:
                 if refusal.status not in {409, 422}:
                     raise
-                messages.error(request, f"{failure}: {refusal}.")
+                messages.error(request, f"{failure}: {_reason(refusal)}.")
                 next_run = run
             return redirect_to(request, next_run)
 
         return view
 
     return decorate
+
+
+def _reason(refusal: RunRefusal) -> str:
+    """Return why an action was refused, without the key of a form, which no user knows."""
+    if isinstance(refusal, CommandKeyTaken):
+        return "this form was sent before, with another text. Reload the page to send a further one"
+    return str(refusal)
 
 
 @_action("Not resumed")
@@ -99,7 +107,8 @@ def stop(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
 @_action("Not sent")
 def send(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
     """Send a message to the agent."""
-    updated = run_actions.send(principal, run, fields.text(request.POST.get("message", "")), key=_key(request)).run
+    message, key = fields.text(request.POST.get("message", "")), _key(request, principal)
+    updated = run_actions.send(principal, run, message, key=key).run
     when = "after the run is resumed" if updated.state is RunStatus.PAUSED else "before its next model call"
     messages.success(request, f"Message sent. The agent receives it {when}.")
     return run
@@ -109,7 +118,8 @@ def send(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
 def answer(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
     """Answer the agent's question. If it has been answered already, the text is sent as a message."""
     waited = questions.is_waiting_for_answer(run)
-    updated = run_actions.reply(principal, run, fields.text(request.POST.get("message", "")), key=_key(request)).run
+    message, key = fields.text(request.POST.get("message", "")), _key(request, principal)
+    updated = run_actions.reply(principal, run, message, key=key).run
     if waited and updated.status_reason == questions.REASON:
         messages.success(request, "Answer sent. The run continues.")
     else:
@@ -135,6 +145,7 @@ def resolve(request: HttpRequest, principal: Principal, run: AgentRun, call_id: 
 
 
 #: Pages with forms, besides that of the run, by the value of the field `next`: the name and the arguments of the URL.
+#: An inbox that shows one kind of entries has the kind behind a colon.
 _PAGES: dict[str, Callable[[AgentRun | FlowRun], tuple[str, *tuple[object, ...]]]] = {
     "all": lambda _: ("runs:all-approvals",),
     "inbox": lambda run: ("runs:approvals", run.project.slug),
@@ -146,8 +157,11 @@ _PAGES: dict[str, Callable[[AgentRun | FlowRun], tuple[str, *tuple[object, ...]]
 def redirect_to(request: HttpRequest, run: AgentRun | FlowRun) -> HttpResponse:
     """Redirect to the page of a run or flow run, or to the page that the form was on, with GET."""
     own_page = "runs:flow-run" if isinstance(run, FlowRun) else "runs:detail"
-    page_of = _PAGES.get(request.POST.get("next", ""))
+    page, _, kind = request.POST.get("next", "").partition(":")
+    page_of = _PAGES.get(page)
     url = resolve_url(*page_of(run)) if page_of is not None else resolve_url(own_page, run.pk)
+    if page_of is not None and kind in tuple(NeedKind):
+        url = f"{url}?kind={kind}"
     if HtmxDetails(request):
         return HttpResponseClientRedirect(url)
     return HttpResponse(status=303, headers={"Location": url})
@@ -161,11 +175,14 @@ def _max_steps(text: str) -> int | None:
         raise InvalidMaxSteps(problem, pointer="/max_steps") from None
 
 
-def _key(request: HttpRequest) -> str | None:
-    """Return the form's idempotency key: a double click sends a message once."""
+def _key(request: HttpRequest, principal: Principal) -> str | None:
+    """Return the user's idempotency key of the form: a double click sends a message once.
+
+    The forms of an inbox have the same key for all users, each of whom may answer.
+    """
     key = request.POST.get("key")
     if not key:
         return None
     if not KEY.fullmatch(key):
         raise InvalidInput("this form has expired. Reload the page", pointer="/key")
-    return f"page:{key}"
+    return f"page:{principal.user_id}:{key}"

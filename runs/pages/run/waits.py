@@ -132,7 +132,9 @@ def _cooldown(run: AgentRun, banner: Banner) -> Banner:
     failure, quote = _failure(event)
     head = _OUTAGES.get(str(payload.get("error_type") or ""), "The model call failed")
     until = parse_time(payload.get("until"))
-    deadline = f" If the provider is not available by {until:%H:%M:%S %Z}, the run pauses." if until is not None else ""
+    # With the date: an outage may last past midnight.
+    moment = f"{until:%Y-%m-%d %H:%M:%S %Z}" if until is not None else ""
+    deadline = f" If the provider is not available by {moment}, the run pauses." if moment else ""
     text = f"{failure} {banner.text}{deadline}"
     return replace(banner, head=head, text=text, level="warn", icon="retry", quote=quote, until_word="next attempt at")
 

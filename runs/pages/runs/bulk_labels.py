@@ -44,7 +44,9 @@ def change(request: HttpRequest, project: str) -> HttpResponse:
     except RunRefusal as refusal:
         messages.error(request, f"Labels not changed: {refusal}.")
     query = ListQuery.parse(_list_query(form))
-    location = reverse("runs:list", args=[owner.slug]) + (query.query_string() or "?all=1")
+    location = reverse("runs:list", args=[owner.slug]) + (
+        query.query_string(before=query.before, after=query.after) or "?all=1"
+    )
     return HttpResponse(status=303, headers={"Location": location})
 
 

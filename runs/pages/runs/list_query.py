@@ -76,6 +76,11 @@ class ListQuery:
         """Return filters and columns as query parameters."""
         return [*self.filters.pairs(), *column_pairs(self.columns)]
 
+    def pairs_with_position(self) -> list[tuple[str, str]]:
+        """Return the whole query as query parameters."""
+        places = (("before", self.before), ("after", self.after))
+        return [*self.pairs(), *((name, str(place)) for name, place in places if place)]
+
     def query_string(self, **position: ListPosition | None) -> str:
         """Return the query string of a link to the list with the same filters, order and columns."""
         pairs = self.pairs() + [(name, str(value)) for name, value in position.items() if value]

@@ -53,7 +53,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         "rows": markup_of(page_rows, columns=query.columns, boxes=may_operate),
         "rows_url": _rows_url(owner, query, page, page_rows, boxes=may_operate),
         "headings": headings(query.columns, query.order, query.pairs_without_order()),
-        "pairs": query.pairs(),
+        "pairs": query.pairs_with_position(),
         "kept_pairs": [*query.order.pairs(), *column_pairs(query.columns)],
         "filter_pairs": [*query.filters.pairs(), *query.order.pairs()],
         "export_query": urlencode(query.filters.pairs()),

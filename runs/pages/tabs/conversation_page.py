@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
@@ -77,7 +78,7 @@ def conversation(request: HttpRequest, run_id: UUID) -> HttpResponse:
     context |= {
         "messages_shown": [_listed(row, as_text=as_text) for row in shown],
         "as_text": as_text,
-        "segments": _segments(run, page),
+        "segments": _segments(run, page, as_text=as_text),
         "of": page.segment.run_id,
         "next_after": shown[-1].position if len(page.messages) > PAGE_SIZE else None,
         "after": after,
@@ -92,12 +93,14 @@ def _segment_of(request: HttpRequest) -> UUID | None:
     return UUID(text) if text else None
 
 
-def _segments(run: AgentRun, page: MessagePage) -> list[ListedSegment]:
+def _segments(run: AgentRun, page: MessagePage, *, as_text: bool) -> list[ListedSegment]:
     url = reverse("runs:conversation", args=[run.pk])
+    form = {"as": "text"} if as_text else {}
     listed = []
     for number, (segment, count) in enumerate(page.segments, start=1):
         label = "This run" if segment.run_id == run.pk else f"Run {number}"
-        href = url if segment.run_id == run.pk else f"{url}?of={segment.run_id}"
+        query = urlencode(form if segment.run_id == run.pk else {"of": segment.run_id, **form})
+        href = f"{url}?{query}" if query else url
         listed.append(ListedSegment(label, href, count, segment.run_id == page.segment.run_id))
     return listed
 

@@ -38,7 +38,7 @@ class TreeQuery:
     def parse(cls, query: QueryDict) -> TreeQuery:
         """Return the state in a query string. Raise InvalidTreeQuery for invalid values."""
         text = query.get("children", "")
-        if text and not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= MAX_CHILDREN):
+        if text and not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= MAX_CHILDREN):
             raise InvalidTreeQuery(f"children must be a number from 1 to {MAX_CHILDREN}, not {text[:64]!r}")
         return cls(_ids(query, "open"), _ids(query, "closed"), int(text or FIRST_CHILDREN))
 

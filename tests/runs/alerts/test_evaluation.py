@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from agentops.projects.models import Notification, Project
 from runs.alerts import evaluation, mutes
+from runs.alerts.alert_lists import says
 from runs.alerts.alert_rule_changes import change_rule
 from runs.external.silence import notice_silence
 from runs.lifecycle import inbox, transitions
@@ -221,6 +222,15 @@ def test_the_error_rate_of_an_agent(project: Project, rule: AddRule, clock: Cloc
 
     assert titles() == ["Error rate of bad is above the limit"]
     assert AlertFinding.objects.get().detail == "3 of the last 3 runs failed (100 %), limit 50 %"
+
+
+def test_the_error_rate_of_a_single_run(project: Project, rule: AddRule, clock: Clock) -> None:
+    added = rule("error_rate", percent=50, last_runs=1, min_runs=1)
+    fail(make_run(make_agent(project)))
+    clock.evaluate()
+
+    assert AlertFinding.objects.get().detail == "1 of the last 1 run failed (100 %), limit 50 %"
+    assert says(added) == "50 % or more of an agent's last 1 run failed, of at least 1"
 
 
 def test_mutes(project: Project, rule: AddRule, clock: Clock) -> None:

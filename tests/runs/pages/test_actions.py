@@ -15,6 +15,7 @@ from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, RunCommand
 from tests.support.accounts import make_person
 from tests.support.factories import drive, make_agent, make_project, make_run
+from tests.support.pages.parsed_page import parse
 
 ACTIONS = ["resume", "pause", "stop", "send"]
 
@@ -65,6 +66,13 @@ def trail() -> list[tuple[Any, ...]]:
     return [(entry.action, entry.actor, entry.object_id, entry.before, entry.after) for entry in entries]
 
 
+def typed_into(page: Any) -> list[str]:
+    """The keys by which static/js/keep.js finds what was typed into a part of a page that is loaded again."""
+    fields = [each for each in page.walk() if each.tag in ("textarea", "select", "input")]
+    shown = [each for each in fields if each.attributes.get("type") not in ("hidden", "submit")]
+    return [each.attributes.get("data-key") or each.attributes["name"] for each in shown]
+
+
 # --- What they do ------------------------------------------------------------------------------------------------
 
 
@@ -104,6 +112,15 @@ def test_send(run: AgentRun, operator: Client) -> None:
     assert command.created_by.startswith("user:person-")
     inbox.pause(run.pk, by="test")
     assert "after the run is resumed" in told(act(operator, "send", run, message="And again"))[1]
+
+
+def test_what_is_typed_comes_back_into_the_field_that_it_was_typed_into(run: AgentRun, operator: Client) -> None:
+    """The head of an open page is loaded every few seconds; a paused run offers a message to resume and one to send."""
+    inbox.pause(run.pk, by="test")
+    keys = typed_into(parse(operator.get(f"/runs/{run.pk}/head").content.decode()))
+
+    assert {"resume-message", "send-message"} < set(keys)
+    assert len(keys) == len(set(keys))
 
 
 def test_a_form_that_is_sent_twice_says_it_once(run: AgentRun, operator: Client) -> None:

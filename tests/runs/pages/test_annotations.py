@@ -73,6 +73,15 @@ def test_labels_are_added_removed_filtered_and_audited(project: Project, run: Ag
     assert "Labels not changed: a label must be one line of 1 to 64 char" in operator.get(page).content.decode()
 
 
+def test_a_label_leads_back_to_the_page_of_the_list(project: Project, run: AgentRun) -> None:
+    operator, place = client_of(project, Role.OPERATOR), f"{10**15}-{run.pk.hex}"
+    body = operator.get(f"/p/alpha/runs?q=files&after={place}").content.decode()
+    form = {"id": [str(run.pk)], "new_label": "nightly", "q": "files", "after": place}
+
+    assert f'<input type="hidden" name="after" value="{place}">' in body
+    assert operator.post("/p/alpha/runs/label", form)["Location"] == f"/p/alpha/runs?q=files&after={place}"
+
+
 def test_the_api_changes_labels(project: Project, run: AgentRun) -> None:
     url = f"/api/projects/alpha/agent-runs/{run.pk}"
     writer = Client(headers=with_key(project, "write"))

@@ -19,7 +19,7 @@ from agentops.projects.memberships import add_member, remove_member
 from agentops.projects.models import Role
 from runs.actions import unknown_calls
 from runs.lifecycle import inbox
-from runs.models import AgentRun, AgentRunToolCall, Approval
+from runs.models import AgentRun, AgentRunToolCall, Approval, RunCommand
 from runs.pages.approvals import inbox_page
 from tests.support.accounts import make_person, with_key
 from tests.support.alerts import external
@@ -89,7 +89,16 @@ def test_a_viewer_sees_it_and_cannot_decide(run: AgentRun) -> None:
     assert Approval.objects.get(run=run).state == "pending"
 
 
-@pytest.mark.parametrize(("place", "where"), [("inbox", "/p/alpha/approvals"), ("run", None)])
+@pytest.mark.parametrize(
+    ("place", "where"),
+    [
+        ("inbox", "/p/alpha/approvals"),
+        ("inbox:approval", "/p/alpha/approvals?kind=approval"),
+        ("all:approval", "/approvals?kind=approval"),
+        ("inbox:&x=1", "/p/alpha/approvals"),
+        *(("run", None), ("run:approval", None)),
+    ],
+)
 def test_a_decision_leads_back_to_where_it_was_made(run: AgentRun, place: str, where: str | None) -> None:
     client = client_of(run)
     assert len(forms_to(page(client, f"/runs/{run.pk}"), "/decide")) == 4
@@ -110,6 +119,25 @@ def test_an_edit_and_a_denial(run: AgentRun) -> None:
     assert Approval.objects.get(run=run).state == "pending"
     assert told(decide(client, run, decision="approve", arguments='{"a": 1}'))[0] == "success"
     assert AgentRunToolCall.objects.get(run=run, approval__isnull=False).changed_arguments == {"a": 1}
+
+
+def test_an_edit_that_is_refused_is_shown_again_as_it_was_typed(run: AgentRun, link: str) -> None:
+    typed = '{"path": "</textarea>notes.md",}'
+    form = {"decision": "approve", "arguments": typed, "next": "inbox"}
+    approval, client = Approval.objects.get(run=run), client_of(run)
+    for answer in (decide(client, run, **form), Client().post(link, form)):
+        body = parse(answer.content.decode())
+        field, menu = body.find(f"arguments-{approval.pk}"), body.find(f"approval-{approval.pk}")
+        assert answer.status_code == 422
+        assert field is not None
+        assert field.text.strip() == typed
+        assert menu is not None
+        assert [each.tag for each in menu.walk() if "open" in each.attributes] == ["details"]
+        assert "Not decided: the arguments are not JSON" in body.words
+        assert {each.attributes["value"] for each in menu.walk() if each.attributes.get("name") == "next"} == {"inbox"}
+    corrected = typed.replace(",", "")
+    assert decide(client, run, **{**form, "arguments": corrected}).status_code == 303
+    assert AgentRunToolCall.objects.get(run=run, approval__isnull=False).changed_arguments == json.loads(corrected)
 
 
 def test_invisible_characters_are_shown_and_survive_an_edit(run: AgentRun) -> None:
@@ -153,6 +181,35 @@ def test_questions_and_unknown_outcomes_are_in_the_same_inbox(run: AgentRun) -> 
     assert (answer.status_code, answer["Location"]) == (303, "/approvals")
     assert len(page(client).all("notice-head")) == 1
     assert [client.get(f"/approvals?{bad}").status_code for bad in ("kind=x", "after=x")] == [400, 400]
+
+
+def test_the_forms_of_an_inbox_of_one_kind_lead_back_to_it(run: AgentRun) -> None:
+    client = client_of(run)
+    for url, back in (("/p/alpha/approvals?kind=approval", "inbox:approval"), ("/approvals", "all")):
+        body = page(client, url)
+        assert {each.attributes["value"] for each in body.walk() if each.attributes.get("name") == "next"} == {back}
+
+
+def test_two_people_may_answer_a_question_from_the_inbox(run: AgentRun) -> None:
+    """The form has the same key for both; it is for the double click of one."""
+    asking = make_asking(run.project)
+    ada, bob = client_of(asking), client_of(asking)
+    [form] = forms_to(page(ada, "/p/alpha/approvals?kind=question"), "/answer")
+    key = next(each.attributes["value"] for each in form.walk() if each.attributes.get("name") == "key")
+
+    def answer(client: Client, text: str) -> tuple[str, str]:
+        return told(client.post(f"/runs/{asking.pk}/answer", {"message": text, "key": key, "next": "inbox"}))
+
+    assert answer(ada, "This one.") == ("success", "Answer sent. The run continues.")
+    as_message = ("info", "The question was already answered. The agent receives your answer as a message.")
+    assert answer(bob, "That one.") == as_message
+    assert answer(bob, "That one.") == as_message
+    assert [c.payload["message"] for c in RunCommand.objects.filter(run=asking).order_by("received_at")] == [
+        "This one.",
+        "That one.",
+    ]
+    problem = "Not answered: this form was sent before, with another text. Reload the page to send a further one."
+    assert answer(ada, "Neither.") == ("error", problem)
 
 
 def test_a_long_inbox_has_pages(run: AgentRun, monkeypatch: pytest.MonkeyPatch) -> None:

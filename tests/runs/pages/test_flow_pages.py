@@ -103,6 +103,9 @@ def test_a_flow_is_drawn_and_told_in_words(flow: Flow, admin: Client) -> None:
     assert "Person Ask <i>you</i>" in text
     assert "outputs.gate == 'no'" in text
     assert "leads back at most 2 times" in text
+    edges = [{**edge, "maxIterations": 1} if "maxIterations" in edge else edge for edge in REVIEW["edges"]]
+    make_flow({**REVIEW, "edges": edges}, flow.project)
+    assert "leads back at most 1 time<" in seen(admin.get("/p/alpha/flows/review"))
 
 
 def test_a_version_shows_what_it_has_changed(flow: Flow, project: Project, admin: Client) -> None:
@@ -207,6 +210,10 @@ def test_buttons_pause_send_resume_and_stop(waiting: FlowRun, admin: Client) -> 
     assert "Only a paused flow run can be resumed" in seen(admin.get(f"/flow-runs/{waiting.pk}"))
     assert "Flow run paused." in press("pause")
     assert waiting.status == "paused"
+    # By these keys, static/js/keep.js tells the two messages apart when the head is loaded again.
+    changes = admin.get(f"/flow-runs/{waiting.pk}/changes").content.decode()
+    assert 'data-key="resume-message"' in changes
+    assert 'data-key="send-message"' in changes
     assert "Not sent" in press("send", run=str(waiting.pk), message="hello")
     assert "Message sent." in press("send", run=str(run.pk), message="hello")
     assert "Flow run resumed." in press("resume")

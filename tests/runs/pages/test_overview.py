@@ -14,6 +14,7 @@ from django.test import Client
 from django.utils import timezone
 
 from agentops.projects.models import AuditEntry, Project, Role
+from runs.lifecycle import inbox
 from runs.models import Agent, AgentRun
 from runs.pages.overview.charts import Axes, Series, lines, stacked
 from runs.pages.overview.window_view import RANGES, RunWindow, charts_of
@@ -193,6 +194,14 @@ def test_paused_and_failed_runs_are_settled_from_the_page(project: Project) -> N
         assert client.post("/p/alpha/approvals/dismiss", {"upto": upto}).status_code == 400
     client.post("/p/alpha/approvals/dismiss", {"upto": timezone.now().isoformat()})
     assert "Nothing of this kind needs you" in page(client, "/p/alpha/approvals?kind=failed").text
+
+
+def test_a_paused_run_with_one_step_left_says_so_in_the_singular(project: Project, settings: Any) -> None:
+    run = make_run(make_agent(project))
+    inbox.pause(run.pk, by="test")
+    settings.AGENTOPS_MAX_TOTAL_STEPS = 1
+
+    assert "Resuming continues after step 0 with up to 1 more step." in page(client_of(project)).text
 
 
 def test_several_projects_are_listed_with_what_needs_the_user(project: Project) -> None:

@@ -124,6 +124,9 @@ def test_messages_are_those_of_the_conversation(run: AgentRun) -> None:
     [link] = [each for each in page.walk() if each.tag == "a" and each.words.startswith("Run 1")]
     assert len(tab(client, later, f"messages{link.attributes['href'].partition('/messages')[2]}").all("said")) > 1
     assert client.get(f"/runs/{later.pk}/messages?of={uuid.uuid4()}").status_code == 404
+    plain = tab(client, later, "messages?as=text")
+    chips = [each for each in plain.walk() if each.tag == "a" and each.words.startswith(("Run 1", "This run"))]
+    assert [each.attributes["href"].partition("?")[2] for each in chips] == [f"of={run.pk}&as=text", "as=text"]
 
 
 def test_messages_are_markdown_and_plain_at_one_click(run: AgentRun) -> None:

@@ -86,6 +86,16 @@ def test_the_states_of_the_page(viewer: Client, project: Project, run: AgentRun)
         assert "seconds behind. Texts stored since then are not found yet." in page(viewer, "?q=slow").text
 
 
+def test_the_link_that_clears_filters_changes_with_the_results(viewer: Client, run: AgentRun) -> None:
+    """The form stays when htmx replaces the results; the link in it is that of the search before."""
+    without, filtered = page(viewer, "?q=slow"), page(viewer, "?q=slow&errors=1")
+    [form] = [each for each in without.walk() if each.attributes.get("hx-target") == "#results"]
+    assert form.attributes["hx-select-oob"] == "#search-clear"
+    places = [each.find("search-clear") for each in (without, filtered)]
+    assert [place and links(place) for place in places] == [[], ["?q=slow"]]
+    assert [place and "hidden" in place.attributes for place in places] == [True, False]
+
+
 def test_pages_of_results(viewer: Client, run: AgentRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_page, "PAGE_SIZE", 2)
     monkeypatch.setattr(search_results, "RANKED", 4)

@@ -153,9 +153,17 @@ def test_a_large_tree_is_read_a_level_at_a_time(project: Project, viewer: Client
     assert toggle.attributes["aria-label"] == f"{MAX_OPEN + 1} runs below {branches[0].title}"
     opened = body_of(viewer, toggle.attributes["href"].partition("#")[0])
     assert len(titles(opened)) == 3 + FIRST_CHILDREN
-    assert f"{MAX_OPEN + 1 - FIRST_CHILDREN} more children are not shown" in opened.text
+    assert f"{MAX_OPEN + 1 - FIRST_CHILDREN} more children are not shown" in opened.words
     [more] = [link for link in opened.walk() if link.tag == "a" and link.words == "Show more children"]
     assert len(titles(body_of(viewer, more.attributes["href"]))) == 3 + 2 * FIRST_CHILDREN
+
+
+@pytest.mark.breaks_invariants("runs of others without events")
+def test_a_single_child_that_is_not_shown_is_one(project: Project, viewer: Client) -> None:
+    top = external(project, title="top")
+    make_runs(project, FIRST_CHILDREN + 1, parent_run=top)
+
+    assert "1 more child is not shown." in tree(viewer, top).words
 
 
 @pytest.mark.breaks_invariants("runs of others without events")
@@ -189,7 +197,10 @@ def test_the_way_up_and_down(project: Project, viewer: Client, top: AgentRun) ->
 @pytest.mark.breaks_invariants("runs of others without events")
 @pytest.mark.parametrize(
     "query",
-    ["?open=x", "?closed=" + ",".join([str(UUID(int=1))] * 101), "?children=0", "?children=9999", "?children=²"],
+    [
+        *("?open=x", "?closed=" + ",".join([str(UUID(int=1))] * 101), "?children=0", "?children=9999", "?children=²"),
+        *("?children=0000000019999999999999999999", "?children=" + "0" * 5000 + "1"),
+    ],
 )
 def test_a_query_that_is_none_is_refused(viewer: Client, top: AgentRun, query: str) -> None:
     assert viewer.get(f"/runs/{top.pk}/tree{query}").status_code == 400

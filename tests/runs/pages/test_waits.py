@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -267,6 +268,16 @@ def test_a_long_wait_says_which_try_comes_and_why() -> None:
     assert is_counting(banner)[1].startswith(("in 4 min", "in 5 min"))
     assert "Attempt 1 of 4 of the model call failed: rate limited." in banner.words
     assert "slow down please" in banner.words
+
+
+def test_the_end_of_an_outage_has_a_date(settings: Any) -> None:
+    """It may be past midnight, or days ahead."""
+    settings.AGENTOPS_MAX_RETRIES, settings.AGENTOPS_OUTAGE_S = 0, 2 * 86_400
+    run = drive(playing(saying([http(429, "slow down please", **{"retry-after": "300"})])))
+    [banner] = head(client_of(run), run).all("banner")
+
+    assert (run.state, run.status_reason) == (RunStatus.WAITING, "cooldown")
+    assert re.search(r"not available by 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC, the run pauses", banner.words)
 
 
 def test_open_pages_look_again_at_each_turn_of_it(settings: Any) -> None:

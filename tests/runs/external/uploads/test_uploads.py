@@ -12,7 +12,9 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.template.loader import render_to_string
 from django.utils import timezone
+from django.utils.html import strip_tags
 from pytest_django import Settings
 
 from agentops.projects.access import SYSTEM
@@ -331,3 +333,9 @@ def test_abandoned_files_are_deleted_after_a_week_and_old_imports_after_ninety_d
     assert {piece.file_import_id for piece in FileImportPiece.objects.all()} == {waiting.pk}
     assert not FileImport.objects.filter(pk=done.pk).exists()
     assert AgentRun.objects.count() == 1
+
+
+def test_what_an_import_has_added_is_listed_with_commas() -> None:
+    shown = FileImport(state=ImportState.DONE, new_runs=2, continued_runs=1, unchanged_runs=1, new_events=3)
+    text = strip_tags(render_to_string("runs/_import_progress.html", {"import": shown}))
+    assert " ".join(text.split()) == "2 new runs, 1 continued run, 1 unchanged run · 3 new events"
