@@ -60,7 +60,7 @@ def fork(
         opening = Opening(
             config=creation.with_front_end_tools(_config(origin, agent or {}), front_end_tools),
             turns=_turns(checkpoint, message, media),
-            max_steps=None if "max_steps" in (agent or {}) else _budget_of(origin),
+            max_steps=None if "max_steps" in (agent or {}) else creation.within_cap(origin.max_steps),
             title=origin.title,
             labels=origin.labels,
             by=by,
@@ -90,12 +90,6 @@ def _lock_run(run_id: UUID) -> AgentRun:
     if run is None:
         raise RunNotFound(f"no run {run_id}")
     return run
-
-
-def _budget_of(origin: AgentRun) -> int:
-    """Return the step budget of a run, which may be above the cap: that of its agent may be, too."""
-    budget: int = min(origin.max_steps, settings.AGENTOPS_MAX_TOTAL_STEPS)
-    return budget
 
 
 def _config(origin: AgentRun, changes: Mapping[str, Any]) -> dict[str, Any]:
