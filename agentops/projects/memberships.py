@@ -126,7 +126,9 @@ def find_user(who: str) -> User:
         # who are invited choose their names.
         found += people.filter(email__iexact=who, is_active=True).exclude(username=who)[:2]
     if len(found) > 1:
-        raise MemberNotFound(f"several accounts have the name or address {who[:64]!r}: enter another name of the user")
+        raise MemberNotFound(
+            f"several accounts have the username or address {who[:64]!r}: enter a username that is not an address"
+        )
     if not found:
         raise MemberNotFound(f"no account has the name or address {who[:64]!r}")
     return found[0]

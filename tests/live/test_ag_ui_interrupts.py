@@ -133,7 +133,8 @@ def test_an_interrupt_that_somebody_else_has_settled_is_passed_by_cancelling(
     assert httpx.post(client.url, json=foreign, headers=client.headers).status_code == 409
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("no_hints")
 def test_a_decision_that_came_first_is_no_error_of_the_site() -> None:
     """Between the look at the run and the decision, somebody else may decide."""
     run = make_awaiting_approval()
