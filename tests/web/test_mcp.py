@@ -14,7 +14,7 @@ from django.utils import timezone
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from agentops.mcp_server.api_access import LocalApi
+from agentops.mcp_server.api_access import LocalApi, act
 from agentops.mcp_server.bounds import MAX_RESULT
 from agentops.projects.models import ApiKey, AuditEntry
 from runs.models import AgentRun, AgentRunToolCall
@@ -259,9 +259,8 @@ def test_what_is_no_request_is_refused(web: WebThread, body: bytes) -> None:
 @pytest.mark.usefixtures("no_hints")
 def test_what_the_command_does_is_audited_as_that_of_a_command() -> None:
     run = make_run(make_agent())
-    path = f"/api/projects/{run.project.slug}/agent-runs/{run.pk}/stop"
 
-    stopped = LocalApi()._answer("POST", path, b"{}")
+    stopped = asyncio.run(act(LocalApi(), f"projects/{run.project.slug}/agent-runs/{run.pk}/stop", {}))
 
     entry = AuditEntry.objects.get(action="run.stopped")
-    assert (stopped.status, entry.actor[:4], entry.door) == (200, "cli:", "command")
+    assert (stopped["status"], entry.actor[:4], entry.door) == ("stopped", "cli:", "command")
