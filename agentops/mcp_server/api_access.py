@@ -24,6 +24,7 @@ from django.urls import resolve
 from agentops.http.middleware import Refusals
 from agentops.projects.access import SYSTEM
 from agentops.projects.management.base import operator
+from agentops.projects.models import Door
 from timeline.redaction import project_scope
 
 TIMEOUT_S = 30
@@ -134,7 +135,7 @@ class LocalApi:
             }
         )
         # Read by DRF's requests: the caller is known, and no credential is looked for.
-        request._force_auth_user = replace(SYSTEM, actor=operator())  # type: ignore[attr-defined]
+        request._force_auth_user = replace(SYSTEM, actor=operator(), door=Door.COMMAND)  # type: ignore[attr-defined]
         match = resolve(path)
         request.resolver_match = match
         response = self._refusals(request, lambda: match.func(request, *match.args, **match.kwargs))

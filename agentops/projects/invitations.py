@@ -155,6 +155,9 @@ def _clean_email(text: str) -> str:
     email = text.strip().lower()
     try:
         validate_email(email)
+        is_valid = email.isprintable()
     except ValidationError:
-        raise InvalidEmail(f"{text[:64]!r} is not an e-mail address") from None
+        is_valid = False
+    if not is_valid:
+        raise InvalidEmail(f"{text[:64]!r} is not an e-mail address")
     return email

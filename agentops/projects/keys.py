@@ -55,6 +55,8 @@ NOBODY = bytes(32)
 TOUCH_EVERY = timedelta(minutes=1)
 #: How long a rotated key remains valid by default.
 OVERLAP = timedelta(days=1)
+#: The end of the calendar.
+LATEST = datetime.max.replace(tzinfo=UTC)
 
 
 class NewKey(NamedTuple):
@@ -125,7 +127,8 @@ def rotate(key: ApiKey, *, actor: Actor, overlap: timedelta = OVERLAP) -> NewKey
         if old.state(now) is not KeyState.ACTIVE:
             raise KeyNotActive
         life = old.expires_at - old.created_at if old.expires_at else None
-        new = _create(old.project, old.name, old.scopes, now + life if life else None, actor)
+        expires_at = now + min(life, LATEST - now) if life else None
+        new = _create(old.project, old.name, old.scopes, expires_at, actor)
         before = _audit_values(old)
         old.expires_at = min(now + overlap, old.expires_at) if old.expires_at else now + overlap
         old.save(update_fields=["expires_at"])

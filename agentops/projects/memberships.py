@@ -117,16 +117,21 @@ def _set_archived(project: Project, is_archived: bool, actor: Actor) -> Project:
 
 
 def find_user(who: str) -> User:
-    """Return the user with this name, or else the only active one with this e-mail address. Raise MemberNotFound."""
-    people = get_user_model().objects
-    user = people.filter(username=who).first()
-    if user is None and "@" in who:
-        # Two accounts with one address cannot be told apart.
-        same = list(people.filter(email__iexact=who, is_active=True)[:2])
-        user = same[0] if len(same) == 1 else None
-    if user is None:
+    """Return the user with this name, or the only active one with this e-mail address. Raise MemberNotFound."""
+    # Databases refuse some other texts.
+    people = get_user_model().objects.all() if who.isprintable() else get_user_model().objects.none()
+    found = list(people.filter(username=who))
+    if "@" in who:
+        # Two accounts with one address cannot be told apart, nor can one whose name is the address of another: people
+        # who are invited choose their names.
+        found += people.filter(email__iexact=who, is_active=True).exclude(username=who)[:2]
+    if len(found) > 1:
+        raise MemberNotFound(
+            f"several accounts have the username or address {who[:64]!r}: enter a username that is not an address"
+        )
+    if not found:
         raise MemberNotFound(f"no account has the name or address {who[:64]!r}")
-    return user
+    return found[0]
 
 
 def user_of(project: Project, username: str) -> User:

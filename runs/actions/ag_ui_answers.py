@@ -67,7 +67,7 @@ def settled_interrupt(run: AgentRun | None, answer: InterruptAnswer) -> int:
     `InterruptNotOpen`.
     """
     run_id, _, seq = answer.interrupt_id.partition(".")
-    is_known = run is not None and seq.isdecimal() and run_id in _lineage(run)
+    is_known = run is not None and seq.isdecimal() and run_id in _lineage(run) and _has_event(UUID(run_id), int(seq))
     if not is_known or not answer.is_cancelled:
         text = "the thread does not wait for an answer to this interrupt"
         raise InterruptNotOpen(text + (": somebody has settled it. Cancel it to follow the run" if is_known else ""))
@@ -79,6 +79,11 @@ def _lineage(run: AgentRun) -> set[str]:
     return {str(pk) for pk in AgentRun.objects.filter(root_run=run.root_run_id).values_list("pk", flat=True)}
 
 
+def _has_event(run_id: UUID, seq: int) -> bool:
+    """Whether the log of a run has such an event. A client may send any number."""
+    return log.events_of(run_id).filter(seq=seq).exists()
+
+
 def is_decision(run: AgentRun) -> bool:
     """Whether the run waits for a decision about a tool call."""
     return run.state is RunStatus.WAITING and run.status_reason in (WaitReason.APPROVAL, WaitReason.UNKNOWN_TOOL)
@@ -87,7 +92,9 @@ def is_decision(run: AgentRun) -> bool:
 def decide(actor: Principal, run: AgentRun, answer: InterruptAnswer) -> AgentRun:
     """Decide about the tool call for which a run waits. Raises `InvalidInput` and `RunRefusal`."""
     if run.status_reason == WaitReason.APPROVAL:
-        approval = Approval.objects.get(run=run, state=Approval.State.PENDING)
+        approval = Approval.objects.filter(run=run, state=Approval.State.PENDING).first()
+        if approval is None:  # it was decided, or has expired, since the run was read
+            raise InterruptNotOpen("the tool call does not wait for a decision any more")
         return approvals.decide(actor, run, approval.call_id, _decision(answer)).run
     if answer.is_cancelled:
         return run_actions.stop(actor, run).run

@@ -199,7 +199,9 @@ def _answer(actor: Principal, run: AgentRun, turn: _Turn) -> AgentRun:
         raise ToolResultRequired(
             "the run waits for the result of a tool of the front end", call_id=str(question.call.pk)
         )
-    run = run_actions.reply(actor, run, NOT_RUN if result is None else result or NO_OUTPUT).run
+    # Nothing but spaces is no message, and no output.
+    text = NOT_RUN if result is None else result if result.strip() else NO_OUTPUT
+    run = run_actions.reply(actor, run, text).run
     return run if turn.message is None else run_actions.send(actor, run, turn.message).run
 
 

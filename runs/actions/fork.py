@@ -60,7 +60,7 @@ def fork(
         opening = Opening(
             config=creation.with_front_end_tools(_config(origin, agent or {}), front_end_tools),
             turns=_turns(checkpoint, message, media),
-            max_steps=None if "max_steps" in (agent or {}) else origin.max_steps,
+            max_steps=None if "max_steps" in (agent or {}) else creation.within_cap(origin.max_steps),
             title=origin.title,
             labels=origin.labels,
             by=by,

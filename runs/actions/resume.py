@@ -69,8 +69,7 @@ def resume(
         if kill and status_before in LIVE and old.source == AgentRun.Source.NATIVE:
             transitions.fence(old, by=by)
         _check_resumable(old)
-        # The cap may be lower now than the budget of the old run.
-        budget = creation.checked_max_steps(max_steps, default=min(old.max_steps, settings.AGENTOPS_MAX_TOTAL_STEPS))
+        budget = creation.checked_max_steps(max_steps, default=creation.within_cap(old.max_steps))
         opening = Opening(
             config=creation.with_front_end_tools(old.agent_config, front_end_tools),
             max_steps=budget,

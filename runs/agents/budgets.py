@@ -29,6 +29,8 @@ COSTS = (Budget.COST, Budget.COST_PER_DAY)
 #: The share of a budget from which a run records a warning, once.
 WARN_SHARE = Decimal("0.8")
 MAX = Decimal(2**63)
+#: Costs are stored with eight decimal places. Far smaller limits would have texts of a million digits.
+LEAST = Decimal("0.00000001")
 
 Amounts = Mapping[Budget, Decimal]
 
@@ -101,7 +103,7 @@ def _amount(budget: Budget, value: Any) -> Decimal:
         if isinstance(value, bool) or not isinstance(value, types):
             raise InvalidOperation
         amount = Decimal(str(value))
-        if not 0 < amount < MAX:  # a comparison with NaN raises as well
+        if not LEAST <= amount < MAX:  # a comparison with NaN raises as well
             raise InvalidOperation
     except InvalidOperation:
         kind = "a whole number" if is_integer else "a number"

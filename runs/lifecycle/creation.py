@@ -288,6 +288,11 @@ def checked_max_steps(value: Any, *, default: int) -> int:
     return value
 
 
+def within_cap(steps: int) -> int:
+    """Return a step budget that was accepted before: the cap of a lineage may be lower than that of an agent or run."""
+    return min(steps, int(settings.AGENTOPS_MAX_TOTAL_STEPS))
+
+
 def _first_messages(opening: Opening, origin: Origin) -> list[tuple[str, ModelRequest]]:
     """Return the instructions and the user messages of a new run.
 

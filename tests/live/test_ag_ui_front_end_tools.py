@@ -74,14 +74,15 @@ def test_a_stream_of_such_a_run_may_begin_at_any_event(front_end: Callable[..., 
 
 
 def test_a_failed_tool_and_one_without_output_are_told_so(front_end: Callable[..., FrontEnd]) -> None:
-    client = front_end([PAINT], [PAINT], ["I see."])
+    client = front_end([PAINT], [PAINT], [PAINT], ["I see."])
     client.run("Paint it.", tools=[COLOUR])
     failed = tool_message(str(waiting().call.pk), "", error="no such colour")
     client.run(None, messages=[failed])
-    client.run(None, messages=[failed, tool_message(str(waiting().call.pk), "")])
+    for nothing in ("", " \n"):
+        client.run(None, messages=[failed, tool_message(str(waiting().call.pk), nothing)])
 
     outputs = [call.output for call in AgentRun.objects.get().tool_calls.order_by("id")]
-    assert outputs == ["Error: no such colour\n", "The tool has run, without output."]
+    assert outputs == ["Error: no such colour\n", *["The tool has run, without output."] * 2]
 
 
 def test_a_message_in_place_of_a_result_goes_on_without_it(front_end: Callable[..., FrontEnd]) -> None:

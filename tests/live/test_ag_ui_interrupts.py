@@ -13,13 +13,14 @@ from pydantic_ai.messages import ToolCallPart
 
 from agentops.projects.access import SYSTEM
 from runs import chaos
-from runs.actions import ag_ui_runs, approvals
+from runs.actions import ag_ui_answers, ag_ui_runs, approvals
+from runs.actions.ag_ui_answers import InterruptAnswer, InterruptNotOpen
 from runs.actions.ag_ui_runs import AgUiRequest, ClientMessage
 from runs.engine.shutdown import ShutdownDue
 from runs.lifecycle.approval_decisions import Decision
 from runs.models import AgentRun, AgentRunToolCall, AgUiRun, Approval
 from tests.support.engine.policy_occasions import asks
-from tests.support.factories import drive, make_waiting
+from tests.support.factories import drive, make_awaiting_approval, make_waiting
 from tests.support.web.ag_ui_front_end import ASKING, FrontEnd, of, resolved, types
 from timeline import log
 from timeline.events.tool import ToolStart
@@ -130,6 +131,28 @@ def test_an_interrupt_that_somebody_else_has_settled_is_passed_by_cancelling(
     assert client.run("And now?", resume=[cancelled])[0].input.messages[0].content == "And now?"
     foreign = client.body(None, resume=[cancelled | {"interrupt_id": "x.1"}])
     assert httpx.post(client.url, json=foreign, headers=client.headers).status_code == 409
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("no_hints")
+def test_a_decision_that_came_first_is_no_error_of_the_site() -> None:
+    """Between the look at the run and the decision, somebody else may decide."""
+    run = make_awaiting_approval()
+    call_id = Approval.objects.get().call_id
+    approvals.decide(SYSTEM, AgentRun.objects.get(pk=run.pk), call_id, Decision(approves=True))
+
+    with pytest.raises(InterruptNotOpen):
+        ag_ui_answers.decide(SYSTEM, run, InterruptAnswer("x", is_cancelled=False, payload=True))
+
+
+def test_an_interrupt_that_never_was_is_refused(front_end: Callable[..., FrontEnd]) -> None:
+    client = front_end(["Well."])
+    client.run("Go.")
+    run = AgentRun.objects.get()
+
+    for seq in ("9999", "9" * 30):
+        never = {"interrupt_id": f"{run.pk}.{seq}", "status": "cancelled"}
+        assert client.refused(client.body(None, resume=[never])) == (409, "interrupt_not_open")
 
 
 def test_an_unknown_outcome_is_resolved(front_end: Callable[..., FrontEnd]) -> None:

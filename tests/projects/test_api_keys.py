@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import io
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -248,6 +248,19 @@ def test_an_overlap_never_lengthens_a_life(project: Project) -> None:
 
     old.refresh_from_db()
     assert old.expires_at == expires
+
+
+def test_a_life_does_not_outlast_the_calendar(project: Project) -> None:
+    """The administration takes any date."""
+    end = datetime(9999, 12, 31, 23, 59, tzinfo=UTC)
+    old = create_key(project, name="ci", scopes=["read"], expires_at=end, actor=SYSTEM)
+
+    with time_machine.travel(timezone.now() + timedelta(hours=1)):
+        fresh = rotate(old.key, actor=SYSTEM)
+        key = authenticate(fresh.plain)
+
+    assert key.expires_at is not None
+    assert key.expires_at >= end
 
 
 def test_it_refuses_to_rotate_what_is_over(made: NewKey) -> None:

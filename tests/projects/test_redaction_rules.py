@@ -74,8 +74,9 @@ def test_each_change_is_audited_and_nothing_stored_shows_the_secret(alpha: Proje
         ("redaction_rule.added", None, {"kind": "exception", "name": "npm_access_token"}),
         ("redaction_rule.removed", shape, None),
     ]
-    with pytest.raises(RuleNotFound):
-        rule_changes.remove_rule(alpha, "acme", actor="test")
+    for name in ("acme", "acme\0", "\ud800"):
+        with pytest.raises(RuleNotFound):
+            rule_changes.remove_rule(alpha, name, actor="test")
 
 
 @pytest.mark.parametrize(

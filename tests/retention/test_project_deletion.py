@@ -195,7 +195,9 @@ def test_nobody_sees_it_from_then_on_and_its_slug_is_free(project: Project, agen
             assert client.get(url).status_code == 404, url
         assert client.get("/api/projects").json()["results"] == []
         assert b"alpha" not in client.get("/projects").content
-    assert admin.get(f"/runs/{run.pk}").status_code == 404
+    for client in (admin, boss):
+        for url in (f"/runs/{run.pk}", f"/runs/{run.pk}/stream", f"/api/jobs/{run.pk}/events"):
+            assert client.get(url).status_code == 404, url
     assert boss.post(f"/runs/{run.pk}/labels", {"add": "x"}).status_code == 404
     assert Client().get(f"/shared/{share_links.token_of(link)}").status_code == 404
     with pytest.raises(AuthInvalid):

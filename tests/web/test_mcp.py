@@ -14,6 +14,7 @@ from django.utils import timezone
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from agentops.mcp_server.api_access import LocalApi, act
 from agentops.mcp_server.bounds import MAX_RESULT
 from agentops.projects.models import ApiKey, AuditEntry
 from runs.models import AgentRun, AgentRunToolCall
@@ -252,3 +253,14 @@ def test_what_is_no_request_is_refused(web: WebThread, body: bytes) -> None:
 
     assert 400 <= answer.status_code < 500
     assert "Traceback" not in answer.text
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("no_hints")
+def test_what_the_command_does_is_audited_as_that_of_a_command() -> None:
+    run = make_run(make_agent())
+
+    stopped = asyncio.run(act(LocalApi(), f"projects/{run.project.slug}/agent-runs/{run.pk}/stop", {}))
+
+    entry = AuditEntry.objects.get(action="run.stopped")
+    assert (stopped["status"], entry.actor[:4], entry.door) == ("stopped", "cli:", "command")

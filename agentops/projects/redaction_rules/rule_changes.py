@@ -78,7 +78,8 @@ def remove_rule(project: Project, name: str, *, actor: Actor) -> None:
     """Remove a rule. What it masked in stored texts stays masked. Raise RuleNotFound."""
     with transaction.atomic():
         _lock(project)
-        rule = RedactionRule.objects.filter(project=project, name=name).first()
+        # PostgreSQL rejects NUL.
+        rule = RedactionRule.objects.filter(project=project, name=name).first() if name.isprintable() else None
         if rule is None:
             raise RuleNotFound
         record(actor, AuditAction.RULE_REMOVED, project=project, obj=rule, before=_audit_values(rule))

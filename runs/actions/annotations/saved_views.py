@@ -69,7 +69,9 @@ def change_view(project: Project, view_id: UUID, *, by: Principal, **changes: An
         if view is None:
             raise SavedViewNotFound("you have no such view")
         before = {name: getattr(view, name) for name in changes}
-        if changes.get("is_shared") and not view.is_shared:
+        is_shared = changes.get("is_shared", view.is_shared)
+        if is_shared and any(changes[name] != before[name] for name in changes.keys() - {"is_default"}):
+            # Others see it: also of a view that is shared already, whose owner may not share any more.
             _require_sharing(by, project)
         _clear_default(own.exclude(pk=view.pk), is_default=bool(changes.get("is_default")))
         for name, value in changes.items():

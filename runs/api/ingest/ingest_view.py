@@ -17,9 +17,8 @@ from agentops.projects.models import ApiKey, Project
 from agentops.projects.rate_limits import limits
 from runs.api.base_views import ApiView
 from runs.api.callers import KeyAuthentication
-from runs.api.ingest.runner_secret import RunnerSecretAuthentication
+from runs.api.ingest.runner_secret import RunnerSecretAuthentication, enter_with_secret
 from runs.external import ingest_counts
-from timeline.redaction import project_scope
 
 
 class IngestRate(BaseThrottle):  # type: ignore[misc]
@@ -89,8 +88,7 @@ class IngestView(ApiView):
     def get_ingest_project(self) -> Project:
         """Return the project of the key or the secret, if it may send to it."""
         if isinstance(self.request.auth, Project):
-            project_scope.add(self.request.auth.pk)
-            return self.request.auth
+            return enter_with_secret(self.request.auth)
         key = self.request.auth
         assert isinstance(key, ApiKey)  # authenticated for this request
         project_id = str(key.project_id)

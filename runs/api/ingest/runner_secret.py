@@ -10,10 +10,11 @@ from rest_framework.request import Request
 
 from agentops.http.lanes import sender_project
 from agentops.projects.access import Principal, PrincipalKind
-from agentops.projects.errors import AuthInvalid, ProjectNotFound
+from agentops.projects.errors import AuthInvalid, ProjectArchived, ProjectNotFound
 from agentops.projects.models import Project, Scope
 from agentops.projects.requests import address_of
 from runs.external.ingest_counts import RUNNER
+from timeline.redaction import project_scope
 
 HEADER = "x-agent-runner-secret"
 
@@ -40,3 +41,11 @@ class RunnerSecretAuthentication(BaseAuthentication):  # type: ignore[misc]
         ip = address_of(request) or None
         scopes = frozenset({Scope.INGEST})
         return Principal(PrincipalKind.KEY, RUNNER, project_id=project.pk, scopes=scopes, ip=ip), project
+
+
+def enter_with_secret(project: Project) -> Project:
+    """Return the project of a secret, with its redaction rules in scope. Raises `ProjectArchived`, as for keys."""
+    if project.archived_at is not None:
+        raise ProjectArchived
+    project_scope.add(project.pk)
+    return project

@@ -29,7 +29,7 @@ from runs.access import run_for
 from runs.api.base_views import ApiView
 from runs.api.event_views import PAGE, Events
 from runs.api.ingest.ingest_view import IngestRate, count_events
-from runs.api.ingest.runner_secret import RunnerSecretAuthentication
+from runs.api.ingest.runner_secret import RunnerSecretAuthentication, enter_with_secret
 from runs.api.problems import Problem
 from runs.api.requests.bodies import Choice, StrictSerializer, StringField, document_of
 from runs.api.stream_views import STREAM, EventStreamView
@@ -41,7 +41,6 @@ from runs.external.legacy_lines import LINE_TYPES, STATUSES
 from runs.models import AgentRun
 from runs.models.run_references import references
 from runs.queries.masking import mask
-from timeline.redaction import project_scope
 
 MAX_PATH = 4096
 _LINE = {
@@ -168,8 +167,7 @@ class SessionDetail(SessionView):
             # A secret is good for its project only; another one is refused like an unknown one.
             if self.kwargs["project"] not in (key.slug, str(key.pk)):
                 raise ProjectNotFound
-            project_scope.add(key.pk)
-            return key
+            return enter_with_secret(key)
         is_writer = key is not None and Scope.WRITE in key.scopes and Scope.INGEST not in key.scopes
         return self.get_project(Action.OPERATE if is_writer else Action.INGEST)
 

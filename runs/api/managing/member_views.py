@@ -74,11 +74,12 @@ class MemberDetail(ApiView):
         return Response(status=204)
 
 
-class Invitations(ActionView, ListView):
+class Invitations(ListView):
     """List the open invitations to a project, oldest first. Requires a signed-in admin."""
 
     security_schemes = SESSION_ONLY
-    required_action = Action.MANAGE
+    #: An address is invited once. The e-mail is sent outside of a transaction, and its link is not stored.
+    takes_idempotency_key = False
 
     def get_queryset(self) -> QuerySet[Invitation]:
         project = self.get_project(Action.MANAGE)
@@ -91,11 +92,9 @@ class Invitations(ActionView, ListView):
         return {**super().get_serializer_context(), "url_of": self._url}
 
     @extend_schema(request=NewInvitation, responses={201: OpenApiResponse(SentInvitation, "The new invitation.")})
-    def post(self, request: Request, **options: Any) -> HttpResponse:
+    def post(self, request: Request, **_: Any) -> Response:
         """Invite somebody who has no account, for seven days. Requires a signed-in admin."""
-        return super().post(request, **options)
-
-    def act(self, project: Project, data: dict[str, Any]) -> Response:
+        project, data = self.get_project(Action.MANAGE), body_of(NewInvitation, request)
         with faults_in_body():
             invitation = invitations.invite(project, data["email"], data["role"], actor=self.principal)
         context = {"url_of": self._url, "is_sent": invitations.send(invitation)}

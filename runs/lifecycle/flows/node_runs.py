@@ -49,7 +49,7 @@ def open_node_run(flow_run: FlowRun, start: VisitStart, spec: Mapping[str, Any])
     opening = Opening(
         config={**config, "node_id": start.visit.node},
         turns=[prompt],
-        max_steps=spec.get("maxSteps"),
+        max_steps=creation.within_cap(spec["maxSteps"]) if spec.get("maxSteps") else None,
         title=f"{spec.get('title') or start.visit.node}: {prompt}"[:200].split("\n", 1)[0],
         by=f"flow:{flow_run.pk}",
     )

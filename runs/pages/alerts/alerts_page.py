@@ -12,7 +12,7 @@ from django.shortcuts import render, resolve_url
 from django.utils import timezone
 
 from agentops.http.methods import require_POST, require_safe
-from agentops.projects.access import Action, enter
+from agentops.projects.access import Action, Principal, enter
 from agentops.projects.errors import InvalidQuery
 from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
@@ -122,15 +122,15 @@ def mute(request: HttpRequest, project: str) -> HttpResponse:
         raise InvalidQuery(f"minutes: {error}") from None
     if minutes is None or kind not in ("rule", "run", "agent"):
         raise InvalidQuery("send what is muted, as rule:ID, run:ID or agent:NAME, and the minutes")
-    _mute(entry.project, kind, name, minutes, by=principal.actor)
+    _mute(entry.project, kind, name, minutes, by=principal)
     done = f"Muted for {DURATIONS.get(minutes, f'{minutes} minutes')}." if minutes else "Mute ended."
     messages.success(request, done)
     return HttpResponse(status=303, headers={"Location": resolve_url("runs:alerts", entry.project.slug)})
 
 
-def _mute(project: Project, kind: str, name: str, minutes: int, *, by: str) -> None:
+def _mute(project: Project, kind: str, name: str, minutes: int, *, by: Principal) -> None:
     if kind == "rule":
-        mutes.mute(project, minutes, by=by, rule=rule_of(project, name))
+        mutes.mute(project, minutes, by=by, rule=rule_of(project, _id(name)))
     elif kind == "run":
         mutes.mute(project, minutes, by=by, run=run_in(project, _id(name)))
     else:

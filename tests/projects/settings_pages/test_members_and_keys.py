@@ -82,7 +82,7 @@ def test_members_are_added_by_name_or_address_changed_and_removed(project: Proje
     [
         ("nobody", "No account has the name or address 'nobody'."),
         ("ada", "'ada' is already a member"),
-        ("twice@example.org", "No account has the name"),
+        ("twice@example.org", "Several accounts have the username or address"),
         ("", "This field is required."),
     ],
 )

@@ -48,6 +48,8 @@ def test_what_an_agent_may_say(settings: dict[str, Any], expected: dict[Budget, 
         ({"cost_usd": "NaN"}, "cost_usd must be a number above 0"),
         ({"cost_usd": "cheap"}, "cost_usd must be a number above 0"),
         ({"cost_usd": 0}, "cost_usd must be a number above 0"),
+        ({"cost_usd": "1e-999999"}, "cost_usd must be a number above 0"),
+        ({"wall_s": 1e-300}, "wall_s must be a number above 0"),
         ({"cost_usd": [1]}, "cost_usd must be a number above 0"),
     ],
 )

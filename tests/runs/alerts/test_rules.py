@@ -128,6 +128,8 @@ def test_alerts_are_listed_and_muted(project: Project, admin: Client, rule: AddR
     assert "waits for the outcome of a tool call" in page
     assert f'href="/runs/{run.pk}"' in page
     assert admin.post(f"{ALERTS}/mute", {"what": f"run:{run.pk}", "minutes": "60"}).status_code == 303
+    entry = AuditEntry.objects.get(action="alert.muted")
+    assert (entry.actor[:12], entry.door, entry.ip) == ("user:person-", "page", "127.0.0.1")
     clock.evaluate(seconds=16)
     assert not Notification.objects.filter(kind="alert").exists()
     assert "End mute" in text_of(admin.get(ALERTS))
@@ -135,7 +137,7 @@ def test_alerts_are_listed_and_muted(project: Project, admin: Client, rule: AddR
     clock.evaluate()
     assert Notification.objects.filter(kind="alert").count() == 1
     assert admin.post(f"{ALERTS}/mute", {"what": f"run:{project.pk}", "minutes": "5"}).status_code == 404
-    for wrong in ({"what": "run:x", "minutes": "5"}, {"what": "all:", "minutes": "5"}, {"what": "agent:a"}):
+    for wrong in ({"what": "run:x", "minutes": "5"}, {"what": "rule:\0", "minutes": "5"}, {"what": "agent:a"}):
         assert admin.post(f"{ALERTS}/mute", wrong).status_code == 400
 
 

@@ -104,6 +104,15 @@ def test_the_cap_and_unknown_runs(alpha: Program, run: AgentRun, settings: Any) 
     assert refused(alpha.post(f"/{UUID(UNKNOWN)}/fork", {"step": 3})) == (404, "run_not_found")
 
 
+def test_an_agent_may_have_more_steps_than_the_cap(alpha: Program, settings: Any) -> None:
+    """Such a run stops at the cap; its forks do, too."""
+    done = drive(make_run(make_agent(alpha.project, max_steps=settings.AGENTOPS_MAX_TOTAL_STEPS + 100)))
+
+    answer = alpha.post(f"/{done.pk}/fork", {"step": 1})
+
+    assert (answer.status_code, answer.json()["max_steps"]) == (201, settings.AGENTOPS_MAX_TOTAL_STEPS)
+
+
 def test_a_run_that_has_ended_is_forked_with_another_model(alpha: Program) -> None:
     done = drive(make_run(make_agent(alpha.project)))
 

@@ -11,6 +11,7 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
+from agentops.projects.memberships import archive_project
 from agentops.projects.models import ApiKey, Project
 from runs.models import AgentRun
 from tests.support.accounts import make_person, with_key
@@ -99,6 +100,20 @@ def test_each_of_the_runner_secrets_is_valid_here_and_nowhere_else(send: Runner,
     assert [answer.status_code for answer in answers] == [200, 200]
     assert (wrong.status_code, wrong.json()["code"], elsewhere.status_code) == (401, "auth_invalid", 401)
     assert AgentRun.objects.get().project.slug == "outside"
+
+
+def test_an_archived_project_is_read_only_for_runner_secrets_too(send: Runner, settings: Settings) -> None:
+    settings.AGENT_RUNNER_SECRET, settings.AGENT_RUNNER_PROJECT = SECRETS, "outside"
+    archive_project(Project.objects.get(slug="outside"), actor="test")
+    secret = {"x-agent-runner-secret": SECRETS[0]}
+    session = {"method": "PATCH", "url": "/api/projects/outside/agent/sessions/s1"}
+
+    answers = [
+        send(STARTED), send(STARTED, headers=secret), send({"status": "running"}, headers=secret, **session)
+    ]  # fmt: skip
+
+    assert [(each.status_code, each.json()["code"]) for each in answers] == [(403, "project_archived")] * 3
+    assert not AgentRun.objects.exists()
 
 
 def test_without_secrets_in_the_settings_none_is_valid(send: Runner) -> None:

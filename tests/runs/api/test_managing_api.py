@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import time_machine
 from django.contrib.auth.models import User
+from django.core.mail.backends.base import BaseEmailBackend
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -17,7 +18,7 @@ from django.utils import timezone
 from agentops.projects.access import SYSTEM
 from agentops.projects.keys import create_key
 from agentops.projects.memberships import add_member, archive_project, create_project
-from agentops.projects.models import ApiKey, AuditEntry, Invitation, Membership, Project, Role, Scope
+from agentops.projects.models import ApiKey, AuditEntry, IdempotencyKey, Invitation, Membership, Project, Role, Scope
 from tests.support.accounts import with_key
 from tests.support.factories import make_agent, make_run
 
@@ -212,6 +213,51 @@ def test_who_gives_up_their_role_may_not_go_on(ada: Client, project: Project) ->
 
 
 @time_machine.travel("2026-03-01T12:00:00Z", tick=False)
+@pytest.mark.parametrize("text", ["\ud800", "bob\0", "bob@\ud800.example", '"\x01"@example.org'])
+def test_texts_that_no_database_can_compare(text: str, ada: Client) -> None:
+    member = send(ada, "POST", MEMBERS, {"user": text, "role": "viewer"})
+    invited = send(ada, "POST", INVITATIONS, {"email": text, "role": "viewer"})
+
+    assert refusal(member) == (422, "member_not_found", ["/user"])
+    assert refusal(invited) == (422, "invalid_email", ["/email"])
+
+
+def test_a_name_that_is_the_address_of_another_account_adds_neither(ada: Client, project: Project) -> None:
+    """Whoever is invited chooses a name: it must not stand for another person."""
+    User.objects.create_user("carol", email="carol@example.org")
+    User.objects.create_user("carol@example.org", email="mallory@example.org")
+
+    both = send(ada, "POST", MEMBERS, {"user": "Carol@example.org".lower(), "role": "admin"})
+    assert refusal(both) == (422, "member_not_found", ["/user"])
+    assert "several accounts" in both.json()["detail"]
+    assert Membership.objects.filter(project=project).count() == 1
+    for name in ("carol", "mallory@example.org"):
+        assert send(ada, "POST", MEMBERS, {"user": name, "role": "viewer"}).status_code == 201
+
+
+class NotingBackend(BaseEmailBackend):
+    """Notes whether it is called within a transaction."""
+
+    notes: ClassVar[list[bool]] = []
+
+    def send_messages(self, email_messages: Any) -> int:
+        self.notes.append(connection.in_atomic_block)
+        return len(email_messages)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_no_transaction_waits_for_the_mail_server_and_no_link_is_stored(ada: Client, settings: Any) -> None:
+    settings.AGENTOPS_EMAIL, settings.AGENTOPS_BASE_URL = True, "https://agentops.example.org"
+    settings.EMAIL_BACKEND = f"{__name__}.NotingBackend"
+
+    body = {"email": "eve@example.org", "role": "viewer"}
+    answers = [send(ada, "POST", INVITATIONS, body, **{"Idempotency-Key": "once"}) for _ in "ab"]
+
+    assert [answer.status_code for answer in answers] == [201, 409]
+    assert answers[0].json()["is_sent"] is True
+    assert (NotingBackend.notes, IdempotencyKey.objects.count()) == ([False], 0)
+
+
 def test_somebody_without_an_account_is_invited(ada: Client, project: Project) -> None:
     """The address is signed with the second, so that the second stands still."""
     answer = send(ada, "POST", INVITATIONS, {"email": "Eve@Example.org", "role": "operator"})

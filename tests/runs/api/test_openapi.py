@@ -105,7 +105,7 @@ def test_every_post_takes_an_idempotency_key_and_refuses_unknown_fields(describe
         # The events of runners, the lines of sessions and AG-UI's runs have IDs; what is imported again adds nothing.
         has_ids = "/internal/" in path or path.endswith(("/imports", "/claude-sessions", "/ag-ui"))
         # No answer with a secret is kept.
-        has_secret = path.endswith(("/webhooks", "/rotate", "/alert-rules", "/keys"))
+        has_secret = path.endswith(("/webhooks", "/rotate", "/alert-rules", "/keys", "/invitations"))
         # Keys of idempotency belong to a project.
         is_above = path == "/api/projects"
         assert bool(keys) is not (has_ids or has_secret or is_above), path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from pytest_django import Settings
 
 from agentops.projects.models import Project
 from runs import chaos
@@ -12,6 +13,7 @@ from runs.actions import run_actions
 from runs.actions.flows import flow_commands, flow_run_actions
 from runs.actions.unknown_calls import OutcomeChoice
 from runs.engine.shutdown import ShutdownDue
+from runs.flows.runner import advancing
 from runs.models import AgentRunToolCall, FlowRun
 from runs.queries.flows.flow_states import snapshot_at
 from runs.queries.overview.needs import count_of
@@ -20,7 +22,7 @@ from runs.tools.catalogue import TOOLS
 from runs.tools.functions import tool
 from runs.worker.worker import Worker
 from tests.support.factories import make_project
-from tests.support.flows.flow_runs import make_flow_run, play, run_of, types_of
+from tests.support.flows.flow_runs import make_flow_run, make_writer, play, run_of, types_of
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
 calls: list[int] = []
@@ -94,6 +96,16 @@ def test_a_call_that_is_lost_runs_again_or_waits_for_a_person(
 
     assert (ended.status, calls) == ("completed", [4])
     assert ended.snapshot["outputs"]["after"] == 40
+
+
+def test_a_node_may_have_more_steps_than_the_cap(project: Project, settings: Settings) -> None:
+    """Definitions allow it, as those of agents do. The run stops at the cap."""
+    make_writer(project, "coder", fixture="claude-code-5c")
+    node = {"id": "code", "type": "agent", "agent": "coder", "prompt": "Go.", "maxSteps": 1_000_000}
+    flow_run = make_flow_run({"nodes": [node]}, project)
+    advancing.advance(flow_run.pk)
+
+    assert run_of(flow_run, "code").max_steps == settings.AGENTOPS_MAX_TOTAL_STEPS
 
 
 def test_a_tool_that_fails_fails_its_node(project: Project, worker: Worker, counted_tool: Effect) -> None:

@@ -14,6 +14,7 @@ import time_machine
 from django.test import Client
 from django.utils import timezone
 
+from agentops.projects import memberships
 from agentops.projects.models import AuditEntry, Project, Role
 from runs.actions.annotations import labels, share_links
 from runs.exports.export_file import csv_cell
@@ -150,6 +151,26 @@ def test_views_belong_to_a_user_and_one_is_the_default(project: Project, run: Ag
     mine.refresh_from_db()
     assert (mine.name, mine.is_default, mine.query) == ("Renamed", False, "label=x")
     assert operator.post(save, {"name": "Bad", "query": "sort=magic"}).status_code == 400
+
+
+def test_who_may_not_share_any_more_does_not_change_what_others_see(project: Project) -> None:
+    """The owner of a shared view was an operator and is a viewer now."""
+    owner = make_person(project, Role.OPERATOR)
+    client = Client()
+    client.force_login(owner)
+    client.post("/p/alpha/runs/views", {"name": "Failures", "query": "status=failed", "shared": "1"})
+    view = SavedView.objects.get()
+    memberships.change_role(project, owner, Role.VIEWER, actor="test")
+    url = f"/api/projects/alpha/saved-views/{view.pk}"
+
+    for changes in ({"query": "status=completed"}, {"name": "All is well"}):
+        refused = client.patch(url, json.dumps(changes), content_type="application/json")
+        assert (refused.status_code, refused.json()["code"]) == (403, "role_required")
+    client.post(f"/p/alpha/runs/views/{view.pk}", {"name": "All is well", "shared": "1"})
+    view.refresh_from_db()
+    assert (view.name, view.query) == ("Failures", "status=failed")
+    for mine in ({"is_default": True}, {"is_shared": False}, {"query": "status=completed"}):
+        assert client.patch(url, json.dumps(mine), content_type="application/json").status_code == 200
 
 
 @pytest.mark.breaks_invariants("an answer that is replaced by another text")
