@@ -275,7 +275,7 @@ def visible_rows(queryset: QuerySet[M], principal: Principal) -> QuerySet[M]:
     rule = RULES[Action.READ]
     if principal.kind is PrincipalKind.SYSTEM or _is_superuser(principal):
         # Nobody sees what is being deleted.
-        return queryset.filter(project__removed_at=None)
+        return queryset.exclude(project__in=Project._base_manager.exclude(removed_at=None).values("pk"))
     if principal.kind is PrincipalKind.KEY:
         key = _active_keys(principal).first()
         if key is None or rule.scopes.isdisjoint(key.scopes):
