@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from pydantic_core import to_json
 
+from agentops.projects.after_commit import after_commit
 from agentops.projects.redaction_rules.rule_cache import CACHE as RULES
 from timeline import events, notify, operator_lines
 from timeline.bulk.fast_rows import insert, locked, prepared_cursor
@@ -131,12 +132,12 @@ def project_of(log_id: UUID) -> UUID:
 
 def announce(log_id: UUID, seq: int) -> None:
     """Notify listeners of the log after the commit of the current transaction, if there is one."""
-    transaction.on_commit(partial(notify.notify_log, log_id, seq), robust=True)
+    after_commit(notify.notify_log, log_id, seq)
 
 
 def announce_run(project_id: UUID, run_id: UUID) -> None:
     """Notify listeners of the project, after the commit, that a run was created or its status changed."""
-    transaction.on_commit(partial(notify.notify_project, project_id, run_id), robust=True)
+    after_commit(notify.notify_project, project_id, run_id)
 
 
 def read(log_id: UUID, *, after: int = 0, limit: int = 200) -> list[Event]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 from uuid import UUID
 
-from django.db import transaction
-
+from agentops.projects.after_commit import after_commit
 from timeline import events
 from timeline.events import EventType
 from timeline.models import Source
@@ -43,7 +41,7 @@ def note(log_id: UUID, rows: Sequence[Mapping[str, Any]], source: Source) -> Non
     for row in rows if source in _OWN else ():
         level = LEVELS.get(row["type"])
         if level is not None and log.isEnabledFor(level):
-            transaction.on_commit(partial(_write, level, log_id, row), robust=True)
+            after_commit(_write, level, log_id, row)
 
 
 def _write(level: int, log_id: UUID, row: Mapping[str, Any]) -> None:

@@ -7,17 +7,16 @@ or sessions sends no signal; the periodic check of open streams (timeline.live.a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 from django.contrib.auth import SESSION_KEY, get_user_model
 from django.contrib.sessions.models import Session
-from django.db import transaction
 from django.db.models.signals import post_delete, post_save
 from django.dispatch import Signal
 from django.utils import timezone
 
 from agentops.projects.access import holder_of_key, holder_of_user
+from agentops.projects.after_commit import after_commit
 from agentops.projects.models import ApiKey, Membership, keys_changed, memberships_changed
 
 #: Sent after the commit with `holder`, see access.key_holder and access.user_holder.
@@ -28,7 +27,7 @@ UNRELATED_COLUMNS = frozenset({"last_login", "last_used_at"})
 
 def announce(holder: str) -> None:
     """Send `rights_changed` after the commit of the current transaction."""
-    transaction.on_commit(partial(_send, holder), robust=True)
+    after_commit(_send, holder)
 
 
 def _send(holder: str) -> None:

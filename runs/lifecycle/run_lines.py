@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
-from django.db import transaction
-
+from agentops.projects.after_commit import after_commit
 from runs.models import AgentRun
 from runs.statuses import RunStatus
 
@@ -27,7 +25,7 @@ def opened(run: AgentRun) -> None:
     origin = {"resumed_from": run.resumed_from_id, "forked_from": run.forked_from_id, "parent_run": run.parent_run_id}
     also = {name: str(run_id) for name, run_id in origin.items() if run_id is not None}
     text = "run resumes another" if run.resumed_from_id else "run opened"
-    transaction.on_commit(partial(log.info, text, extra=_facts(run, also)), robust=True)
+    after_commit(log.info, text, extra=_facts(run, also))
 
 
 def moved(run: AgentRun, to: RunStatus, reason: str, changes: Mapping[str, Any]) -> None:
@@ -36,7 +34,7 @@ def moved(run: AgentRun, to: RunStatus, reason: str, changes: Mapping[str, Any])
     if to not in _TOLD or not log.isEnabledFor(level):
         return
     facts = {"status": to.value, "reason": reason or None, "error_type": changes.get("error_type") or None}
-    transaction.on_commit(partial(_write, level, run, to, facts), robust=True)
+    after_commit(_write, level, run, to, facts)
 
 
 def _write(level: int, run: AgentRun, to: RunStatus, facts: Mapping[str, Any]) -> None:

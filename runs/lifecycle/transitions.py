@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +16,7 @@ from django.db import transaction
 from django.db.models import Case, F, Q, Value, When
 from django.db.models.functions import Coalesce, Greatest
 
+from agentops.projects.after_commit import after_commit
 from runs import chaos
 from runs.conversation import tool_results, writes
 from runs.errors import MoveRefused
@@ -137,7 +137,7 @@ def _tell_family(run: AgentRun, to: RunStatus, reason: str) -> None:
     if to in (RunStatus.STOPPED, RunStatus.FAILED) or (to is RunStatus.PAUSED and reason == PauseReason.OPERATOR):
         children.take_along(run, to)
     if to.terminal and run.parent_run_id is not None:
-        transaction.on_commit(partial(children.tell_parent, run.parent_run_id), robust=True)
+        after_commit(children.tell_parent, run.parent_run_id)
     if run.flow_run_id is not None and (to.terminal or to is RunStatus.PAUSED):
         wake_flows()
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from functools import partial
 from uuid import UUID
 
 from django.conf import settings
-from django.db import transaction
 from django.utils.module_loading import import_string
 
+from agentops.projects.after_commit import after_commit
 from runs import chaos
 
 log = logging.getLogger(__name__)
@@ -34,17 +33,17 @@ def expect_worker() -> None:
 
 def wake(run_id: UUID) -> None:
     """Send the hint after the current transaction has committed. Never raises."""
-    transaction.on_commit(partial(_send, run_id), robust=True)
+    after_commit(_send, run_id)
 
 
 def wake_importer() -> None:
     """Wake a worker to import uploaded files, once the current transaction is committed. Never raises."""
-    transaction.on_commit(_send_import, robust=True)
+    after_commit(_send_import)
 
 
 def wake_flows() -> None:
     """Wake a worker to look at flow runs, once the current transaction is committed. Never raises."""
-    transaction.on_commit(_send_flows, robust=True)
+    after_commit(_send_flows)
 
 
 def _send_flows() -> None:

@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -107,7 +106,7 @@ def hint_inside_the_transaction() -> None:
     """Workers are told of what is not committed yet, and may never be."""
     from runs.lifecycle import wake
 
-    wake.transaction = SimpleNamespace(on_commit=lambda tell, robust: tell())  # type: ignore[assignment]
+    wake.after_commit = lambda tell, *args: tell(*args)
 
 
 @sabotage

@@ -8,10 +8,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from django.utils import timezone
 from pydantic_ai.messages import ToolCallPart
 
 from agentops.projects.access import SYSTEM
+from runs import chaos
 from runs.actions import approvals, run_actions
 from runs.actions.resume import resume
 from runs.lifecycle import inbox, transitions
@@ -126,6 +128,34 @@ def test_results_come_in_the_order_of_the_tasks_and_one_failure_is_one_error(
     assert [event.payload["status"] for event in ended] == ["completed", "stopped", "completed"]
     for each in (run, first, second, broken):
         in_order(each)
+
+
+def test_a_parent_that_cannot_be_told_at_once_is_found_by_a_sweep(
+    lead: Callable[..., AgentRun],
+    helper: MakeHelper,
+    worker: Worker,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As when the database ends the connection of a suspended worker, right after the end of the child."""
+
+    def fail(point: str) -> None:
+        if point == "child.ended":
+            raise OperationalError("server closed the connection unexpectedly")
+
+    run = lead(spawns(task("only")))
+    helper(run, "only", ["Done."])
+    drive(run, worker)
+    [child] = children_of(run)
+    with monkeypatch.context() as patch:
+        patch.setattr(chaos, "point", fail)
+        drive(child, worker)
+
+    assert "server closed the connection unexpectedly" in caplog.text
+    assert "unexpected error in a step" not in caplog.text
+    assert state_of(run) == ("waiting", "children")
+    work(worker)
+    assert state_of(run) == ("completed", "")
 
 
 def test_children_that_are_late_are_stopped(lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker) -> None:
