@@ -59,7 +59,7 @@ class Publisher:
                         pipe.publish(PREFIX + channel, value)
                     pipe.execute()
                 down = False
-            except redis.RedisError as error:
+            except Exception as error:  # if this thread ended, what is queued would pile up
                 if not down:
                     log.warning(
                         "REDIS_URL: Redis does not answer (%s); streams poll the database until it does",

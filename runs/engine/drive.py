@@ -14,6 +14,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from django.conf import settings
+from django.db import connection
 from django.db.models import Count, Min, QuerySet
 from pydantic_ai.messages import ModelResponse, ToolReturnPart
 
@@ -26,6 +27,7 @@ from runs.conversation import checkpoints, repeats, transcript
 from runs.conversation.tool_results import CallResult
 from runs.conversation.transcript import Conversation
 from runs.conversation.trimming import Context, window_of
+from runs.database_errors import STORAGE_ERRORS, raise_unless_storage_error
 from runs.engine import spending
 from runs.engine.event_loop import LoopThread
 from runs.engine.leases import Lease
@@ -206,12 +208,23 @@ class Drive:
             raise ShutdownDue
 
     def check_for_stop(self) -> None:
-        """Call `check`, and raise `StopPending` if a stop is pending. Reads the inbox at most once a second."""
+        """Call `check`, and raise `StopPending` if a stop is pending. Reads the inbox at most once a second.
+
+        The call that is waited for goes on while the database does not answer, for as long as the lease is valid.
+        """
         self.check()
         if time.monotonic() >= self._next_stop_check:
-            self._next_stop_check = time.monotonic() + STOP_CHECK_S
-            if "stop" in inbox.pending_types(self.run.pk):
+            if self._is_stop_pending():
                 raise StopPending
+            self._next_stop_check = time.monotonic() + STOP_CHECK_S
+
+    def _is_stop_pending(self) -> bool:
+        try:
+            return "stop" in inbox.pending_types(self.run.pk)
+        except STORAGE_ERRORS as error:
+            raise_unless_storage_error(error)
+            connection.close()
+            return False
 
     @property
     def has_idle_policy(self) -> bool:
@@ -316,10 +329,19 @@ def open_drive(
         approval_rules=(approval_rules.of_project(run.project.settings), rules.approvals),
         hooks_asked=_hooks_asked(run, hooks),
     )
-    drive.toolset.open()
-    # If the process was suspended between two of these queries, and the run taken over, they do not fit together.
-    log.require_epoch(run.pk, lease.epoch)
+    _open_tools(drive)
     return drive
+
+
+def _open_tools(drive: Drive) -> None:
+    """Open the toolset of a run that was loaded. If it is not driven then, none of its servers is left behind."""
+    try:
+        drive.toolset.open()
+        # If the process was suspended between two of these queries, and the run taken over, they do not fit together.
+        log.require_epoch(drive.run.pk, drive.epoch)
+    except BaseException:
+        drive.toolset.close()
+        raise
 
 
 def _failed_attempts(run: AgentRun) -> FailedAttempts:

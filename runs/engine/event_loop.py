@@ -6,20 +6,30 @@ Provider clients keep connections that belong to their loop, so one loop per cal
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 class LoopThread:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="model-calls", daemon=True)
+        self._is_ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="model-calls", daemon=True)
         self._thread.start()
+
+    def _run(self) -> None:
+        while not self._is_ending.is_set():
+            try:
+                self._loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):  # of a task: without the loop every model call would wait for ever
+                log.exception("a model call has interrupted the event loop")
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Start `work` on the loop. Cancelling the future cancels the work."""
@@ -27,6 +37,7 @@ class LoopThread:
 
     def ask_to_stop(self) -> None:
         """Stop the loop once it has finished what it is doing now. Does nothing if it is closed."""
+        self._is_ending.set()
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._loop.stop)
 

@@ -12,7 +12,7 @@ from itertools import count
 from uuid import UUID
 
 from django.conf import settings
-from django.db import Error, connection
+from django.db import connection
 
 from runs.lifecycle import transitions
 from timeline import log as timeline_log
@@ -107,7 +107,7 @@ class LeaseKeeper:
                 else:
                     lease.lost.set()
                 return
-            except Error as error:
+            except Exception as error:  # if this thread ended, the process would lose all its runs
                 connection.close()
                 # Not lost yet: nobody else may take the run before the end that is stored.
                 if last:

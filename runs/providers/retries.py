@@ -174,7 +174,7 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
         return float(int(value[:9]))
     try:
         moment = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

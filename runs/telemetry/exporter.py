@@ -84,7 +84,12 @@ class Exporter:
                 return
             self._busy.add(key)
         self._pool = self._pool or ThreadPoolExecutor(THREADS, thread_name_prefix="export")
-        self._pool.submit(self._work, key, job)
+        try:
+            self._pool.submit(self._work, key, job)
+        except RuntimeError:  # no thread can be started now; the next look tries again
+            with self._lock:
+                self._busy.discard(key)
+            raise
 
     def _work(self, key: tuple[str, UUID], job: Job) -> None:
         try:

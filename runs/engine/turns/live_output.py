@@ -10,6 +10,7 @@ from runs.models import AgentRunToolCall
 from timeline.events.tool import ToolOutput
 from timeline.log import Entry
 from timeline.redaction.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import storable
 from timeline.redaction.text_stream import Stream
 
 #: Characters of one attempt that are logged while it runs. The result of the call, which comes later, is whole.
@@ -37,10 +38,11 @@ class LiveOutput:
                 return
             shown = str(text)[: self._left]
             self._left -= len(shown)
-            redacted = self._streams.setdefault(stream, Stream(self._redactor))
-            self._ready.append((stream, redacted.feed(shown)))
+            name = storable(str(stream))[0]
+            redacted = self._streams.setdefault(name, Stream(self._redactor))
+            self._ready.append((name, redacted.feed(shown)))
             if not self._left:
-                self._ready.append((stream, redacted.flush() + CUT))
+                self._ready.append((name, redacted.flush() + CUT))
 
     def take(self) -> list[Entry]:
         """Return the events for what is ready. Text that may become a secret is held back."""

@@ -94,6 +94,9 @@ async def read(
                 if chunk is not None and (chunk.text or chunk.ends):
                     put(chunk)
             return stream.get()
+    except (SystemExit, KeyboardInterrupt) as error:
+        # Either would end the event loop of all model calls.
+        raise RuntimeError(f"the provider raised {type(error).__name__}: {error}") from error
     except Exception as error:
         unanswered = state.stream is None and not isinstance(error, TimeoutError | IncompleteAnswer)
         state.refused = unanswered or (isinstance(error, ModelHTTPError) and not events)

@@ -20,7 +20,7 @@ from runs.engine.decisions import Next, next_action
 from runs.engine.drive import STOP_CHECK_S, Drive
 from runs.engine.notes import note, note_failure
 from runs.engine.results import ApprovalNeeded, CallClosed, CallUnknown, SpawnPermitted
-from runs.engine.safe_commit import commit_safely
+from runs.engine.safe_commit import commit_safely, do_nothing
 from runs.engine.sessions import session_calls
 from runs.engine.shutdown import StopPending
 from runs.engine.turns import call_gate, hook_events, late_results, open_call, subagents
@@ -200,7 +200,8 @@ def _run(
 def _attempt(drive: Drive, call: AgentRunToolCall, tool: Tool, attempt: int) -> tuple[CallResult, _FailedCall | None]:
     """Run the tool once. Returns its result, and why it failed if it did."""
     chaos.point("tool.marked_running")
-    drive.lease.prove()
+    # Repeated, because the outcome would count as unknown if the run was loaded again.
+    commit_safely(drive.lease.prove, is_committed=lambda: False, read_result=do_nothing, lease=drive.lease)
     began = time.perf_counter() - drive.ahead.elapsed_s(call.pk)
     try:
         chaos.point("tool.running")

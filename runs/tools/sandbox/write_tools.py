@@ -22,6 +22,8 @@ from timeline.events.work import FileChanged
 from timeline.preview import preview
 
 MAX_FILE = 1024 * 1024
+#: Lines of a file beyond which a change is shown as one block: comparing takes minutes if many lines occur often.
+MAX_COMPARED = 1_000
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Content = Annotated[str, Field(max_length=MAX_FILE)]
@@ -137,8 +139,25 @@ def _give_to_owner(directory: int, name: str) -> None:
 
 
 def _event(path: str, before: str | None, after: str) -> FileChanged:
-    lines = list(difflib.unified_diff((before or "").splitlines(), after.splitlines(), n=2, lineterm=""))[2:]
+    lines = _diff((before or "").splitlines(), after.splitlines())
     return FileChanged(
         path=path, change="added" if before is None else "modified", diff=preview("\n".join(lines))[0],
         additions=sum(line.startswith("+") for line in lines), deletions=sum(line.startswith("-") for line in lines),
     )  # fmt: skip
+
+
+def _diff(old: list[str], new: list[str]) -> list[str]:
+    """Return the lines of a unified diff, without its head."""
+    if max(len(old), len(new)) <= MAX_COMPARED:
+        return list(difflib.unified_diff(old, new, n=2, lineterm=""))[2:]
+    begin = _shared(old, new)
+    end = _shared(old[begin:][::-1], new[begin:][::-1])
+    removed, added = old[begin : len(old) - end], new[begin : len(new) - end]
+    head = f"@@ -{begin + 1},{len(removed)} +{begin + 1},{len(added)} @@"
+    return [head, *(f"-{line}" for line in removed), *(f"+{line}" for line in added)]
+
+
+def _shared(lines: list[str], others: list[str]) -> int:
+    """Return with how many equal lines two texts begin."""
+    pairs = enumerate(zip(lines, others, strict=False))
+    return next((at for at, (line, other) in pairs if line != other), min(len(lines), len(others)))

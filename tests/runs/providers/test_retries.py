@@ -114,6 +114,8 @@ def test_the_time_of_an_outage_begins_with_its_first_failure() -> None:
         ("-5", None),
         ("１０", None),
         ("9" * 400, 999999999.0),
+        ("Thu, 01 Jan 99999999999 00:00:00 GMT", None),
+        ("Thu, 01 Jan 2026 00:00:00 +99999999999999999999", None),
     ],
 )
 def test_retry_after_in_either_form(value: str, seconds: float | None) -> None:

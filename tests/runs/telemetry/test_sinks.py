@@ -40,6 +40,23 @@ LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 KEYS = {"event_type", "timestamp_ms", "session_id", "agent_id", "payload"}
 
 
+def test_a_thread_that_cannot_be_started_keeps_no_sink_waiting(receiver: Receiver) -> None:
+    """As when the machine or the container has no room for another one, for a moment."""
+    run = make_run()
+    make_sink(run.project, "http", {"url": receiver.url}, from_start=True)
+    drive(run)
+    exporter, usual = Exporter(), threading.stack_size(1 << 46)
+    try:
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            exporter.look()
+    finally:
+        threading.stack_size(usual)
+
+    exporter.look()
+    eventually(lambda: receiver.received, why="the sink is not sent to any more", within_s=20)
+    exporter.close()
+
+
 def test_a_run_arrives_in_order_with_the_keys_of_an_envelope(receiver: Receiver) -> None:
     run = make_run()
     other = make_run()

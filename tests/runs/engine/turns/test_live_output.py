@@ -46,12 +46,27 @@ def floods(ctx: ToolContext, n: int) -> str:
     raise ToolFailed("flooded")
 
 
-for each in (speaks, floods):
+@tool(effect="read", timeout_s=20)
+def mumbles(ctx: ToolContext, n: int) -> str:
+    """Writes to streams with names that no other tool uses."""
+    for stream in (7, None, "\0"):
+        ctx.write("hm", stream)
+    return "whole"
+
+
+for each in (speaks, floods, mumbles):
     TOOLS.register(each)
 
 
 def written(run: AgentRun) -> list[tuple[Any, Any]]:
     return [(e.payload.get("stream"), e.payload["text"]) for e in events(run) if e.type == "tool.output"]
+
+
+def test_the_name_of_a_stream_is_a_text(scripted: MakeScripted, worker: Worker) -> None:
+    run = drive(scripted(calls=[["mumbles"]], tools=["mumbles"]), worker)
+
+    assert run.status == RunStatus.COMPLETED
+    assert written(run) == [("7", "hm"), ("None", "hm"), ("\ufffd", "hm")]
 
 
 def test_it_is_logged_while_the_tool_runs(scripted: MakeScripted, worker: Worker) -> None:

@@ -65,6 +65,20 @@ def test_it_pauses_while_the_server_is_gone(scripted: MakeScripted, shop) -> Non
     assert "the program 'no-such-program' was not found" in run.error_message
 
 
+def test_it_leaves_no_server_behind_if_another_one_is_gone(scripted: MakeScripted, shop) -> None:
+    """One is started to ask for its tools before the other one is found missing."""
+    servers = {
+        "shop": {"command": sys.executable, "args": [SERVER], "env": {"LISTED": "never"}},
+        "gone": {"command": "no-such-program"},
+    }
+    shop["path"].write_text(json.dumps({"mcpServers": servers}))
+
+    run = drive(scripted(play, tools=["mcp:shop", "mcp:gone"]))
+
+    assert (run.status, run.error_type) == (RunStatus.PAUSED, "unusable_agent")
+    assert not [each for each in children() if "shop_server" in each], "a server is left behind"
+
+
 def children() -> list[str]:
     """The command lines of the processes that this one has started."""
     lines = []
