@@ -70,6 +70,11 @@ class FollowedFile:
         """Whether the last answer or a status still has to be stored once the file stops growing."""
         return self.is_recognised and (not self._is_complete or bool(self._at_work))
 
+    @property
+    def holds_content(self) -> bool:
+        """Whether the content of the file is kept in memory."""
+        return self._file.holds_content
+
     def look(self) -> None:
         """Note a change that the file itself shows."""
         self.is_changed = self.is_changed or self._sign() != self._signature

@@ -118,5 +118,6 @@ def _first_difference(what: str, mine: list[Any], theirs: list[Any], surplus: in
             return [f"{what} {number} is {json.dumps(left)[:400]}, its twin's {json.dumps(right)[:400]}"]
     more = mine[len(theirs) :]
     if len(mine) < len(theirs) or len(more) > surplus or any(row[0] != Role.ASSISTANT for row in more):
-        return [f"it has {len(mine)} {what}s, its twin {len(theirs)}"]
+        told = f"it has {len(mine)} {what}s, its twin {len(theirs)}; people spoke {surplus} times"
+        return [f"{told}; more: {json.dumps(more)[:800]}"]
     return []

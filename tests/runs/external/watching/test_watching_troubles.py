@@ -109,4 +109,4 @@ def test_files_of_something_else_are_not_kept_in_memory(site: Site) -> None:
     site.round()
 
     assert len(site.watcher.files) == 2
-    assert not any(file.is_recognised or file._file.holds_content for file in site.watcher.files.values())
+    assert not any(file.is_recognised or file.holds_content for file in site.watcher.files.values())
