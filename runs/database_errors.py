@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+
 from django.db import DataError, Error, IntegrityError, InterfaceError, InternalError, OperationalError
 
+log = logging.getLogger(__name__)
 #: What a step catches, to wait and continue; `raise_unless_storage_error` raises those that are of another kind.
 STORAGE_ERRORS = (OperationalError, InterfaceError, InternalError)
 #: psycopg raises these as internal errors: a read-only server, and a connection that was closed because its
@@ -20,3 +24,17 @@ def raise_unless_storage_error(error: Error) -> None:
 def concerns_all(error: Exception) -> bool:
     """Return whether the database has failed, and not just refused the values of one row: others would fail too."""
     return isinstance(error, Error) and not isinstance(error, DataError | IntegrityError)
+
+
+def done_alone(act: Callable[[], bool], failure: str, **facts: str) -> bool:
+    """Return what `act` returns for one row of many. Its error is logged as `failure`, so that the others do not wait.
+
+    Returns False then, and raises an error that concerns all.
+    """
+    try:
+        return act()
+    except Exception as error:
+        if concerns_all(error):
+            raise
+        log.exception(failure, extra=facts)
+        return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -16,7 +15,7 @@ from runs import chaos
 from runs.conversation import tool_results, transcript, writes
 from runs.conversation.tool_results import CallResult
 from runs.conversation.tool_starts import as_object
-from runs.database_errors import concerns_all
+from runs.database_errors import done_alone
 from runs.errors import ApprovalDecided, ApprovalNotRequested, InvalidInput, RunNotFound, ToolCallNotFound
 from runs.hooks.argument_diffs import argument_diff
 from runs.lifecycle import approval_rows, session_subagents, subagent_approvals, transitions
@@ -28,7 +27,6 @@ from timeline.log import Entry, append
 from timeline.models import Source
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
-log = logging.getLogger(__name__)
 State = Approval.State
 MAX_MESSAGE = 10_000
 MAX_ARGUMENTS = 1_000_000
@@ -209,14 +207,11 @@ def _answer_late_decision(approval: Approval, run: AgentRun, decision: Decision,
 
 
 def _expire_safely(run_id: UUID) -> bool:
-    try:
+    def act() -> bool:
         with transaction.atomic():
             return _expire(run_id)
-    except Exception as error:
-        if concerns_all(error):
-            raise
-        log.exception("an approval could not expire", extra={"run_id": str(run_id)})
-        return False
+
+    return done_alone(act, "an approval could not expire", run_id=str(run_id))
 
 
 def _expire(run_id: UUID) -> bool:

@@ -6,12 +6,14 @@ A parent that waits holds no worker. The last child to end queues it; if that pr
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Exists, OuterRef
 
 from runs import chaos
+from runs.database_errors import done_alone
 from runs.errors import MoveRefused, RunRefusal
 from runs.lifecycle import transitions
 from runs.models import AgentRun
@@ -33,7 +35,8 @@ def continue_parents() -> int:
     """Queue the runs that wait for children which have all ended. Returns how many."""
     waiting = AgentRun.objects.filter(status=RunStatus.WAITING, status_reason=WaitReason.CHILDREN)
     ready = waiting.exclude(Exists(unended(OuterRef("pk")))).values_list("pk", flat=True)
-    return sum(continue_parent(run_id) for run_id in ready[:100])
+    failure = "a run that waits for its children could not be queued"
+    return sum(done_alone(partial(continue_parent, pk), failure, run_id=str(pk)) for pk in ready[:100])
 
 
 def tell_parent(run_id: UUID) -> None:

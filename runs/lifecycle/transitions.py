@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from django.db.models.functions import Coalesce, Greatest
 
 from runs import chaos
 from runs.conversation import tool_results, writes
+from runs.database_errors import done_alone
 from runs.errors import MoveRefused
 from runs.lifecycle import approval_rows, causes, command_outcomes, pause_notifications, run_lines, summaries
 from runs.lifecycle.wake import wake, wake_flows
@@ -263,21 +265,23 @@ def end_waits() -> int:
     Runs that wait for a resume by their policy are left to runs.engine.policy.due_resumes, and those with an approval
     that has expired to runs.lifecycle.approval_decisions.
     """
-    count = 0
     due = AgentRun.objects.due_waits().exclude(status_reason__in=[*POLICY_WAITS, WaitReason.APPROVAL])
-    for run in due[:100]:
-        # A run that has to be tried alone still has to be, and keeps its place in the queue.
-        is_alone = run.status_reason == WaitReason.RETRY_ALONE
-        waited_for = "children_timed_out" if run.status_reason == WaitReason.CHILDREN else "cooldown_over"
-        reason: str = WaitReason.RETRY_ALONE if is_alone else waited_for
-        queue_position: dict[str, Any] = {"queued_at": run.queued_at} if is_alone else {}
-        try:
-            payload = RunPhase(status=RunStatus.QUEUED, reason=reason)
-            move(run, RunStatus.QUEUED, payload, source=Source.WORKER, reason=reason, not_before=None, **queue_position)
-            count += 1
-        except MoveRefused:
-            continue  # another sweep was faster
-    return count
+    failure = "the wait of a run could not end"
+    return sum(done_alone(partial(_end_wait, run), failure, run_id=str(run.pk)) for run in due[:100])
+
+
+def _end_wait(run: AgentRun) -> bool:
+    # A run that has to be tried alone still has to be, and keeps its place in the queue.
+    is_alone = run.status_reason == WaitReason.RETRY_ALONE
+    waited_for = "children_timed_out" if run.status_reason == WaitReason.CHILDREN else "cooldown_over"
+    reason: str = WaitReason.RETRY_ALONE if is_alone else waited_for
+    queue_position: dict[str, Any] = {"queued_at": run.queued_at} if is_alone else {}
+    payload = RunPhase(status=RunStatus.QUEUED, reason=reason)
+    try:
+        move(run, RunStatus.QUEUED, payload, source=Source.WORKER, reason=reason, not_before=None, **queue_position)
+    except MoveRefused:
+        return False  # another sweep was faster
+    return True
 
 
 def _columns(to: RunStatus, reason: str) -> dict[str, Any]:

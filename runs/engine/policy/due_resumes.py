@@ -7,7 +7,6 @@ or resumed the run.
 
 from __future__ import annotations
 
-import logging
 from uuid import UUID
 
 from django.db import transaction
@@ -16,7 +15,7 @@ from runs.actions import resume
 from runs.agents import policies
 from runs.agents.policies import PolicyAction, PolicyRule, Trigger, kind_of, rule_for
 from runs.agents.policy_errors import InvalidPolicy
-from runs.database_errors import concerns_all
+from runs.database_errors import done_alone
 from runs.engine.policy import acts
 from runs.errors import RunRefusal
 from runs.lifecycle import inbox, transitions
@@ -28,7 +27,6 @@ from timeline.events.run import RunPaused
 from timeline.log import Entry
 from timeline.models import Source
 
-log = logging.getLogger(__name__)
 BATCH = 100
 
 
@@ -43,14 +41,12 @@ def _due() -> RunQuerySet:
 
 def _resume_safely(run_id: UUID) -> bool:
     """Resume one run, and return whether it continues. An error in one run does not keep others waiting."""
-    try:
+
+    def act() -> bool:
         with transaction.atomic():
             return _end(run_id)
-    except Exception as error:
-        if concerns_all(error):
-            raise
-        log.exception("a policy could not resume a run", extra={"run_id": str(run_id)})
-        return False
+
+    return done_alone(act, "a policy could not resume a run", run_id=str(run_id))
 
 
 def _end(run_id: UUID) -> bool:

@@ -14,7 +14,7 @@ from pydantic_ai.messages import ToolCallPart
 from agentops.projects.access import SYSTEM
 from runs.actions import approvals, run_actions
 from runs.actions.resume import resume
-from runs.lifecycle import inbox, transitions
+from runs.lifecycle import children, inbox, transitions
 from runs.lifecycle.approval_decisions import Decision
 from runs.models import Agent, AgentRun, AgentRunToolCall
 from runs.worker.worker import Worker
@@ -364,6 +364,26 @@ def test_the_end_of_a_child_stands_even_if_the_news_of_it_cannot_be_stored(
     assert state_of(run) == ("waiting", "children")
     work(worker)
     assert state_of(run) == ("completed", "")
+
+
+@pytest.mark.parametrize("sweep", [children.continue_parents, transitions.end_waits])
+def test_a_run_whose_wait_cannot_end_holds_up_no_other(
+    lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker, sweep: Callable[[], int]
+) -> None:
+    refused, other = runs = [lead(spawns(task("helper"))) for _ in range(2)]
+    rows = ", ".join(f"'{run.pk.hex}'" for run in runs)
+    for run in runs:
+        helper(run, "helper", ["Found it."])
+        drive(run, worker)
+        with refusing("UPDATE", "agent_runs", f"OLD.id IN ({rows})"):
+            drive(children_of(run)[0], worker)
+    AgentRun.objects.filter(pk__in=[run.pk for run in runs]).update(not_before=timezone.now() - timedelta(seconds=1))
+    with refusing("UPDATE", "agent_runs", f"OLD.id = '{refused.pk.hex}'"):
+        assert sweep() == 1
+
+    assert (state_of(refused), state_of(other)[0]) == (("waiting", "children"), "queued")
+    work(worker)
+    assert [state_of(run)[0] for run in runs] == ["completed", "completed"]
 
 
 def test_a_wait_costs_no_slot(lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker) -> None:
