@@ -70,6 +70,8 @@ def test_a_wish_that_was_granted_before_is_not_looked_for() -> None:
         {"messages": [["assistant", 1, "a"], ["assistant", 2, "c"]]},
         {"messages": [*TWIN.messages, ["assistant", 3, "c"]]},
         {"messages": [*TWIN.messages, ["tool_result", 3, "c"]], "notes": ["note 1"]},
+        {"messages": [*TWIN.messages, ["assistant", 3, "c"], ["assistant", 4, "d"]], "notes": ["note 1"]},
+        {"messages": [*TWIN.messages, ["user", None, "And?"], ["assistant", 3, "c"]]},
         {"calls": []},
         {"calls": [[1, "other"]]},
         {"turns": {1: ["m", 5, 7]}},
@@ -86,6 +88,8 @@ def test_equal_stories_are_equal() -> None:
         TWIN, messages=[*TWIN.messages, ["assistant", 3, "c"]], notes=["note 1"], result="Done again."
     )
     assert lineage_summary.differences(answered, TWIN) == []
+    talked = [*answered.messages, ["user", None, "And what of 3?"], ["assistant", 4, "d"]]
+    assert lineage_summary.differences(dataclasses.replace(answered, messages=talked), TWIN) == []
 
 
 def arrival(epoch: int, fate: str = "looked") -> dict[str, Any]:

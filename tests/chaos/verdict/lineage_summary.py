@@ -7,7 +7,8 @@ with the same inputs and ends, the same tokens for each turn, the same result. W
   failed model calls;
 - in which run of the lineage a message stands: a pause may come between any two steps;
 - user turns of people (`note …`, and the `continue` of a resume), which the model does not listen to; one that comes
-  after the last answer makes the model answer again. So a summary may end with as many more answers as people spoke.
+  after the last answer makes the model answer again. So a summary may end with as many more answers as people spoke,
+  and with what the script says after them, each with one more answer.
 
 A call of unknown outcome is no exception: the operator asks the ledger, so that in the end its output stands there.
 """
@@ -117,7 +118,11 @@ def _first_difference(what: str, mine: list[Any], theirs: list[Any], surplus: in
         if left != right:
             return [f"{what} {number} is {json.dumps(left)[:400]}, its twin's {json.dumps(right)[:400]}"]
     more = mine[len(theirs) :]
-    if len(mine) < len(theirs) or len(more) > surplus or any(row[0] != Role.ASSISTANT for row in more):
+    roles = [row[0] for row in more]
+    # The script may go on after an answer that somebody's words have asked for.
+    answers, scripted = roles.count(Role.ASSISTANT), roles.count(Role.USER)
+    is_excess = bool(more) and (not surplus or answers > surplus + scripted or answers + scripted < len(more))
+    if len(mine) < len(theirs) or is_excess:
         told = f"it has {len(mine)} {what}s, its twin {len(theirs)}; people spoke {surplus} times"
         return [f"{told}; more: {json.dumps(more)[:800]}"]
     return []
