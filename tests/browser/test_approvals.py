@@ -72,6 +72,8 @@ def test_the_inbox_of_all_projects_has_a_menu_and_settles_each_kind(tabs: Tabs, 
     assert_fits(page)
     entry.get_by_role("button", name="Mark as done").click()
     expect(page.get_by_text("Outcome recorded. The run continues.")).to_be_visible()
+    expect(page.get_by_role("heading", name="Nothing of this kind needs you")).to_be_visible()
+    page.get_by_role("link", name="All", exact=True).click()
     expect(page.locator(".waiting-item")).to_have_count(1)
     assert [AgentRun.objects.get(pk=each.pk).status for each in (asking, lost)] == ["queued", "queued"]
 
