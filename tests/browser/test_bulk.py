@@ -84,6 +84,19 @@ def test_a_row_that_changes_stays_chosen(tabs: Tabs, web: WebThread, project: Pr
     expect(page.get_by_role("button", name="Resume 4 selected…")).to_be_enabled()
 
 
+def test_enter_in_the_field_of_the_label_adds_it(
+    tabs: Tabs, web: WebThread, project: Project, runs: list[AgentRun]
+) -> None:
+    page = open_list(tabs, web, project)
+    pick(page, runs[0])
+    page.get_by_text("Label…").click()
+    page.get_by_label("Label for the selected runs").fill("nightly")
+    page.keyboard.press("Enter")
+
+    expect(page.locator(f"#run-{runs[0].pk}")).to_contain_text("nightly")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+
+
 def test_a_double_click_resumes_once(tabs: Tabs, web: WebThread, project: Project, runs: list[AgentRun]) -> None:
     page = open_list(tabs, web, project)
     pick(page, *runs[:3])

@@ -162,6 +162,24 @@ def test_an_open_answer_shows_what_has_come_and_goes_on_from_there(timeline: Liv
 
 
 @pytest.mark.breaks_invariants("events that are made to be shown, without rows")
+def test_a_model_call_that_is_started_again_without_an_end_has_a_card_of_its_own(timeline: LiveTimeline) -> None:
+    run = scripted(lambda _: [])
+    for text in ("I will look. ", "I look again. "):
+        told(run, "llm.turn.start", step=1)
+        told(run, "llm.text.delta", {"text": text}, step=1)
+    told(run, "llm.turn.end", {"input_tokens": 7, "output_tokens": 3, "model": "m"}, step=1)
+    run.log.refresh_from_db()
+    wanted = painted(run).seen()
+
+    assert len([id_ for id_ in wanted if id_.startswith("turn-1")]) == 2
+    for cut in range(run.log.last_seq + 1):
+        page = timeline.follow(run, cut)
+        # What the first call had said so far stays on a page that has shown it.
+        assert [row.id for row in page.rows] == list(wanted), f"order, painted up to {cut}"
+        assert page.seen()["turn-1"] == wanted["turn-1"], f"painted up to {cut}"
+
+
+@pytest.mark.breaks_invariants("events that are made to be shown, without rows")
 def test_an_external_runner_that_keeps_no_rows_is_told_the_same_from_any_cut(timeline: LiveTimeline) -> None:
     run = scripted(lambda _: [])
     told(run, "llm.turn.start", step=1)

@@ -214,20 +214,22 @@ def test_a_killed_process_is_forgotten(tabs: Tabs, stage: Stage, web_process: Ma
     assert_complete(page, run)
 
 
-def test_a_hidden_page_gives_its_connection_back(tabs: Tabs, web: WebThread) -> None:
+@pytest.mark.parametrize("is_in_background", [False, True], ids=["hidden later", "opened in the background"])
+def test_a_hidden_page_gives_its_connection_back(tabs: Tabs, web: WebThread, *, is_in_background: bool) -> None:
     """Over HTTP/1.1 a browser has six connections to a site, and tabs that nobody sees keep none of them."""
     run = make_run()
     page = tabs.open(web.url, make_person(run.project))
     page.clock.install()
+    hide = """hidden => Object.defineProperty(document, "hidden", {get: () => hidden, configurable: true})"""
+    turn = f"""hidden => {{ ({hide})(hidden); document.dispatchEvent(new Event("visibilitychange")); }}"""
+    if is_in_background:
+        page.add_init_script(f"({hide})(true)")
     open_run(page, run)
     live(page)
     before = last_seq(run)
-    turn = """hidden => {
-        Object.defineProperty(document, "hidden", {get: () => hidden, configurable: true});
-        document.dispatchEvent(new Event("visibilitychange"));
-    }"""
 
-    page.evaluate(turn, True)
+    if not is_in_background:
+        page.evaluate(turn, True)
     page.clock.fast_forward(61_000)
     last = grow(run, 3)
     page.wait_for_timeout(700)
