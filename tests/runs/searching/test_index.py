@@ -275,6 +275,15 @@ def test_a_call_is_found_by_its_output_when_it_has_ended(project: Project) -> No
 
 
 @pytest.mark.postgres
+@pytest.mark.django_db
+def test_postgresql_compiles_no_statement() -> None:
+    """The estimate of a search for a short term is so high that compiling it would take a hundred times as long."""
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW jit")
+        assert cursor.fetchone() == ("off",)
+
+
+@pytest.mark.postgres
 @pytest.mark.django_db(transaction=True)
 def test_an_event_that_is_committed_late_is_not_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its ID is lower than that of an event that was committed before it."""
