@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,8 @@ def children() -> list[str]:
     """The command lines of the processes that this one has started."""
     lines = []
     for task in Path("/proc/self/task").iterdir():
-        for pid in (task / "children").read_text().split():
-            path = Path(f"/proc/{pid}/cmdline")
-            lines.append(path.read_text() if path.exists() else "")
+        # Threads and processes may end meanwhile.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for pid in (task / "children").read_text().split():
+                lines.append(Path(f"/proc/{pid}/cmdline").read_text())
     return lines
