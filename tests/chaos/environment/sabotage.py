@@ -52,6 +52,12 @@ def _rewrite(function: str, changes: dict[str, str]) -> None:
         cursor.execute(changed.replace("%", "%%"), [])
 
 
+def _replace(module: Any, name: str, function: Any) -> None:
+    """Replace a function of a module. An error if it has none of that name any more: the sabotage would do nothing."""
+    assert hasattr(module, name), f"{module.__name__} has no {name}"
+    setattr(module, name, function)
+
+
 @sabotage
 def no_fencing() -> None:
     """Whoever was taken over goes on to write and to act."""
@@ -75,21 +81,23 @@ def no_fencing() -> None:
 def no_persist_before_act() -> None:
     """A tool runs before it is marked running; the mark comes with its result."""
     from runs.conversation import tool_starts
+    from runs.engine.sessions import session_calls
     from runs.engine.turns import model_turn, tool_turn
 
-    model_turn._first_call = lambda drive, response, calls: None
     close, marks = tool_turn._close, {}
 
-    def mark_later(drive: Any, call: Any, attempt: int) -> None:
-        marks[call.pk] = (call.status, tool_starts.start_call(call, attempt=attempt))
+    def mark_later(drive: Any, call: Any, attempt: int, before: Any) -> None:
+        marks[call.pk] = (call.status, [*before, tool_starts.start_call(call, attempt=attempt)])
 
     def mark_and_close(drive: Any, call: Any, result: Any) -> Any:
         if call.pk in marks:
-            expected_status, entry = marks.pop(call.pk)
-            tool_starts.commit_start(call, entry, drive.epoch, expected_status=expected_status)
+            expected_status, entries = marks.pop(call.pk)
+            tool_starts.commit_start(call, entries, drive.epoch, expected_status=expected_status)
         return close(drive, call, result)
 
-    tool_turn._commit_start, tool_turn._close = mark_later, mark_and_close
+    _replace(model_turn, "_first_call", lambda drive, response, calls: None)
+    _replace(session_calls, "commit_start", mark_later)
+    _replace(tool_turn, "_close", mark_and_close)
 
 
 @sabotage
