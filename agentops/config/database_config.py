@@ -45,7 +45,7 @@ def _postgresql(
     # A suspended process must not hold rows for longer than its lease; a lock that does not come is an error
     # that is tried again, not a hang.
     timeouts = f"-c idle_in_transaction_session_timeout={round(lease_s * 1000)} -c lock_timeout=5000"
-    # Compiling a statement takes 300 ms where its estimate is high; none of ours runs so long that this would pay.
+    # PostgreSQL would compile statements for which it expects much work. That takes up to 0.3 s, more than they run.
     options = {**config.get("OPTIONS", {}), "application_name": process_name, "options": f"{timeouts} -c jit=off"}
     if pool:
         # A worker has one connection for each run it drives, and a few of its own.

@@ -6,7 +6,6 @@ and announced once. A worker that dies leaves either nothing or everything.
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -21,11 +20,10 @@ from runs.alerts.alert_plan import Changes, RuleState, decide, is_muted
 from runs.alerts.announcing import announce
 from runs.alerts.condition import Condition
 from runs.alerts.conditions import HAPPENINGS, conditions_of
-from runs.database_errors import concerns_all
+from runs.database_errors import done_alone
 from runs.models import Alert, AlertFinding, AlertMute, AlertRule
 from runs.models.alerts.alert import PENDING
 
-log = logging.getLogger(__name__)
 #: How often `checked_at` is moved.
 CHECKED = timedelta(minutes=1)
 
@@ -50,14 +48,12 @@ def evaluate(kinds: Collection[str] = tuple(AlertRule.Kind.values)) -> int:
 
 def _try_update(rule_id: UUID, now: datetime) -> bool:
     """Update one rule. An error in it does not keep the others from their evaluation: returns False."""
-    try:
+
+    def act() -> bool:
         _update(rule_id, now)
-    except Exception as error:
-        if concerns_all(error):
-            raise
-        log.exception("an alert rule could not be evaluated", extra={"rule_id": str(rule_id)})
-        return False
-    return True
+        return True
+
+    return done_alone(act, "an alert rule could not be evaluated", rule_id=str(rule_id))
 
 
 def _update(rule_id: UUID, now: datetime) -> None:

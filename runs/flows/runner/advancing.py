@@ -11,7 +11,7 @@ from django.db import transaction
 
 from runs import chaos
 from runs.actions import resume as resuming
-from runs.database_errors import concerns_all
+from runs.database_errors import done_alone
 from runs.errors import MoveRefused, RunRefusal
 from runs.flows.kernel import advance as kernel
 from runs.flows.kernel.flow_decisions import Decisions, Happened, NodeFailure, VisitReport
@@ -46,16 +46,14 @@ def advance_due(is_stopping: Callable[[], bool] = lambda: False) -> bool:
 
 def _advance_if_possible(flow_run_id: UUID) -> bool:
     """Advance a flow run, or log why it cannot be. Returns whether it can be advanced again at once."""
-    try:
-        return advance(flow_run_id)
-    except MoveRefused:
-        return False  # somebody else has changed it: the next look finds it
-    except Exception as error:
-        if concerns_all(error):
-            raise
-        # The others must not wait for it; the next sweep tries again.
-        log.exception("a flow run cannot be advanced", extra={"run_id": str(flow_run_id)})
-        return False
+
+    def act() -> bool:
+        try:
+            return advance(flow_run_id)
+        except MoveRefused:
+            return False  # somebody else has changed it: the next look finds it
+
+    return done_alone(act, "a flow run cannot be advanced", run_id=str(flow_run_id))
 
 
 def advance(flow_run_id: UUID) -> bool:
