@@ -13,6 +13,7 @@ from bench import scoreboard, workspace
 NAMES = (
     *("steps", "storage", "append", "duplicates", "ingest", "import", "lists", "search", "search_sqlite", "servers"),
     *("streams", "browser", "words", "watch", "startup", "redaction", "outputs", "sinks", "overview", "concurrent"),
+    "group_commit",
 )
 #: Benchmarks whose number of rows can be chosen.
 SIZED = ("search", "search_sqlite", "overview", "growth")

@@ -1,7 +1,7 @@
 """The commits of a step, on the hottest path: a turn, or the result of a tool, with everything that belongs to it.
 
-On PostgreSQL a commit is one call of the SQL function runs_commit. The portable form does the same in statements, and
-is what SQLite runs.
+On PostgreSQL a commit is one call of the SQL function runs_commit, which runs that commit at the same time may share
+(runs/conversation/group_commit.py). The portable form does the same in statements, and is what SQLite runs.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from django.db.backends.utils import CursorWrapper
 from django.utils import timezone
 
 from runs import chaos
+from runs.conversation import group_commit
 from runs.errors import MoveRefused
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Checkpoint, RunCommand, TurnUsage
 from runs.models.run import CostSource
 from timeline import log
-from timeline.bulk.fast_rows import insert, prepared_cursor
+from timeline.bulk.fast_rows import insert
 from timeline.events.llm import LlmTurnAbandoned
 from timeline.log import Entry
 from timeline.models import Source
@@ -92,22 +93,21 @@ def _write_postgres(commit: Commit) -> bool:
         "checkpoint": _document(commit.checkpoint) if commit.checkpoint else None,
         "finished": _finished_document(commit.finished_call, commit.expected_status) if commit.finished_call else None,
     }
-    call = "SELECT last_seq, followed FROM runs_commit(%s, %s, %s, %s::jsonb, %s::jsonb, %s::jsonb)"
-    values = [
+    arguments = group_commit.Arguments(
         commit.run_id,
         commit.epoch,
         commit.source.value,
         _dumps({name: value for name, value in rows.items() if value}),
         log.document(commit.run_id, commit.events),
         log.document(commit.run_id, [commit.next_turn_start]) if commit.next_turn_start else None,
-    ]
+    )
     chaos.point("turn.in_transaction" if commit.usage else "result.in_transaction")
-    # Outside of a transaction the statement commits by itself: one round trip.
-    with log.convert_errors(), prepared_cursor() as cursor:
-        cursor.execute(call, values)
-        last_seq, followed = cursor.fetchone()
-    log.announce(commit.run_id, last_seq)
-    return bool(followed)
+    # A transaction of the caller belongs to its thread.
+    commit_rows = group_commit.commit_alone if connection.in_atomic_block else group_commit.GROUP.commit
+    with log.convert_errors():
+        committed = commit_rows(arguments)
+    log.announce(commit.run_id, committed.last_seq)
+    return committed.followed
 
 
 def _write_portable(commit: Commit) -> bool:
