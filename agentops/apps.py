@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
+from django.db.models.signals import post_migrate, pre_migrate
 
 
 class SiteConfig(AppConfig):
@@ -10,3 +11,9 @@ class SiteConfig(AppConfig):
 
     def ready(self) -> None:
         from agentops import checks  # noqa: F401
+        from agentops.postgresql import migration_timeouts
+
+        # Once for each migration of the site: Django sends the signals for each app that has models.
+        projects = apps.get_app_config("projects")
+        pre_migrate.connect(migration_timeouts.extend, sender=projects)
+        post_migrate.connect(migration_timeouts.restore, sender=projects)

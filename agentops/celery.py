@@ -9,7 +9,7 @@ from typing import Any
 from celery import Celery
 from celery.fixups.django import DjangoWorkerFixup
 from django.db import connections
-from kombu.transport.redis import QoS
+from kombu.transport.virtual import QoS
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
 # Celery runs Django's system checks when a worker starts, and discards their results. They import every page, which is
@@ -24,7 +24,7 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 
 # A task is only a hint, so an unacknowledged one need not be restored. Restoring it over a broken connection raises an
-# AttributeError in kombu, which ends the worker.
+# AttributeError in kombu, which ends the worker. See also `ack_emulation` in the settings.
 QoS.restore_at_shutdown = False
 
 

@@ -272,11 +272,14 @@ CELERY_TASK_PUBLISH_RETRY = False
 CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = {"polling_interval": 0.05}
 if REDIS_URL:
     # max_retries: a publish to a broker that is down fails at once, not after kombu's own six seconds of trying.
+    # ack_emulation: hints are not kept in Redis until they are acknowledged. A worker that acknowledges one after its
+    # connection was lost would end with an AttributeError in kombu.
     CELERY_BROKER_TRANSPORT_OPTIONS = {
         "socket_timeout": 5,
         "socket_connect_timeout": 1,
         "socket_keepalive": True,
         "max_retries": 0,
+        "ack_emulation": False,
     }
 CELERY_BEAT_SCHEDULE = {
     "sweep": {"task": "runs.sweep", "schedule": AGENTOPS_SWEEP_S, "options": {"expires": 10}},

@@ -25,6 +25,10 @@ class DeadlineExceeded(Exception):
     """The deadline has passed. The call continues in its thread, and its result is discarded."""
 
 
+class NotStarted(Exception):
+    """No thread could be started, so the function was not called."""
+
+
 @dataclass(frozen=True)
 class _Result(Generic[T]):
     value: T
@@ -41,10 +45,15 @@ class TimedCall(Generic[T]):
         self._ended: float | None = None
         self._until = None if seconds is None else self._began + seconds
         context = contextvars.copy_context()
-        threading.Thread(target=context.run, args=(self._work, function), name=name, daemon=True).start()
+        thread = threading.Thread(target=context.run, args=(self._work, function), name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the machine, or the container, has no room for another one
+            self._ended = self._began
+            self._answer.put(NotStarted(str(error)))
 
     def wait(self, watch: Callable[[], None] | None = None, late: Callable[[T], None] | None = None) -> T:
-        """Return or raise what the function does, or raise `DeadlineExceeded`.
+        """Return or raise what the function does, or raise `DeadlineExceeded` or `NotStarted`.
 
         `watch` is called every 0.25 s. If it raises, waiting ends. A result that comes after the wait goes to `late`.
         """
@@ -88,7 +97,8 @@ def call_within(
 ) -> T:
     """Call a function in a new daemon thread, and return or raise what it does, or raise `DeadlineExceeded`.
 
-    A new thread each time, because hanging calls would fill a pool. See `TimedCall.wait` for the rest.
+    A new thread each time, because hanging calls would fill a pool: `NotStarted` is raised if there can be no more. See
+    `TimedCall.wait` for the rest.
     """
     return TimedCall(seconds, function, name=name).wait(watch, late)
 

@@ -16,7 +16,7 @@ import httpcore
 import httpx
 
 from agentops.http.address_policy import Address, HttpPolicy, Target, UrlNotAllowed, check_addresses, check_url
-from agentops.http.deadline import DeadlineExceeded, call_within
+from agentops.http.deadline import DeadlineExceeded, NotStarted, call_within
 
 #: Resolves a host name to all of its addresses.
 Resolver = Callable[[str], Sequence[str]]
@@ -69,6 +69,8 @@ def locate(url: str, policy: HttpPolicy, *, resolver: Resolver = system_addresse
         answers = call_within(policy.connect_timeout_s, lambda: resolver(target.host), name="resolve")
     except DeadlineExceeded:
         raise HttpFailed(f"the host {target.host!r} was not resolved in time") from None
+    except NotStarted as error:
+        raise HttpFailed(f"the host {target.host!r} was not resolved: {error}") from None
     # Addresses with a zone (fe80::1%eth0) are refused anyway.
     addresses = [ipaddress.ip_address(each.partition("%")[0]) for each in answers]
     check_addresses(addresses, policy)

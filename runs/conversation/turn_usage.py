@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal, InvalidOperation
+from typing import Any
 from uuid import UUID
 
 from django.utils import timezone
@@ -15,8 +16,9 @@ from runs.agents.prices import COST_PLACES, Buckets, ModelPrice, price_for
 from runs.models import AgentRun, TurnUsage
 from runs.models.run import CostSource
 
-#: More than any model call costs, and so little that the sums of many fit their column.
+#: More than any model call costs or counts, and so little that the sums of many fit their column.
 MAX_COST = Decimal(10) ** 6
+MAX_TOKENS = 10**12
 #: Sources of a cost that its event names: the others go without saying.
 SOURCES_IN_EVENTS = frozenset({CostSource.REPORTED, CostSource.PROJECT})
 
@@ -46,15 +48,25 @@ def usage_of(
     Its cost is by the prices of the project, or as the provider reported it, or by the published prices. `model` is
     the name of the model in the agent's definition.
     """
-    used, cost = answer.usage, _cost_of(answer, price_for(prices, model, answer.model_name or ""))
+    used = plausible(answer.usage)
+    cost = _cost_of(replace(answer, usage=used), price_for(prices, model, answer.model_name or ""))
     return TurnUsage(
         run_id=run_id, step_number=step, attempt=attempt, model=(answer.model_name or "")[:200],
-        input_tokens=max(used.input_tokens, 0), output_tokens=max(used.output_tokens, 0),
-        cache_read_tokens=max(used.cache_read_tokens, 0), cache_write_tokens=max(used.cache_write_tokens, 0),
-        reasoning_tokens=max(used.output_reasoning_tokens, 0), cost_usd=cost.usd, cost_source=cost.source.value,
+        input_tokens=used.input_tokens, output_tokens=used.output_tokens,
+        cache_read_tokens=used.cache_read_tokens, cache_write_tokens=used.cache_write_tokens,
+        reasoning_tokens=used.output_reasoning_tokens, cost_usd=cost.usd, cost_source=cost.source.value,
         cache_saved_usd=cost.cache_saved_usd, usage_complete=used.input_tokens > 0 or used.output_tokens > 0,
         duration_ms=duration_ms, created_at=timezone.now(),
     )  # fmt: skip
+
+
+def plausible(used: RequestUsage) -> RequestUsage:
+    """Return the usage with 0 in place of each count that no model call has, such as 2**64: no column takes it."""
+    counts = {field.name: getattr(used, field.name) for field in fields(used)}
+    wrong: dict[str, Any] = {
+        name: 0 for name, value in counts.items() if isinstance(value, int) and not 0 <= value <= MAX_TOKENS
+    }
+    return replace(used, **wrong) if wrong else used
 
 
 def buckets_of(row: AgentRun | TurnUsage) -> Buckets:
@@ -71,6 +83,8 @@ def buckets_of(row: AgentRun | TurnUsage) -> Buckets:
 def _cost_of(answer: ModelResponse, price: ModelPrice | None) -> _Cost:
     if price is not None and answer.usage.has_values():
         cost, uncached = price.cost(_buckets(answer.usage)), price.cost(_buckets(_without_cache(answer.usage)))
+        if max(cost, uncached) >= MAX_COST:
+            return _Cost(None, CostSource.UNKNOWN)
         return _Cost(cost, CostSource.PROJECT, uncached - cost if _used_cache(answer.usage) else None)
     reported = _reported_cost(answer)
     if reported is not None:
@@ -83,11 +97,11 @@ def _cost_of(answer: ModelResponse, price: ModelPrice | None) -> _Cost:
 
 def _buckets(used: RequestUsage) -> Buckets:
     return Buckets.of(
-        max(used.input_tokens, 0),
-        max(used.output_tokens, 0),
-        cache_read=max(used.cache_read_tokens, 0),
-        cache_write=max(used.cache_write_tokens, 0),
-        reasoning=max(used.output_reasoning_tokens, 0),
+        used.input_tokens,
+        used.output_tokens,
+        cache_read=used.cache_read_tokens,
+        cache_write=used.cache_write_tokens,
+        reasoning=used.output_reasoning_tokens,
     )
 
 
@@ -102,11 +116,12 @@ def _reported_cost(answer: ModelResponse) -> Decimal | None:
 
 
 def _published_cost(answer: ModelResponse) -> Decimal | None:
-    """Return US dollars by the published prices; None if the model has no price."""
+    """Return US dollars by the published prices; None if the model has no price, or costs more than any call."""
     if not answer.usage.has_values() or not answer.model_name:
         return None
     try:
-        return round(answer.cost().total_price, COST_PLACES)
+        cost = round(answer.cost().total_price, COST_PLACES)
+        return cost if cost < MAX_COST else None
     except (LookupError, AssertionError, ValueError):
         return None
 

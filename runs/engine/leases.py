@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -14,7 +14,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection
 
-from runs.lifecycle import transitions
+from runs.engine import renewals
 from timeline import log as timeline_log
 from timeline.errors import LeaseLost
 
@@ -90,25 +90,50 @@ class LeaseKeeper:
         self._thread.join(max(until - time.monotonic(), 0))
 
     def _run(self) -> None:
-        while not self._closing.wait(settings.AGENTOPS_RENEW_S):
-            with self._lock:
-                leases = list(self._leases)
-            for lease in leases:
-                self._renew(lease)
+        next_at = time.monotonic() + settings.AGENTOPS_RENEW_S
+        while not self._closing.wait(max(next_at - time.monotonic(), 0)):
+            next_at = time.monotonic() + settings.AGENTOPS_RENEW_S
+            self._renew(next_at)
         connection.close()
 
-    def _renew(self, lease: Lease) -> None:
-        """Renew a lease, on a new connection if the old one is broken. It is lost if its row has another owner."""
+    def _renew(self, until: float) -> None:
+        """Renew all leases; then, until a time of `time.monotonic()`, wait for the rows that somebody has locked."""
+        with self._lock:
+            leases = {(lease.run_id, lease.epoch): lease for lease in self._leases}
+        locked = self._renew_unlocked(leases) if leases else []
+        for index, lease in enumerate(locked):
+            if self._closing.is_set():
+                return
+            _renew_locked(lease, (until - time.monotonic()) / (len(locked) - index))
+
+    def _renew_unlocked(self, leases: Mapping[renewals.Held, Lease]) -> list[Lease]:
+        """Renew leases, on a new connection if the old one is broken. Returns those whose rows are locked."""
         for last in (False, True):
             began = clock()
             try:
-                if transitions.renew(lease.run_id, lease.epoch):
-                    lease.valid_until = began + settings.AGENTOPS_LEASE_S
-                else:
-                    lease.lost.set()
-                return
+                result = renewals.renew_unlocked(leases)
             except Exception as error:  # if this thread ended, the process would lose all its runs
                 connection.close()
-                # Not lost yet: nobody else may take the run before the end that is stored.
+                # None is lost yet: nobody else may take a run before the end that is stored.
                 if last:
-                    log.warning("cannot renew: %s", type(error).__name__, extra={"run_id": str(lease.run_id)})
+                    log.warning("cannot renew %d leases: %s", len(leases), type(error).__name__)
+                continue
+            for key in result.renewed:
+                leases[key].valid_until = began + settings.AGENTOPS_LEASE_S
+            for key in result.lost:
+                leases[key].lost.set()
+            return [leases[key] for key in leases.keys() - result.renewed - result.lost]
+        return []
+
+
+def _renew_locked(lease: Lease, wait_s: float) -> None:
+    """Renew a lease whose row is locked, for example by a suspended process, and wait for it so long."""
+    began = clock()
+    try:
+        if renewals.renew_locked(lease.run_id, lease.epoch, wait_s=wait_s):
+            lease.valid_until = began + settings.AGENTOPS_LEASE_S
+        else:
+            lease.lost.set()
+    except Exception as error:
+        connection.close()
+        log.warning("cannot renew: %s", type(error).__name__, extra={"run_id": str(lease.run_id)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from functools import cache
+from functools import cache, lru_cache
 from threading import Lock
 from typing import Any
 
@@ -20,6 +20,8 @@ from runs.providers.endings import complete_only
 
 #: The name of the schema of results, which some providers require.
 OUTPUT_NAME = "result"
+#: Adapters, each with its connections, that a process keeps: agents may name any number of models and servers.
+MAX_ADAPTERS = 256
 #: Held while an adapter is created: two threads would create two, and the connections of one would never be closed.
 _making = Lock()
 
@@ -31,15 +33,15 @@ def model_of(name: str, base_url: str = "") -> Model:
         return adapter_of(name, base_url) if base_url else adapter_of(name)
 
 
-@cache
+@lru_cache(maxsize=MAX_ADAPTERS)
 def adapter_of(name: str, base_url: str = "") -> Model:
-    """Create the adapter of a model. Cached; call `model_of` instead, which holds the lock."""
+    """Create the adapter of a model. Cached, the last used ones; call `model_of` instead, which holds the lock."""
     if not base_url:
         return infer_model(name)
     return model_servers.make_model(name, base_url)
 
 
-@cache
+@lru_cache(maxsize=1024)
 def window_of(name: str) -> int | None:
     """Return the context window that pydantic-ai knows for the model, in tokens, or None."""
     try:

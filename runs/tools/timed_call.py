@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from agentops.http.deadline import MAX_OVERDUE, DeadlineExceeded, OverdueCall, TimedCall, too_many
+from agentops.http.deadline import MAX_OVERDUE, DeadlineExceeded, NotStarted, OverdueCall, TimedCall, too_many
 from runs.tools.base import Arguments, Tool, ToolContext, ToolFailed, ToolResult
 
 Watch = Callable[[], None]
@@ -29,7 +29,8 @@ class StartedTool:
         self._call = TimedCall(tool.timeout_s, partial(self._run, watched, arguments), name=f"tool-{tool.name}")
 
     def wait(self, watch: Watch | None = None, late: Late | None = None) -> ToolResult:
-        """Return the result. Raises `ToolFailed` of the type "timeout" and what the tool raises.
+        """Return the result. Raises what the tool raises, and `ToolFailed` of the type "timeout", or "no_thread"
+        if none could be started for it.
 
         A result that comes later is passed to `late`, on that thread or this one. `watch` is called every 0.25 s. If
         it raises, waiting ends in the same way.
@@ -40,6 +41,8 @@ class StartedTool:
             self._overdue.give_up()
             text = f"{self._tool.name!r} did not answer within {self._tool.timeout_s:g} s"
             raise ToolFailed("timeout", text, retryable=True) from None
+        except NotStarted as error:
+            raise ToolFailed("no_thread", f"not run: {error}", retryable=True) from None
         finally:
             self._abandoned.set()
 

@@ -180,18 +180,24 @@ class Worker:
         gate = self._alone if is_alone else self._on_trial
         # Suspected runs wait, and are tried one at a time.
         if deaths and ((is_alone and lapsed) or not gate.enter(run_id)):
-            if lapsed:
-                self._set_aside(candidate)
-            self._release_slot(run_id)
+            try:
+                if lapsed:
+                    self._set_aside(candidate)
+            finally:
+                self._release_slot(run_id)
             return False
         drive: Callable[[UUID], object] = self._drive_alone if is_alone else self._drive
         if pool is None:
             return drive(run_id) is not False
+        once = threading.Lock()
         try:
-            pool.submit(close_after, drive, run_id)
-        except RuntimeError:  # no thread can be started now; the next sweep tries again
-            gate.leave(run_id)
-            self._release_slot(run_id)
+            pool.submit(close_after, partial(_drive_once, once, drive), run_id)
+        except RuntimeError:
+            # No thread can be started now. The pool keeps the call for a thread that becomes free, without the slot;
+            # the next sweep tries again.
+            if once.acquire(blocking=False):
+                gate.leave(run_id)
+                self._release_slot(run_id)
             raise
         return True
 
@@ -286,6 +292,12 @@ def leave_handler(act: Callable[[], None]) -> None:
     again by their holder, so the handler would deadlock. Starting a thread this way takes no lock.
     """
     _thread.start_new_thread(act, ())
+
+
+def _drive_once(once: threading.Lock, drive: Callable[[UUID], object], run_id: UUID) -> None:
+    """Drive a run, unless somebody else has acquired `once`."""
+    if once.acquire(blocking=False):
+        drive(run_id)
 
 
 def close_after(drive: Callable[[UUID], object], run_id: UUID) -> None:

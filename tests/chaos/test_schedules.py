@@ -38,6 +38,24 @@ def test_a_schedule_in_which_nothing_happens_is_a_failure(environment: PlayerEnv
     assert result.checks == {"no fault"}, result.problems
 
 
+def test_a_schedule_in_which_nobody_comes_to_the_point_is_a_failure(environment: PlayerEnvironment) -> None:
+    """A worker dies, but where no turn is open there is nothing to recover: that death is not the one that counts."""
+    case = replace(at_crash_points.case(environment.engine, "recovery.done"), before=("turn.committed:1",))
+
+    result = at_crash_points.play(environment, case)
+
+    assert result.struck == {"turn.committed": 1}
+    assert result.checks == {"not struck"}, result.problems
+
+
+@pytest.mark.parametrize("point", ["recovery.before", "recovery.done"])
+def test_a_recovery_is_always_struck(environment: PlayerEnvironment, point: str) -> None:
+    """The run that is tried first is the one whose worker died in the middle of a call of the model."""
+    result = green(at_crash_points.play(environment, at_crash_points.case(environment.engine, point)))
+
+    assert result.struck == {"model.before_call": 1, point: 1}
+
+
 @pytest.mark.parametrize(("point", "step"), [("turn.in_transaction", 3), ("tool.returned", 5), ("lease.lapse_seen", 7)])
 def test_a_long_run_is_crashed_in_a_step(environment: PlayerEnvironment, point: str, step: int) -> None:
     """The summary, the effects and the tokens of twelve steps, and one request more at most."""

@@ -7,7 +7,7 @@ other run, and lets each call begin only when it is stored as running.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -328,10 +328,8 @@ def _is_reported(error: BaseException, session: ProgramSession) -> bool:
 
 def _wait(future: Future[Any], ctx: ToolContext) -> Any:
     """Return the result, unless it is not wanted any more."""
-    while True:
-        try:
-            return future.result(WATCH_S)
-        except TimeoutError:
-            if ctx.cancelled():
-                future.cancel()
-                raise OutcomeUnknown from None
+    while not wait([future], WATCH_S).done:
+        if ctx.cancelled():
+            future.cancel()
+            raise OutcomeUnknown
+    return future.result()

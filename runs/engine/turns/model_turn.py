@@ -23,6 +23,7 @@ from runs import chaos
 from runs.agents.policies import Trigger, kind_of, rule_for
 from runs.conversation import call_ids, repeats, tool_starts, transcript, turn_usage, writes
 from runs.conversation.writes import Commit
+from runs.database_errors import STORAGE_ERRORS
 from runs.engine.drive import Drive, FailedAttempts
 from runs.engine.notes import note, note_failure
 from runs.engine.results import AnswerCommitted, NoAnswer
@@ -102,6 +103,8 @@ def _attempt(drive: Drive, attempt: int) -> AnswerCommitted | _FailedAttempt:
         note(drive.lease, _abandoned_event(drive, attempt, "stopped", state))
         raise
     except Exception as error:  # whatever a provider's library raises; classify() names it
+        if drive.session is not None and isinstance(error, STORAGE_ERRORS):
+            raise  # of the queries for a session: the model has not failed
         now, clean = datetime.now(UTC), masking.without_own_secrets
         failure = retries.classify(error, now, drive.model, server=drive.model_server, clean=clean)
         return _FailedAttempt(failure, _abandoned_event(drive, attempt, failure.error_type, state))
@@ -233,6 +236,7 @@ def _commit(
     # A program runs its calls itself: each of them has its row.
     dropped_count = 0 if drive.session is not None else call_ids.drop_excess(response)
     call_ids.make_usable(response)
+    response.usage = turn_usage.plausible(response.usage)
     row, message = transcript.new_row(
         run.pk, drive.conversation.position + 1, response,
         role=AgentRunMessage.Role.ASSISTANT, step=step, epoch=drive.epoch,

@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, wait
 from concurrent.futures import TimeoutError as NotInTime
 from contextlib import ExitStack, suppress
 from typing import Any, TypeVar
@@ -148,16 +148,15 @@ class McpSession:
             future = self._portal.start_task_soon(function)
         except RuntimeError as error:
             raise McpDisconnected("the session has ended") from error
-        while True:
-            try:
-                return future.result(POLL_S)
-            except NotInTime:
-                if cancelled():
-                    future.cancel()
-                    raise McpDisconnected("no answer in time") from None
-            except (Exception, CancelledError) as error:
-                self._is_broken = True
-                raise McpDisconnected(_reason(error)) from error
+        while not wait([future], POLL_S).done:
+            if cancelled():
+                future.cancel()
+                raise McpDisconnected("no answer in time")
+        try:
+            return future.result()
+        except (Exception, CancelledError) as error:
+            self._is_broken = True
+            raise McpDisconnected(_reason(error)) from error
 
 
 def _check(server: McpServer) -> None:

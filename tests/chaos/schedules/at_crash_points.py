@@ -70,6 +70,12 @@ class Case:
         return repr([self.env, self.programs])
 
     @property
+    def is_first_alone(self) -> bool:
+        """Whether the other runs come when the first one has lost its worker. Of several that lose theirs, one may be
+        tried that was not in the middle of anything, and the others are set aside: nobody would come to the point."""
+        return bool(self.before) and self.hit == 1
+
+    @property
     def redis(self) -> bool:
         return self.with_redis or self.hinted or self.point in HANDED_BACK
 
@@ -100,11 +106,18 @@ def twice(made: Case) -> Case:
 
 
 def play(environment: PlayerEnvironment, case: Case) -> Result:
-    """Once; where the point is not met so often after all, with one hit less. Hit 0 is the last that there is."""
+    """Once; where the point is not met so often after all, with one hit less. Hit 0 is the last that there is. Nobody
+    struck at the first hit is a finding."""
     hit = case.hit or _last_hit(environment, case)
+    strikes = 1 + sum(spec.startswith(f"{case.point}:") for spec in case.before)
     while True:
         result = _play(environment, replace(case, hit=hit))
-        if hit == 1 or result.checks != {"no fault"}:
+        is_met = result.struck.get(case.point, 0) >= strikes
+        if (is_met and not result.checks) or result.checks - {"no fault"}:
+            return result
+        if hit == 1:
+            if not is_met and not case.harmless:
+                result.wrong("not struck", f"nobody came to {case.point}")
             return result
         hit -= 1
 
@@ -130,7 +143,8 @@ def _play(environment: PlayerEnvironment, case: Case) -> Result:
     with playing(environment, result, case.programs, redis=case.redis, broken=case.sabotage) as schedule:
         if case.web:
             schedule.open_web()
-        lineages = [schedule.add(program) for program in case.programs]
+        for program in case.programs[: 1 if case.is_first_alone else None]:
+            schedule.add(program)
         if case.point in BY_A_PERSON:
             _command(schedule, case)
         else:
@@ -139,8 +153,9 @@ def _play(environment: PlayerEnvironment, case: Case) -> Result:
         if case.action == "STOP":
             schedule.let_zombies_act()
         if not case.harmless and case.action == "KILL":
-            for lineage in lineages:
-                _check_requests(schedule, lineage, case)
+            for lineage in schedule.lineages:
+                if lineage.parent is None:
+                    _check_requests(schedule, lineage, case)
     return result
 
 
@@ -162,6 +177,8 @@ def _strike(schedule: ScheduleEnvironment, case: Case) -> None:
         return
     for spec in case.before:
         _met(schedule, workers.start(spec), case)
+    for program in case.programs[1:] if case.is_first_alone else ():
+        schedule.create(schedule.add(program))
     _met(schedule, workers.start(_spec(case), case.action, **case.env), case)
     workers.start()
 

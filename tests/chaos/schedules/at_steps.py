@@ -133,6 +133,8 @@ def play(environment: PlayerEnvironment, crash: Crash) -> Result:
             result.wrong("requests", f"{asked} where {needed} are needed, after {deaths} deaths")
         if not met and crash.step and crash.point in IN_A_STEP and not hit_of(route, crash.point, crash.step):
             result.skipped = "the step does not meet the point"
+        elif not met:
+            result.wrong("not struck", f"nobody came to {crash.point}")
     return result
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from types import SimpleNamespace
+from uuid import uuid4
 
 import httpx
 import pytest
 import redis
+from celery import Celery
 from celery.fixups.django import DjangoWorkerFixup
 from django.conf import settings
 from django.db import connection
@@ -20,6 +22,7 @@ from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus
 from tests.support.accounts import make_person, session_of
 from tests.support.plugins.web_fixtures import MakeWeb
+from tests.support.processes.child_processes import ChildProcess
 from tests.support.processes.redis_server import OwnRedis
 from tests.support.processes.stage import Stage
 from tests.support.run_checks import check, events
@@ -108,6 +111,39 @@ def test_it_ends_on_sigterm_without_redis(stage: Stage, own_redis: OwnRedis) -> 
     worker.signal(stage.TERM)
 
     assert worker.wait(within_s=15, why="ended by SIGTERM without a broker") == 0
+
+
+@pytest.fixture
+def waiting_hint(stage: Stage, own_redis: OwnRedis) -> ChildProcess:
+    """A worker that has received a hint, whose only thread of Celery is busy, and that has lost its connection since.
+
+    Then the thread becomes free, accepts the hint, and so acknowledges it.
+    """
+    worker = stage.worker(slots=1, AGENTOPS_SWEEP_S="600", AGENTOPS_GRACE_S="1")
+    eventually(lambda: "[queues]" in worker.said(), within_s=60, why="the worker is up")
+    with Celery("holds", broker=own_redis.url) as app:
+        app.send_task("tests.hold", args=[str(stage.home)], queue="agentops", retry=False)
+    eventually((stage.home / "held").exists, within_s=20, why="the thread is busy")
+    own_redis.hint(uuid4())
+    with redis.Redis.from_url(own_redis.url) as client:
+        eventually(lambda: client.llen("agentops") == 0, within_s=20, why="the worker has the hint")
+    own_redis.kill()
+    eventually(lambda: "Cannot connect to" in worker.said(), within_s=20, why="the worker has noticed")
+    (stage.home / "let_go").touch()
+    return worker
+
+
+def test_a_hint_that_is_acknowledged_after_its_connection_was_lost_ends_no_worker(
+    stage: Stage, own_redis: OwnRedis, waiting_hint: ChildProcess
+) -> None:
+    own_redis.start()
+    run = stage.run()
+    eventually(lambda: _heard(own_redis, run), within_s=30, why="the worker hears hints again")
+    waiting_hint.signal(stage.TERM)
+
+    assert waiting_hint.wait(within_s=20, why="ended by SIGTERM") == 0
+    assert "AttributeError" not in waiting_hint.said(500)
+    check(run)
 
 
 def test_it_claims_a_run_once_for_any_number_of_hints(stage: Stage, own_redis: OwnRedis) -> None:

@@ -39,3 +39,16 @@ def test_threads_that_ask_at_once_get_one_adapter(monkeypatch: pytest.MonkeyPatc
 
     assert len(made) == 1
     assert all(adapter is made[0] for adapter in got)
+
+
+def test_a_process_keeps_the_adapters_that_were_used_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents may name any number of models, and each adapter keeps connections."""
+    monkeypatch.setattr(llm, "infer_model", lambda name: FunctionModel(lambda *_: None, model_name=name))  # type: ignore[arg-type,return-value]
+    llm.adapter_of.cache_clear()
+    try:
+        models = [llm.model_of(f"any:{number}") for number in range(llm.MAX_ADAPTERS + 1)]
+
+        assert llm.adapter_of.cache_info().currsize == llm.MAX_ADAPTERS
+        assert llm.model_of(f"any:{llm.MAX_ADAPTERS}") is models[-1]
+    finally:
+        llm.adapter_of.cache_clear()

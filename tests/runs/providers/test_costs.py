@@ -30,12 +30,12 @@ USED = {
 }  # fmt: skip
 
 
-def says(text: str) -> Answer:
+def says(text: str, **used: Any) -> Answer:
     frame = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "gpt-5-2025-08-07"}
     chunks: list[dict[str, Any]] = [
         {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]},
         {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
-        {"choices": [], "usage": USED | {"total_tokens": 1300}},
+        {"choices": [], "usage": USED | {"total_tokens": 1300} | used},
     ]
     return Answer("".join(f"data: {json.dumps(frame | chunk)}\n\n" for chunk in chunks).encode() + b"data: [DONE]\n\n")
 
@@ -70,6 +70,32 @@ def test_the_sources_of_a_cost_in_their_order() -> None:
 def test_what_is_no_amount_is_not_believed(reported: Any) -> None:
     routed = answer(model_name="of-nobody", provider_name="openrouter", provider_details={"cost": reported})
     assert priced(routed) == ("unknown", None, None)
+
+
+@pytest.mark.parametrize("price", ["1", "100000"])
+def test_what_costs_more_than_any_call_is_not_believed(price: str) -> None:
+    """No column takes the cost of so many tokens."""
+    used = RequestUsage(input_tokens=10**12, output_tokens=10**12, cache_read_tokens=10**12)
+    own = ModelPrice(model="*", input=Decimal(price), output=Decimal(price), cache_read=Decimal(0))
+
+    response = ModelResponse([TextPart("x")], usage=used, model_name="gpt-5", provider_name="openai")
+
+    assert priced(response, own, model=MODEL) == ("unknown", None, None)
+    assert priced(response) == ("unknown", None, None)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_counts_that_no_column_takes_cost_no_run(vendor: Vendor, worker: Worker) -> None:
+    """They count as not reported; the others count."""
+    agent = make_agent(provider="llm", model=MODEL, tools=[])
+    vendor.answers = [says("Done.", prompt_tokens=2**63, prompt_tokens_details={"cached_tokens": 2**64})]
+
+    run = drive(make_run(agent, "Go."), worker)
+
+    assert (run.status, run.result) == ("completed", "Done.")
+    usage = TurnUsage.objects.get(run=run)
+    assert (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens) == (0, 300, 0)
+    check(run)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import subprocess
@@ -15,12 +16,14 @@ from typing import Any
 import httpx
 import pytest
 from django.core.management import call_command
+from mcp.client import Client
 
 from runs.statuses import Effect
 from runs.tools.base import OutcomeUnknown, ToolFailed
 from runs.tools.catalogue import TOOLS
 from runs.tools.mcp.mcp_toolset import McpToolset, for_agent
-from runs.tools.mcp.servers import McpRefused
+from runs.tools.mcp.servers import McpRefused, find
+from runs.tools.mcp.session import McpDisconnected, McpSession
 from runs.tools.timed_call import run_with_deadline
 from tests.support.free_port import free_port
 from tests.support.node_packages import install
@@ -100,6 +103,25 @@ def test_a_command(shop: McpToolset, ctx) -> None:
     variables = call(shop, ctx, "shop__environment").output
     assert "SHOP" in variables
     assert "DJANGO_SETTINGS_MODULE" not in variables
+
+
+def test_a_call_that_ends_with_a_timeout_of_its_own_is_over(
+    configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as that of a socket: asking for its result again and again would keep a processor busy for ever."""
+
+    async def time_out(*_: Any, **__: Any) -> None:
+        raise TimeoutError(110, "Connection timed out")
+
+    configure(shop=SHOP)
+    monkeypatch.setattr(Client, "call_tool", time_out)
+    asked = itertools.count(1)
+    with closing(McpSession(find("shop", {}))) as session:
+        with pytest.raises(McpDisconnected, match="no answer in time"):
+            session.call("stock", {"item": "pens"}, {}, lambda: next(asked) > 1000)
+
+        assert next(asked) < 100
+        assert not session.is_open
 
 
 def test_the_command_shows_the_tools_of_a_server(shop: McpToolset) -> None:

@@ -65,6 +65,24 @@ def test_a_hung_thread_does_not_keep_the_process_alive(ctx):
     left[0].join(60)
 
 
+def test_a_thread_that_cannot_be_started_fails_the_call_and_not_the_run(ctx):
+    """As when the machine or the container has no room for another one. The tool has certainly had no effect."""
+    called = []
+    once = Tool("once", "", {}, execute=lambda *_: called.append(1), effect=Effect.AT_MOST_ONCE)
+    usual = threading.stack_size(1 << 46)
+    try:
+        started = StartedTool(once, ctx, "{}")
+    finally:
+        threading.stack_size(usual)
+
+    with pytest.raises(ToolFailed, match="not run: can't start new thread") as caught:
+        started.wait()
+
+    assert (caught.value.error_type, caught.value.retryable) == ("no_thread", True)
+    assert not called
+    assert not too_many((StartedTool, "once"))
+
+
 def test_the_run_s_own_cancellation_reaches_the_tool(make_ctx):
     stopped = threading.Event()
 

@@ -124,9 +124,10 @@ def obey(order: dict[str, Any], ended: dict[int, int], site: LoadedSite) -> int 
 
 def main() -> None:
     die_with_parent()
+    # First, so that the modules are those of this tree, whatever tree is installed.
+    sys.path.insert(0, str(Path(__file__).parents[3]))
     for name in LIBRARIES:
         importlib.import_module(name)
-    sys.path.insert(0, str(Path(__file__).parents[3]))
     site: LoadedSite = importlib.import_module("tests.support.processes.loaded_site").LoadedSite()
     del sys.path[0]
     gc.collect()

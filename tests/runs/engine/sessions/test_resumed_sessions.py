@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 
 from runs import chaos
 from runs.actions.fork import fork
@@ -16,7 +16,7 @@ from runs.actions.resume import resume
 from runs.errors import RunNotFound
 from runs.lifecycle import inbox
 from runs.management.agent.references import find_run
-from runs.models import AgentRun, AgentRunToolCall, CliSession
+from runs.models import AgentRun, AgentRunToolCall, CliSession, RunError
 from runs.providers.claude_cli import transcripts
 from runs.worker.worker import Worker
 from tests.support.claude.stub_program import StubProgram
@@ -67,6 +67,27 @@ def test_a_session_goes_on_after_its_worker(
     # The session that had begun, as a fork with an ID of its own.
     assert resumed == ([f"--resume={used[0]}"] if "continue" in heard else [])
     assert run.session_id == used[-1]
+    check(run)
+
+
+def test_a_database_that_fails_before_the_program_starts_is_no_failure_of_the_model(
+    session_run: MakeRun, worker: Worker
+) -> None:
+    """Three of them would use up the attempts of the model."""
+    run, failures = session_run(*PLAN), [OperationalError("the server has gone away")] * 4
+
+    def fail(execute: Any, sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
+        if "agent_run_cli_sessions" in sql and failures:
+            raise failures.pop()
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(fail):
+        run = drive(run, worker)
+
+    assert not failures
+    assert (run.status, run.result, run.lease_epoch) == ("completed", "All done.", 1)
+    assert not RunError.objects.filter(run=run).exists()
+    assert "retry.scheduled" not in [event.type for event in events(run)]
     check(run)
 
 
