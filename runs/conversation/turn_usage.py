@@ -15,7 +15,8 @@ from runs.agents.prices import COST_PLACES, Buckets, ModelPrice, price_for
 from runs.models import AgentRun, TurnUsage
 from runs.models.run import CostSource
 
-#: More than any model call costs, and so little that the sums of many fit their column.
+#: More than any model call has or costs, and so little that the sums of many fit their columns.
+MAX_COUNT = 10**12
 MAX_COST = Decimal(10) ** 6
 #: Sources of a cost that its event names: the others go without saying.
 SOURCES_IN_EVENTS = frozenset({CostSource.REPORTED, CostSource.PROJECT})
@@ -49,9 +50,9 @@ def usage_of(
     used, cost = answer.usage, _cost_of(answer, price_for(prices, model, answer.model_name or ""))
     return TurnUsage(
         run_id=run_id, step_number=step, attempt=attempt, model=(answer.model_name or "")[:200],
-        input_tokens=max(used.input_tokens, 0), output_tokens=max(used.output_tokens, 0),
-        cache_read_tokens=max(used.cache_read_tokens, 0), cache_write_tokens=max(used.cache_write_tokens, 0),
-        reasoning_tokens=max(used.output_reasoning_tokens, 0), cost_usd=cost.usd, cost_source=cost.source.value,
+        input_tokens=_count(used.input_tokens), output_tokens=_count(used.output_tokens),
+        cache_read_tokens=_count(used.cache_read_tokens), cache_write_tokens=_count(used.cache_write_tokens),
+        reasoning_tokens=_count(used.output_reasoning_tokens), cost_usd=cost.usd, cost_source=cost.source.value,
         cache_saved_usd=cost.cache_saved_usd, usage_complete=used.input_tokens > 0 or used.output_tokens > 0,
         duration_ms=duration_ms, created_at=timezone.now(),
     )  # fmt: skip
@@ -70,8 +71,11 @@ def buckets_of(row: AgentRun | TurnUsage) -> Buckets:
 
 def _cost_of(answer: ModelResponse, price: ModelPrice | None) -> _Cost:
     if price is not None and answer.usage.has_values():
-        cost, uncached = price.cost(_buckets(answer.usage)), price.cost(_buckets(_without_cache(answer.usage)))
-        return _Cost(cost, CostSource.PROJECT, uncached - cost if _used_cache(answer.usage) else None)
+        cost, uncached = cost_by(price, _buckets(answer.usage)), cost_by(price, _buckets(_without_cache(answer.usage)))
+        if cost is None:
+            return _Cost(None, CostSource.UNKNOWN)
+        saved = uncached - cost if uncached is not None and _used_cache(answer.usage) else None
+        return _Cost(cost, CostSource.PROJECT, saved)
     reported = _reported_cost(answer)
     if reported is not None:
         return _Cost(reported, CostSource.REPORTED)
@@ -81,14 +85,24 @@ def _cost_of(answer: ModelResponse, price: ModelPrice | None) -> _Cost:
     return _Cost(cost_usd, CostSource.COMPUTED, _cache_saving(answer, cost_usd))
 
 
+def cost_by(price: ModelPrice, tokens: Buckets) -> Decimal | None:
+    """Return US dollars by a price of the project; None for more than a call can cost, because its tokens are wrong."""
+    cost = price.cost(tokens)
+    return cost if cost < MAX_COST else None
+
+
 def _buckets(used: RequestUsage) -> Buckets:
     return Buckets.of(
-        max(used.input_tokens, 0),
-        max(used.output_tokens, 0),
-        cache_read=max(used.cache_read_tokens, 0),
-        cache_write=max(used.cache_write_tokens, 0),
-        reasoning=max(used.output_reasoning_tokens, 0),
+        _count(used.input_tokens),
+        _count(used.output_tokens),
+        cache_read=_count(used.cache_read_tokens),
+        cache_write=_count(used.cache_write_tokens),
+        reasoning=_count(used.output_reasoning_tokens),
     )
+
+
+def _count(tokens: int) -> int:
+    return min(max(tokens, 0), MAX_COUNT)
 
 
 def _reported_cost(answer: ModelResponse) -> Decimal | None:
@@ -102,12 +116,13 @@ def _reported_cost(answer: ModelResponse) -> Decimal | None:
 
 
 def _published_cost(answer: ModelResponse) -> Decimal | None:
-    """Return US dollars by the published prices; None if the model has no price."""
+    """Return US dollars by the published prices; None if the model has no price, or the tokens are wrong."""
     if not answer.usage.has_values() or not answer.model_name:
         return None
     try:
-        return round(answer.cost().total_price, COST_PLACES)
-    except (LookupError, AssertionError, ValueError):
+        cost = round(answer.cost().total_price, COST_PLACES)
+        return cost if cost < MAX_COST else None
+    except (LookupError, AssertionError, ValueError, InvalidOperation):
         return None
 
 

@@ -66,6 +66,19 @@ def test_the_sources_of_a_cost_in_their_order() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("tokens", [10**13, 10**30])
+@pytest.mark.parametrize("own", [True, False])
+def test_counts_that_no_call_has_cost_nothing_known(tokens: int, own: bool) -> None:
+    """Their costs would not fit the column, so that nothing of the call could be stored."""
+    used = RequestUsage(input_tokens=tokens, output_tokens=tokens, cache_read_tokens=5)
+    response = ModelResponse([TextPart("x")], usage=used, model_name="gpt-5", provider_name="openai")
+    prices = [ModelPrice(model="gpt-5", input=Decimal(999_999), output=Decimal(1))] if own else []
+    row = usage_of(uuid4(), 1, 0, response, None, prices=prices)
+
+    assert (row.cost_usd, row.cost_source, row.cache_saved_usd) == (None, "unknown", None)
+    assert (row.input_tokens, row.output_tokens, row.cache_read_tokens) == (10**12, 10**12, 5)
+
+
 @pytest.mark.parametrize("reported", [-1, "many", float("nan"), float("inf"), 10**9, None])
 def test_what_is_no_amount_is_not_believed(reported: Any) -> None:
     routed = answer(model_name="of-nobody", provider_name="openrouter", provider_details={"cost": reported})
