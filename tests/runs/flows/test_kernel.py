@@ -8,7 +8,7 @@ import pytest
 
 from runs.flows.definition.definition_problems import examine
 from runs.flows.kernel import advance, patches, snapshot
-from runs.flows.kernel.bindings import BindingFailed, resolve
+from runs.flows.kernel.bindings import BindingFailed, expressions_in, resolve
 from runs.flows.kernel.expressions import InvalidExpression, compiled, evaluate, is_true
 from runs.flows.kernel.flow_decisions import NodeFailure, VisitReport, VisitStart
 from runs.flows.kernel.graph import graph_of
@@ -244,10 +244,17 @@ def test_s_020_conditions(condition: str, holds: bool) -> None:
         ("{{ {n: outputs.a.n} }}", {"n": 3}),
         ("{{ outputs.a.n }} and {{ state.on }}", "3 and true"),
         ("no binding: {{", "no binding: {{"),
+        ("}} {{ outputs.a.n }} {{ {n: outputs.a.n}}} {{", '}} 3 {"n": 3} {{'),
     ],
 )
 def test_s_020_bindings(value: Any, expected: Any) -> None:
     assert resolve(value, SCOPE) == expected
+
+
+def test_braces_that_nothing_closes_take_linear_time() -> None:
+    """Searched anew from each of them, a text as long as a definition may have would hang until the suite ends it."""
+    assert expressions_in("{{" * 100_000) == []
+    assert resolve("{{" * 100_000, SCOPE) == "{{" * 100_000
 
 
 @pytest.mark.parametrize("text", ["a {{ outputs.a.missing }}", "{{ outputs.a.none }}!", "x {{ length(state.no) }}"])
