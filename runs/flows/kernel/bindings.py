@@ -75,6 +75,8 @@ class _Resolution:
 
     def __init__(self, scope: Mapping[str, JsonValue]) -> None:
         self._scope = scope
+        #: Characters that values may still add to longer texts. Counted at once: each copies its value.
+        self._left = MAX_VALUE
 
     def value_of(self, value: JsonValue) -> JsonValue:
         if isinstance(value, str):
@@ -92,9 +94,16 @@ class _Resolution:
             return _value(first.expression, self._scope)
         parts, end = [], 0
         for binding in _bindings_in(text):
-            parts += [text[end : binding.start], _as_text(binding.expression, self._scope)]
+            parts += [text[end : binding.start], self._as_text(binding.expression)]
             end = binding.end
         return "".join([*parts, text[end:]])
+
+    def _as_text(self, expression: str) -> str:
+        text = _as_text(expression, self._scope)
+        self._left -= len(text)
+        if self._left < 0:
+            raise BindingFailed(f"the value is larger than {MAX_VALUE} bytes")
+        return text
 
 
 def _as_text(expression: str, scope: Mapping[str, JsonValue]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -255,6 +256,17 @@ def test_braces_that_nothing_closes_take_linear_time() -> None:
     """Searched anew from each of them, a text as long as a definition may have would hang until the suite ends it."""
     assert expressions_in("{{" * 100_000) == []
     assert resolve("{{" * 100_000, SCOPE) == "{{" * 100_000
+
+
+def test_texts_that_repeat_a_large_value_are_refused_before_they_are_made() -> None:
+    scope: Any = {"inputs": "x" * 500_000}
+    tracemalloc.start()
+    try:
+        with pytest.raises(BindingFailed, match="larger than"):
+            resolve(["{{ inputs }}{{ inputs }}"] * 100, scope)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("text", ["a {{ outputs.a.missing }}", "{{ outputs.a.none }}!", "x {{ length(state.no) }}"])
