@@ -10,7 +10,7 @@ import pytest
 from runs.flows.definition.definition_problems import examine
 from runs.flows.kernel import advance, patches, snapshot
 from runs.flows.kernel.bindings import BindingFailed, expressions_in, resolve
-from runs.flows.kernel.expressions import InvalidExpression, compiled, evaluate, is_true
+from runs.flows.kernel.expressions import ExpressionFailed, InvalidExpression, compiled, evaluate, is_true
 from runs.flows.kernel.flow_decisions import NodeFailure, VisitReport, VisitStart
 from runs.flows.kernel.graph import graph_of
 from tests.support.flows.kernel_runs import KernelRun
@@ -307,6 +307,24 @@ def test_a_value_that_repeats_itself_is_measured_without_being_written() -> None
 
     assert (run.snapshot["status"], run.failure.error_type) == ("failed", "binding_failed")
     assert is_true(evaluate("length(to_string(inputs)) == `2`", {"inputs": []}))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "|".join([f"[{','.join(['@'] * 10)}][]"] * 3),
+        f"[*].[{','.join(['@'] * 400)}]",
+        f"[*].{{{','.join(f'a{n}: @' for n in range(100))}}}",
+    ],
+)
+def test_an_expression_that_builds_too_much_fails_before_it_has(expression: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ExpressionFailed, match="more than 2000000 members"):
+            evaluate(expression, [*range(60_000)])  # type: ignore[arg-type]
+        assert tracemalloc.get_traced_memory()[1] < 150_000_000
+    finally:
+        tracemalloc.stop()
 
 
 #: Values that an expression makes and no database stores as JSON, and what is said of them.
