@@ -112,7 +112,11 @@ def _as_text(expression: str, scope: Mapping[str, JsonValue]) -> str:
         raise BindingFailed(f"{{{{ {expression[:200]} }}}} has no value")
     if is_larger(value, MAX_VALUE):
         raise BindingFailed(f"{{{{ {expression[:200]} }}}} is larger than {MAX_VALUE} bytes")
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        return value
+    if problem := json_problem(value):
+        raise BindingFailed(f"the value of {{{{ {expression[:200]} }}}} {problem}")
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _value(expression: str, scope: Mapping[str, JsonValue]) -> JsonValue:

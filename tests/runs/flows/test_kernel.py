@@ -332,6 +332,7 @@ UNSTORABLE = [
     ("to_number('nan')", "NaN or infinity"),
     ("[to_number('1e999')]", "NaN or infinity"),
     ("sum(inputs.large)", "NaN or infinity"),
+    ("sum([to_number(inputs.digits), to_number(inputs.digits)])", "more than 4,200 digits"),
     ('`{"deep": [1e999]}`', "NaN or infinity"),
     ('`"\\u0000"`', "NUL"),
     ('{a: `"\\ud800"`}', "unpaired surrogate"),
@@ -343,11 +344,12 @@ UNSTORABLE = [
 @pytest.mark.parametrize(("expression", "problem"), UNSTORABLE)
 def test_a_value_that_cannot_be_stored_fails_its_node(expression: str, problem: str) -> None:
     """The flow ends. An advance that fails would be tried again for good, and the flow would never move."""
-    inputs: Any = {"large": [1e308, 1e308]}
+    inputs: Any = {"large": [1e308, 1e308], "digits": "9" * 4300}
     binding = f"{{{{ {expression} }}}}"
     for node in (
         constant("a", [binding]),
         constant("a", 1, state={"set": {"x": binding}}),
+        constant("a", f"It is {binding}."),
     ):
         run = KernelRun(flow([node]), inputs=inputs)
         assert (run.snapshot["status"], run.failure.error_type) == ("failed", "binding_failed")
