@@ -181,3 +181,4 @@ def _loop_problems(graph: Graph, edges: Sequence[Mapping[str, Any]]) -> Iterator
             if shared and not (body <= bodies[other.key] or body >= bodies[other.key]):
                 text = f"the loops {other.key} and {loop.key} overlap: one must contain the other"
                 yield DefinitionProblem("invalid_loop", text, at)
+                break  # a loop may overlap with a thousand others

@@ -36,3 +36,16 @@ def test_the_bindings_of_a_large_graph_are_checked() -> None:
         ("unknown_binding", "/when")
     }
     assert len(problems) == 4
+
+
+def test_loops_that_overlap_are_told_once_each() -> None:
+    chain = [{"from": f"n{index}", "to": f"n{index + 1}"} for index in range(MAX_NODES - 1)]
+    loops = [
+        {"from": f"n{index + 200}", "to": f"n{index + step}", "maxIterations": 2}
+        for index in range(290)
+        for step in range(5)
+    ]
+    problems = examined(constants(MAX_NODES), [*chain, *loops])
+
+    assert {problem.code for problem in problems} == {"invalid_loop"}
+    assert len(problems) < len(loops)
