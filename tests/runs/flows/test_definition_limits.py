@@ -49,3 +49,11 @@ def test_loops_that_overlap_are_told_once_each() -> None:
 
     assert {problem.code for problem in problems} == {"invalid_loop"}
     assert len(problems) < len(loops)
+
+
+def test_the_paths_of_large_patches_are_compared() -> None:
+    patch = {kind: {f"{kind}{index}.a.b": 1 for index in range(1000)} for kind in ("set", "merge")}
+    patch["merge"]["set7"] = 1
+    problems = examined(constants(14, state=patch))
+
+    assert [problem.pointer for problem in problems] == [f"/nodes/{index}/state/merge/set7" for index in range(14)]
