@@ -1,4 +1,4 @@
-"""Definitions as large as they may be: they are checked while a request waits, and by processes that serve everybody."""
+"""Definitions as large as they may be: they are checked while a request waits, by processes that serve everybody."""
 
 from __future__ import annotations
 
