@@ -18,7 +18,8 @@ from agentops.projects.models import Project
 from agentops.projects.names import UUID_PATTERN
 from runs.actions import ag_ui_answers, run_actions
 from runs.actions.ag_ui_answers import DecisionRequired, InterruptAnswer
-from runs.errors import InvalidInput, MessageEmpty, NoCheckpoint, RunRefusal
+from runs.conversation import ancestry
+from runs.errors import InvalidInput, MessageEmpty, RunRefusal
 from runs.lifecycle import questions
 from runs.lifecycle.creation import FrontEndTools, Media, UserTurn, turn_of
 from runs.models import Agent, AgentRun, AgentRunMessage, AgUiRun
@@ -208,13 +209,11 @@ def _answer(actor: Principal, run: AgentRun, turn: _Turn) -> AgentRun:
 def _begin_again(actor: Principal, project: Project, agent: Agent, before: AgentRun, turn: _Turn) -> AgentRun:
     """Continue an ended run after its last finished step, or with a new run if it has finished none."""
     content = _content(turn)
-    try:
-        step = before.step_count
+    # Not `step_count`: a run that was stopped among the calls of a step has counted it, and not finished it.
+    for step in ancestry.steps_of(before, 1):
         return run_actions.fork(
             actor, before, step=step, message=turn.message, media=turn.media, front_end_tools=turn.tools
         )
-    except NoCheckpoint:
-        pass
     # A run that has finished no step has nothing to continue but its prompt.
     if isinstance(before.prompt, str):
         content = turn_of("\n\n".join(filter(None, [before.prompt, turn.message])), turn.media)

@@ -30,11 +30,12 @@ def parse(text: str, *, suffix: str = "") -> dict[str, Any]:
 
 
 def json_path(pointer: str, document: Any) -> str:
-    """Convert a JSON pointer to a JSON path: `/tools/0` to `$.tools[0]`."""
+    """Convert a JSON pointer to a JSON path: `/tools/0` to `$.tools[0]`. Pointers of errors may have been cut."""
     path = "$"
     for step in (part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]):
         if isinstance(document, list):
-            path, document = f"{path}[{step}]", document[int(step)]
+            is_index = step.isascii() and step.isdigit() and int(step) < len(document)
+            path, document = f"{path}[{step}]", document[int(step)] if is_index else None
         else:
             path, document = f"{path}.{step}", document.get(step) if isinstance(document, Mapping) else None
     return path

@@ -25,8 +25,11 @@ Path = tuple[str | int, ...]
 _NO_DOCUMENTS: Registry[Any] = Registry()
 #: What holds values, not schemas.
 _VALUES = frozenset({"const", "default", "enum", "examples"})
-#: What may hold a list of texts that are all different. Of anything else the library compares each with each.
-_NAMES = frozenset({"type", "required"})
+#: What holds schemas by the names that people give to them, which may be those of keywords.
+_BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+#: What may hold a list of texts that are all different, or one for each property. Of anything else the library compares
+#: each with each.
+_TEXTS, _TEXTS_BY_PROPERTY = frozenset({"type", "required"}), frozenset({"dependentRequired", "dependencies"})
 _left: ContextVar[list[int]] = ContextVar("references that are left")
 
 
@@ -45,7 +48,9 @@ class SchemaUnusable(ValueError):
 def check_schema(schema: Any) -> None:
     """Check a schema. Raises `InvalidSchema`."""
     for path, keyword, value in _keywords(schema):
-        if keyword in _NAMES and isinstance(value, list) and not all(isinstance(name, str) for name in value):
+        by_property = keyword in _TEXTS_BY_PROPERTY and isinstance(value, Mapping)
+        lists = value.values() if by_property else [value] if keyword in _TEXTS else []
+        if not all(isinstance(text, str) for each in lists if isinstance(each, list) for text in each):
             raise InvalidSchema(f"{keyword} must hold texts only", path)
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
@@ -74,12 +79,15 @@ def fault_of(schema: Mapping[str, Any], value: Any) -> ValidationError | None:
     return fault
 
 
-def _keywords(schema: Any, path: Path = ()) -> Iterator[tuple[Path, str, Any]]:
+def _keywords(schema: Any, path: Path = (), *, is_by_name: bool = False) -> Iterator[tuple[Path, str, Any]]:
     if isinstance(schema, Mapping):
         for name, value in schema.items():
+            if is_by_name:
+                yield from _keywords(value, (*path, name))
+                continue
             yield (*path, name), name, value
             if name not in _VALUES:
-                yield from _keywords(value, (*path, name))
+                yield from _keywords(value, (*path, name), is_by_name=name in _BY_NAME)
     elif isinstance(schema, list):
         for index, item in enumerate(schema):
             yield from _keywords(item, (*path, index))

@@ -82,10 +82,11 @@ def buckets_of(row: AgentRun | TurnUsage) -> Buckets:
 
 def _cost_of(answer: ModelResponse, price: ModelPrice | None) -> _Cost:
     if price is not None and answer.usage.has_values():
-        cost, uncached = price.cost(_buckets(answer.usage)), price.cost(_buckets(_without_cache(answer.usage)))
-        if max(cost, uncached) >= MAX_COST:
+        cost, uncached = cost_by(price, _buckets(answer.usage)), cost_by(price, _buckets(_without_cache(answer.usage)))
+        if cost is None:
             return _Cost(None, CostSource.UNKNOWN)
-        return _Cost(cost, CostSource.PROJECT, uncached - cost if _used_cache(answer.usage) else None)
+        saved = uncached - cost if uncached is not None and _used_cache(answer.usage) else None
+        return _Cost(cost, CostSource.PROJECT, saved)
     reported = _reported_cost(answer)
     if reported is not None:
         return _Cost(reported, CostSource.REPORTED)
@@ -93,6 +94,12 @@ def _cost_of(answer: ModelResponse, price: ModelPrice | None) -> _Cost:
     if cost_usd is None:
         return _Cost(None, CostSource.UNKNOWN)
     return _Cost(cost_usd, CostSource.COMPUTED, _cache_saving(answer, cost_usd))
+
+
+def cost_by(price: ModelPrice, tokens: Buckets) -> Decimal | None:
+    """Return US dollars by a price of the project; None for more than a call can cost, because its tokens are wrong."""
+    cost = price.cost(tokens)
+    return cost if cost < MAX_COST else None
 
 
 def _buckets(used: RequestUsage) -> Buckets:
@@ -122,7 +129,7 @@ def _published_cost(answer: ModelResponse) -> Decimal | None:
     try:
         cost = round(answer.cost().total_price, COST_PLACES)
         return cost if cost < MAX_COST else None
-    except (LookupError, AssertionError, ValueError):
+    except (LookupError, AssertionError, ValueError, InvalidOperation):
         return None
 
 

@@ -20,11 +20,12 @@ from runs.errors import ApprovalDecided, ApprovalNotRequested, InvalidInput, Run
 from runs.hooks.argument_diffs import argument_diff
 from runs.lifecycle import approval_rows, session_subagents, subagent_approvals, transitions
 from runs.models import AgentRun, AgentRunToolCall, Approval
-from runs.providers.messages import canonical
+from runs.providers.messages import canonical, fits_a_column
 from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
 from timeline.events.run import RunPaused, RunPhase
 from timeline.log import Entry, append
 from timeline.models import Source
+from timeline.redaction.redact import BARE
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 State = Approval.State
@@ -135,7 +136,8 @@ def _check(decision: Decision) -> None:
     text = canonical(decision.arguments)
     if len(text) > MAX_ARGUMENTS:
         raise InvalidInput(f"the arguments must have at most {MAX_ARGUMENTS} characters as JSON", pointer="/arguments")
-    if "\\u0000" in text or "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+    # Not by its JSON alone: a program may contain the six characters by which JSON writes a NUL.
+    if not fits_a_column(text) and BARE.clean(cast("Any", decision.arguments))[0] != decision.arguments:
         raise InvalidInput("the arguments contain a NUL character or an unpaired surrogate", pointer="/arguments")
 
 

@@ -7,6 +7,7 @@ finishes it.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from django.utils import timezone
 
 from agentops.projects import notifications
 from agentops.projects.models import Notification, Project
+from runs.database_errors import concerns_all
 from runs.models import (
     AgentRun,
     AgentRunMessage,
@@ -48,6 +50,7 @@ from timeline.database_clock import Now
 from timeline.models import Tombstone
 from timeline.tombstones import EVENTS, OwnedTable
 
+logger = logging.getLogger(__name__)
 #: The tables of a run's rows, in the order of deletion: tool calls and requests of AG-UI clients refer to messages.
 PARTS = (
     OwnedTable(SearchEntry, "log"),
@@ -126,7 +129,30 @@ def finish_unfinished(project: Project, rows: Counter[str]) -> Removal:
     """Finish the removals of a project that were interrupted."""
     unfinished = tombstones.unfinished_tombstones().filter(project=project).order_by("removed_at")
     for family in dict.fromkeys(unfinished.values_list("family", flat=True)):
-        yield from remove_group(family, rows)
+        yield from alone(remove_group(family, rows), group=str(family))
+
+
+def hide_and_remove(group: RunGroup, why: Removing, rows: Counter[str]) -> Removal:
+    """Hide a group and delete its rows, unless it has changed. An error is logged: see `alone`."""
+
+    def steps() -> Removal:
+        if hide_group(group, why, rows):
+            yield from remove_group(group.run_ids[0], rows)
+
+    yield from alone(steps(), group=str(group.run_ids[0]))
+
+
+def alone(removal: Removal, **facts: str) -> Removal:
+    """Yield the batches of one removal of many. Its error is logged, so that the others do not wait for it for good.
+
+    Raises an error that concerns all.
+    """
+    try:
+        yield from removal
+    except Exception as error:
+        if concerns_all(error):
+            raise
+        logger.exception("a removal failed; the next one tries it again", extra=facts)
 
 
 def remove_group(family: UUID, rows: Counter[str]) -> Removal:

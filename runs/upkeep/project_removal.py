@@ -62,7 +62,7 @@ from runs.models import (
     SinkCursor,
 )
 from runs.statuses import LIVE
-from runs.upkeep.group_removal import Hidden, Removal, Removing, finish_unfinished, hide_group, remove_group
+from runs.upkeep.group_removal import Hidden, Removal, Removing, alone, finish_unfinished, hide_and_remove
 from runs.upkeep.run_groups import RunGroup, run_groups_of
 from timeline import tombstones
 from timeline.models import Log, Tombstone
@@ -144,7 +144,7 @@ def remove_pending() -> Removal:
     """Delete the projects that are hidden, unless another process has begun within the last seconds."""
     if pending().exists() and Chore.objects.take(CHORE, every=EVERY):
         for project in pending():
-            yield from remove(project)
+            yield from alone(remove(project), project=str(project.pk))
 
 
 def remove(project: Project) -> Removal:
@@ -161,8 +161,7 @@ def remove(project: Project) -> Removal:
     why = Removing(reason=REASON, by=_removal_of(project)["by"], may_remove=_may_remove)
     for group in _groups(project):
         _stop_live(group)
-        if hide_group(group, why, rows):
-            yield from remove_group(group.run_ids[0], rows)
+        yield from hide_and_remove(group, why, rows)
     if any(table.rows(project).exists() for table in RUNS):
         return
     for table in AFTER_RUNS:

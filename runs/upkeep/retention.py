@@ -34,8 +34,7 @@ from runs.upkeep.group_removal import (
     Removal,
     Removing,
     finish_unfinished,
-    hide_group,
-    remove_group,
+    hide_and_remove,
 )
 from runs.upkeep.run_groups import RetentionReason, RunGroup, run_groups_of
 
@@ -97,8 +96,7 @@ def apply(report: RemovalReport, *, by: Actor) -> Removal:
             before = _cutoff(report.days)
             why = _removing(report, before, by=by)
             for group in _due_groups(report, before):
-                if hide_group(group, why, report.rows):
-                    yield from remove_group(group.run_ids[0], report.rows)
+                yield from hide_and_remove(group, why, report.rows)
     finally:
         if report.rows:
             details = {"older_than_days": report.days, "runs": report.runs, "rows": dict(report.rows)}

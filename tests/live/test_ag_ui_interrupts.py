@@ -221,3 +221,16 @@ def test_a_pause_interrupts_and_is_resumed_or_cancelled(front_end: Callable[...,
     cancelled = client.run(None, resume=[{"interrupt_id": again.id, "status": "cancelled"}])
     assert (types(cancelled), cancelled[-1].outcome.type) == (["RUN_STARTED", "RUN_FINISHED"], "cancelled")
     assert AgentRun.objects.get(pk=second.pk).status == "stopped"
+
+
+def test_a_thread_whose_question_was_cancelled_keeps_its_conversation(front_end: Callable[..., FrontEnd]) -> None:
+    """The step that asked has not finished: the thread continues after the one before it."""
+    client = front_end(["First. ", LOOK], [asks("Which one?")], ["Never."])
+    [interrupt] = client.run("Go.")[-1].outcome.interrupts
+    client.run(None, resume=[{"interrupt_id": interrupt.id, "status": "cancelled"}])
+    client.run("And now?")
+
+    first, second = AgentRun.objects.order_by("pk")
+    assert (first.status, first.step_count) == ("stopped", 2)
+    assert (second.forked_from_id, second.forked_at_step) == (first.pk, 1)
+    assert [message.role for message in second.messages.order_by("position")][:1] == ["user"]

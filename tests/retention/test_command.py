@@ -24,8 +24,10 @@ from runs.models import Agent, AgentRun, Chore
 from runs.upkeep import retention
 from runs.worker import housekeeping
 from tests.support.factories import make_agent, make_project, make_run
+from tests.support.refusals import refusing
 from tests.support.upkeep.old_runs import aged, there
 from tests.support.waiting import eventually
+from timeline.models import Tombstone
 
 pytestmark = pytest.mark.django_db
 
@@ -222,3 +224,32 @@ def test_the_daily_look_leaves_projects_alone_that_keep_everything(project: Proj
     assert list(retention.daily()) == []
     assert there(run) == [True]
     assert AgentRun.objects.count() == 1
+
+
+def test_runs_that_cannot_be_deleted_hold_up_no_other(project: Project, agent: Agent) -> None:
+    """As when an extension refers to them, or the database refuses a value."""
+    refused, other = aged(make_run(agent), 101), aged(make_run(agent), 100)
+    later = aged(make_run(make_agent(make_project("beta"))), 100)
+    with refusing("UPDATE", "agent_runs", f"OLD.id = '{refused.pk.hex}'"):
+        for _ in retention.daily():
+            pass
+
+    assert there(refused, other, later) == [True, False, False]
+
+
+def test_hidden_runs_whose_rows_cannot_be_deleted_hold_up_no_other(project: Project, agent: Agent) -> None:
+    refused, other = aged(make_run(agent), 101), aged(make_run(agent), 100)
+    with refusing("DELETE", "agent_run_messages", f"OLD.run_id = '{refused.pk.hex}'"):
+        for _ in retention.daily():
+            pass
+        Chore.objects.all().delete()
+        third = aged(make_run(agent), 100)
+        for _ in retention.daily():
+            pass
+
+    assert there(refused, other, third) == [False, False, False]
+    assert set(Tombstone.objects.filter(finished_at=None).values_list("pk", flat=True)) == {refused.pk}
+    Chore.objects.all().delete()
+    for _ in retention.daily():
+        pass
+    assert not Tombstone.objects.filter(finished_at=None).exists()

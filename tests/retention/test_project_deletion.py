@@ -50,8 +50,9 @@ from runs.worker import housekeeping
 from runs.worker.worker import Worker
 from tests.support.accounts import make_person
 from tests.support.admin.every_table import fill
-from tests.support.factories import drive, make_agent, make_run
+from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.live.growing_logs import grow
+from tests.support.refusals import refusing
 from tests.support.searching import index_all
 from tests.support.upkeep.old_runs import aged, cells_with, paused_half_way, rows_of, there
 from tests.support.waiting import eventually
@@ -367,6 +368,18 @@ def test_a_hold_that_came_in_between_keeps_it(project: Project, agent: Agent) ->
     retention.release(run.pk, reason="settled", by=BY)
     remove(hidden)
     assert not is_there(project)
+
+
+@pytest.mark.django_db
+def test_a_project_that_cannot_be_deleted_holds_up_no_other(project: Project, agent: Agent) -> None:
+    refused, other = delete(project), delete(make_project("beta"))
+    with refusing("DELETE", "runs_agent", f"OLD.id = '{agent.pk.hex}'"):
+        for _ in project_removal.remove_pending():
+            pass
+
+    assert [is_there(each) for each in (refused, other)] == [True, False]
+    remove(refused)
+    assert not is_there(refused)
 
 
 @pytest.mark.django_db(transaction=True)

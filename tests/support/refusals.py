@@ -24,7 +24,7 @@ DROP = {"sqlite": "DROP TRIGGER refuse_changes", "postgresql": "DROP FUNCTION re
 
 @contextmanager
 def refusing(change: str, table: str, when: str) -> Iterator[None]:
-    """Refuse the changes of a table for which a condition is true: of OLD for UPDATE, of NEW for INSERT."""
+    """Refuse the changes of a table for which a condition is true: of OLD for UPDATE and DELETE, of NEW for INSERT."""
     with connection.cursor() as cursor:
         for statement in CREATE[connection.vendor]:
             cursor.execute(statement.format(change=change, table=table, when=when))

@@ -180,4 +180,6 @@ def _deliver(messages: Mapping[str, list[dict[str, Any]]], runs: Mapping[str, Ag
 def _mark_reentries(flow_run: FlowRun, runs: Mapping[str, AgentRun], message: str | None) -> None:
     """Have the runs that this flow's pause has paused, or is about to pause, resumed when they are paused."""
     keys = [key for key, run in runs.items() if not run.state.terminal and not node_runs.waits_for_person(run)]
-    FlowVisit.objects.filter(flow_run=flow_run, key__in=keys).update(reentry=message or "")
+    # Cleaned as the run will store it: no column holds a NUL or half of a surrogate pair.
+    reentry = MODEL_INPUT.clean_text(message or "")[0]
+    FlowVisit.objects.filter(flow_run=flow_run, key__in=keys).update(reentry=reentry)

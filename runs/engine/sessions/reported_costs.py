@@ -16,7 +16,7 @@ from django.utils import timezone
 from pydantic_ai.messages import ModelResponse
 
 from runs.agents.prices import COST_PLACES, ModelPrice, price_for
-from runs.conversation.turn_usage import MAX_COST, buckets_of
+from runs.conversation.turn_usage import MAX_COST, buckets_of, cost_by
 from runs.lifecycle.session_subagents import subagents_of
 from runs.models import AgentRun, TurnUsage
 from runs.models.run import CostSource
@@ -98,7 +98,7 @@ class ReportedCosts:
         )  # fmt: skip
         price = price_for(prices, model)
         if price is not None:
-            row.cost_usd, row.cost_source = price.cost(buckets_of(row)), CostSource.PROJECT.value
+            row.cost_usd, row.cost_source = cost_by(price, buckets_of(row)), CostSource.PROJECT.value
         return row
 
     def _known(self, usage: TurnUsage) -> dict[str, _Used]:

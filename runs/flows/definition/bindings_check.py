@@ -22,7 +22,7 @@ def problems(fields: Mapping[str, Any], graph: Graph) -> Iterator[Found]:
     for index, node in enumerate(fields["nodes"]):
         at: Path = ["nodes", index]
         own = names.get(node["id"], set())
-        reachable = graph.ancestors(node["id"])
+        reachable = graph.ancestors[node["id"]]
         if "when" in node:
             yield from _expression(node["when"], [*at, "when"], graph, reachable, own)
         for field in REQUESTS[node["type"]]:
@@ -31,11 +31,11 @@ def problems(fields: Mapping[str, Any], graph: Graph) -> Iterator[Found]:
             seen = reachable | {node["id"]}
             yield from _texts(values, [*at, "state", kind], graph, seen, {"output"})
     for index, edge in enumerate(fields.get("edges") or []):
-        seen = graph.ancestors(edge["from"]) | {edge["from"]}
+        seen = graph.ancestors[edge["from"]] | {edge["from"]}
         if "when" in edge:
             yield from _expression(edge["when"], ["edges", index, "when"], graph, seen, set())
         if "forEach" in edge:
-            before = seen | graph.ancestors(edge["to"])
+            before = seen | graph.ancestors[edge["to"]]
             yield from _expression(edge["forEach"]["in"], ["edges", index, "forEach", "in"], graph, before, set())
             if edge["forEach"].get("as") in ROOTS:
                 text = f"{edge['forEach']['as']!r} has another meaning in bindings"

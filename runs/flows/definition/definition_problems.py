@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from pydantic import ValidationError
@@ -85,18 +86,19 @@ def _input_problems(fields: Mapping[str, Any]) -> Iterator[DefinitionProblem]:
 def _patch_problems(nodes: Sequence[Mapping[str, Any]]) -> Iterator[DefinitionProblem]:
     """Yield paths of a node's patch that lie within one another: the order of members of an object has no meaning."""
     for index, node in enumerate(nodes):
-        seen: list[str] = []
+        seen: set[str] = set()
+        #: The first path seen that lies within each.
+        within: dict[str, str] = {}
         for kind, values in (node.get("state") or {}).items():
             for path in values:
-                other = next((each for each in seen if _is_within(path, each) or _is_within(each, path)), None)
+                above = list(accumulate(path.split("."), "{}.{}".format))
+                other = next((each for each in above if each in seen), within.get(path))
                 if other is not None:
                     text = f"{path!r} and {other!r} lie within one another"
                     yield DefinitionProblem("overlapping_paths", text, pointer_of("nodes", index, "state", kind, path))
-                seen.append(path)
-
-
-def _is_within(path: str, other: str) -> bool:
-    return f"{path}.".startswith(f"{other}.")
+                seen.add(path)
+                for each in above:
+                    within.setdefault(each, path)
 
 
 def _graph_problems(fields: Mapping[str, Any]) -> Iterator[DefinitionProblem]:
@@ -181,3 +183,4 @@ def _loop_problems(graph: Graph, edges: Sequence[Mapping[str, Any]]) -> Iterator
             if shared and not (body <= bodies[other.key] or body >= bodies[other.key]):
                 text = f"the loops {other.key} and {loop.key} overlap: one must contain the other"
                 yield DefinitionProblem("invalid_loop", text, at)
+                break  # a loop may overlap with a thousand others

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
@@ -14,16 +15,24 @@ from runs.flows.kernel.sizes import is_larger, json_problem
 #: The largest value that bindings may make, in bytes of JSON; see also `runs.flows.kernel.work.MAX_OUTPUT`.
 MAX_VALUE = 1024 * 1024
 #: The first "}}" that no third brace follows ends a binding, so that `{{ {a: b}}}` is one.
-_BINDING = re.compile(r"\{\{((?:(?!\}\}(?!\})).)*)\}\}", re.DOTALL)
+_END = re.compile(r"\}\}(?!\})")
 
 
 class BindingFailed(Exception):
     """A binding has no value. The message names it."""
 
 
+class _Binding(NamedTuple):
+    """A binding in a text: where it begins, where it ends, and its expression."""
+
+    start: int
+    end: int
+    expression: str
+
+
 def expressions_in(text: str) -> list[str]:
     """Return the expressions of a text's bindings."""
-    return [match.strip() for match in _BINDING.findall(text)]
+    return [binding.expression for binding in _bindings_in(text)]
 
 
 def texts_in(value: JsonValue, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
@@ -45,7 +54,7 @@ def resolve(value: JsonValue, scope: Mapping[str, JsonValue]) -> JsonValue:
     that are no texts as JSON. Raises `BindingFailed` for a missing value in a longer text, and for a value that is too
     large or cannot be stored.
     """
-    resolved = _resolve(value, scope)
+    resolved = _Resolution(scope).value_of(value)
     if is_larger(resolved, MAX_VALUE):
         raise BindingFailed(f"the value is larger than {MAX_VALUE} bytes")
     if problem := json_problem(resolved):
@@ -53,21 +62,48 @@ def resolve(value: JsonValue, scope: Mapping[str, JsonValue]) -> JsonValue:
     return resolved
 
 
-def _resolve(value: JsonValue, scope: Mapping[str, JsonValue]) -> JsonValue:
-    if isinstance(value, str):
-        return _resolve_text(value, scope)
-    if isinstance(value, dict):
-        return {name: _resolve(member, scope) for name, member in value.items()}
-    if isinstance(value, list):
-        return [_resolve(member, scope) for member in value]
-    return value
+def _bindings_in(text: str) -> Iterator[_Binding]:
+    """Yield the bindings of a text in order. In linear time, also for braces that nothing closes."""
+    end = 0
+    while (start := text.find("{{", end)) >= 0 and (closing := _END.search(text, start + 2)) is not None:
+        end = closing.end()
+        yield _Binding(start, end, text[start + 2 : closing.start()].strip())
 
 
-def _resolve_text(text: str, scope: Mapping[str, JsonValue]) -> JsonValue:
-    whole = _BINDING.fullmatch(text.strip())
-    if whole is not None:
-        return _value(whole[1].strip(), scope)
-    return _BINDING.sub(lambda match: _as_text(match[1].strip(), scope), text)
+class _Resolution:
+    """One replacement of bindings."""
+
+    def __init__(self, scope: Mapping[str, JsonValue]) -> None:
+        self._scope = scope
+        #: Characters that values may still add to longer texts. Counted at once: each copies its value.
+        self._left = MAX_VALUE
+
+    def value_of(self, value: JsonValue) -> JsonValue:
+        if isinstance(value, str):
+            return self._of_text(value)
+        if isinstance(value, dict):
+            return {name: self.value_of(member) for name, member in value.items()}
+        if isinstance(value, list):
+            return [self.value_of(member) for member in value]
+        return value
+
+    def _of_text(self, text: str) -> JsonValue:
+        stripped = text.strip()
+        first = next(_bindings_in(stripped), None)
+        if first is not None and (first.start, first.end) == (0, len(stripped)):
+            return _value(first.expression, self._scope)
+        parts, end = [], 0
+        for binding in _bindings_in(text):
+            parts += [text[end : binding.start], self._as_text(binding.expression)]
+            end = binding.end
+        return "".join([*parts, text[end:]])
+
+    def _as_text(self, expression: str) -> str:
+        text = _as_text(expression, self._scope)
+        self._left -= len(text)
+        if self._left < 0:
+            raise BindingFailed(f"the value is larger than {MAX_VALUE} bytes")
+        return text
 
 
 def _as_text(expression: str, scope: Mapping[str, JsonValue]) -> str:
@@ -76,7 +112,11 @@ def _as_text(expression: str, scope: Mapping[str, JsonValue]) -> str:
         raise BindingFailed(f"{{{{ {expression[:200]} }}}} has no value")
     if is_larger(value, MAX_VALUE):
         raise BindingFailed(f"{{{{ {expression[:200]} }}}} is larger than {MAX_VALUE} bytes")
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        return value
+    if problem := json_problem(value):
+        raise BindingFailed(f"the value of {{{{ {expression[:200]} }}}} {problem}")
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _value(expression: str, scope: Mapping[str, JsonValue]) -> JsonValue:

@@ -14,6 +14,7 @@ from typing import Any
 import jmespath
 from jmespath import functions
 from jmespath.exceptions import JMESPathError
+from jmespath.visitor import TreeInterpreter
 from pydantic import JsonValue
 
 from runs.flows.kernel.sizes import is_larger
@@ -21,6 +22,8 @@ from runs.flows.kernel.sizes import is_larger
 MAX_LENGTH = 1_000
 #: How many values the lists and objects that an expression builds may multiply to.
 MAX_FAN_OUT = 1_000
+#: How many members the lists and objects that an evaluation builds may have in all, and for how many each counts too.
+MAX_MEMBERS, OVERHEAD = 2_000_000, 8
 #: The longest text that an expression may make of a value, in bytes of JSON.
 MAX_TEXT = 1024 * 1024
 
@@ -58,6 +61,35 @@ class _LimitedFunctions(functions.Functions):
 _OPTIONS = jmespath.Options(custom_functions=_LimitedFunctions())
 
 
+class _LimitedInterpreter(TreeInterpreter):
+    """One evaluation. What it builds is counted, because lists can be joined again and again before one is too large
+    to be used."""
+
+    def __init__(self) -> None:
+        super().__init__(_OPTIONS)
+        self._left = MAX_MEMBERS
+
+    def visit_flatten(self, node: Any, value: Any) -> Any:
+        base = self.visit(node["children"][0], value)
+        if not isinstance(base, list):
+            return None
+        self._count(sum(len(member) if isinstance(member, list) else 1 for member in base))
+        return [each for member in base for each in (member if isinstance(member, list) else [member])]
+
+    def visit_multi_select_list(self, node: Any, value: Any) -> Any:
+        self._count(OVERHEAD + len(node["children"]))
+        return super().visit_multi_select_list(node, value)
+
+    def visit_multi_select_dict(self, node: Any, value: Any) -> Any:
+        self._count(OVERHEAD + len(node["children"]))
+        return super().visit_multi_select_dict(node, value)
+
+    def _count(self, members: int) -> None:
+        self._left -= members
+        if self._left < 0:
+            raise ExpressionFailed(f"it builds lists and objects of more than {MAX_MEMBERS} members")
+
+
 @lru_cache(maxsize=4096)
 def compiled(text: str) -> Any:
     """Return the parsed expression. Raises `InvalidExpression`."""
@@ -79,7 +111,7 @@ def compiled(text: str) -> Any:
 def evaluate(text: str, scope: Mapping[str, JsonValue]) -> JsonValue:
     """Return the value of an expression; None for a path that does not exist. Raises `ExpressionFailed`."""
     try:
-        value: JsonValue = compiled(text).search(scope, options=_OPTIONS)
+        value: JsonValue = _LimitedInterpreter().visit(compiled(text).parsed, scope)
     except (JMESPathError, InvalidExpression, ValueError, TypeError, ArithmeticError, RecursionError) as error:
         raise ExpressionFailed(f"{text[:100]!r}: {str(error).strip()[:300]}") from error
     return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -102,7 +102,7 @@ class Graph:
     def bodies(self) -> dict[str, frozenset[str]]:
         """The nodes of each loop: those on a path from its first node to its last one."""
         return {
-            loop.key: frozenset(self._reach(loop.target, self._next) & self._reach(loop.source, self._previous))
+            loop.key: frozenset(self._reach([loop.target], self._next) & self._reach([loop.source], self._previous))
             for loop in self.loops
         }
 
@@ -117,12 +117,15 @@ class Graph:
 
     def reachable(self, node: str) -> set[str]:
         """Return the nodes on paths forward from a node, with itself."""
-        return self._reach(node, self._next)
+        return self._reach([node], self._next)
 
-    def ancestors(self, node: str) -> set[str]:
-        """Return the nodes that may have run before a node: those with a path to it, along loops too."""
-        previous = {name: [e.source for e in self.edges if e.target == name] for name in self.nodes}
-        return set().union(*(self._reach(start, previous) for start in previous[node])) if previous[node] else set()
+    @cached_property
+    def ancestors(self) -> dict[str, set[str]]:
+        """The nodes that may have run before each node: those with a path to it, along loops too."""
+        previous: dict[str, list[str]] = {name: [] for name in self.nodes}
+        for edge in self.edges:
+            previous[edge.target].append(edge.source)
+        return {name: self._reach(previous[name], previous) for name in self.nodes}
 
     @cached_property
     def _forward(self) -> dict[str, list[Edge]]:
@@ -137,8 +140,9 @@ class Graph:
         return {node: [edge.source for edge in edges] for node, edges in self.incoming.items()}
 
     @staticmethod
-    def _reach(start: str, neighbours: Mapping[str, Sequence[str]]) -> set[str]:
-        found, waiting = {start}, [start]
+    def _reach(starts: Iterable[str], neighbours: Mapping[str, Sequence[str]]) -> set[str]:
+        found = set(starts)
+        waiting = list(found)
         while waiting:
             for node in neighbours[waiting.pop()]:
                 if node not in found:

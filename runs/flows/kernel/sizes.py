@@ -9,6 +9,8 @@ from pydantic import JsonValue
 
 #: The levels of lists and objects in a value. Snapshots and events, which hold it, have a few more.
 MAX_DEPTH = 100
+#: The bits of a whole number. Python writes one as text only if it has at most 4,300 digits.
+MAX_BITS = 14_000
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
@@ -35,13 +37,16 @@ def json_problem(value: JsonValue) -> str:
     """Return why a value that an expression has made cannot be stored as JSON, for use after "the value"; empty if it
     can. The value is not too large: see `is_larger`.
 
-    Literals and functions of JMESPath make NaN, infinity and any character, and a loop may nest its own output.
+    Literals and functions of JMESPath make NaN, infinity, any character and sums of any size, and a loop may nest its
+    own output.
     """
     waiting = [(value, 0)]
     while waiting:
         current, depth = waiting.pop()
         if isinstance(current, float) and not math.isfinite(current):
             return "contains NaN or infinity"
+        if isinstance(current, int) and current.bit_length() > MAX_BITS:
+            return "contains a number of more than 4,200 digits"
         if isinstance(current, str) and _UNSTORABLE.search(current):
             return "contains a NUL character or an unpaired surrogate"
         if isinstance(current, dict | list):

@@ -16,10 +16,12 @@ from runs.flows.kernel.flow_decisions import VisitStart
 from runs.flows.kernel.snapshot import Visit
 from runs.lifecycle import creation, inbox
 from runs.lifecycle.creation import Opening, Origin
+from runs.lifecycle.title_limits import MAX_TITLE
 from runs.models import Agent, AgentRun, AgentRunMessage, FlowRun, FlowVisit
 from runs.providers import flow_node
 from runs.providers.base import FixtureExhausted
 from runs.statuses import RunStatus, WaitReason
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 ASK = "ask_user"
 #: Waits for a person, which a pause of the flow leaves alone: they hold no worker, and may be answered meanwhile.
@@ -50,7 +52,7 @@ def open_node_run(flow_run: FlowRun, start: VisitStart, spec: Mapping[str, Any])
         config={**config, "node_id": start.visit.node},
         turns=[prompt],
         max_steps=creation.within_cap(spec["maxSteps"]) if spec.get("maxSteps") else None,
-        title=f"{spec.get('title') or start.visit.node}: {prompt}"[:200].split("\n", 1)[0],
+        title=_title(spec.get("title") or start.visit.node, prompt),
         by=f"flow:{flow_run.pk}",
     )
     try:
@@ -95,6 +97,11 @@ def tool_config(slug: str, version: int, tool: str, settings: Mapping[str, Any])
 def _unsaved(flow_run: FlowRun, config: Mapping[str, Any]) -> Agent:
     fields = {name: config[name] for name in ("provider", "model", "tools", "settings")}
     return Agent(project=flow_run.project, slug=flow_run.slug, **fields)
+
+
+def _title(node: JsonValue, prompt: str) -> str:
+    """Return the title of a node's run. Masked before it is cut: half a secret is not recognised."""
+    return REDACTOR.clean_text(f"{node}: {prompt}".split("\n", 1)[0])[0][:MAX_TITLE]
 
 
 def _list(value: JsonValue) -> list[JsonValue]:

@@ -175,11 +175,7 @@ def _render(request: HttpRequest, entry: EnteredProject, draft: FlowDraft, *, st
 
 
 def _shown(problem: DefinitionProblem, document: Mapping[str, Any]) -> tuple[str, str]:
-    try:
-        place = definition_text.json_path(problem.pointer, document)
-    except (ValueError, IndexError):
-        place = problem.pointer
-    return clean(place), _sentence(problem.text)
+    return clean(definition_text.json_path(problem.pointer, document)), _sentence(problem.text)
 
 
 def _sentence(text: str) -> str:

@@ -19,6 +19,13 @@ from tests.support.web.raw_http_server import answer, serving
         ({"patternProperties": {"(?=x)": {}}}, "not a valid pattern", ("patternProperties", "(?=x)")),
         ({"type": "any"}, "is not valid", ("type",)),
         ({"not": {"required": [*range(200_000), []]}}, "texts only", ("not", "required")),
+        ({"properties": {"default": {"required": [*range(200_000), []]}}}, "texts only",
+         ("properties", "default", "required")),
+        ({"dependentRequired": {"a": [*range(200_000), []]}}, "texts only", ("dependentRequired",)),
+        ({"dependencies": {"a": [*range(200_000), []]}}, "texts only", ("dependencies",)),
+        ({"properties": {"examples": {"pattern": "(?=x)"}}}, "not a valid pattern",
+         ("properties", "examples", "pattern")),
+        ({"$defs": {"enum": {"$ref": "http://127.0.0.1/s"}}}, "other documents", ("$defs", "enum", "$ref")),
     ],
 )  # fmt: skip
 def test_a_schema_that_is_refused(schema: Any, why: str, path: Any) -> None:
@@ -29,6 +36,7 @@ def test_a_schema_that_is_refused(schema: Any, why: str, path: Any) -> None:
 
 def test_names_and_values_are_no_keywords() -> None:
     check_schema({"properties": {"pattern": {"type": "string"}, "$ref": {"const": {"pattern": "("}}}})
+    check_schema({"properties": {"const": {"const": {"pattern": "("}}, "required": {"enum": [{"type": [1, []]}]}}})
     check_schema({"enum": [{"$ref": "https://example.org"}], "$defs": {"a": {}}, "allOf": [{"$ref": "#/$defs/a"}]})
 
 

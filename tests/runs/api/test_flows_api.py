@@ -9,10 +9,11 @@ import pytest
 from django.test import Client
 
 from agentops.projects.models import AuditEntry, Project, Role
+from runs.actions.flows import flow_run_actions
 from runs.flows.runner import advancing
 from runs.models import Flow, FlowRun
 from tests.support.accounts import make_person, with_key
-from tests.support.factories import make_project
+from tests.support.factories import make_agent, make_project
 from tests.support.flows.flow_runs import CONSTANT, make_ended_flow_run, make_flow, make_flow_run, run_of, types_of
 from tests.support.web.raw_http_server import answer as server_answer
 from tests.support.web.raw_http_server import serving
@@ -256,6 +257,25 @@ def test_a_flow_run_is_paused_resumed_and_stopped(program: Client, project: Proj
     assert (again.status_code, again.json()["code"]) == (409, "flow_run_not_paused")
     assert types_of(flow_run).count("flow.resumed") == 1
     assert send(program, f"{base}/pause").json()["code"] == "run_terminal"
+
+
+@pytest.mark.parametrize("door", ["resume", "commands"])
+def test_a_message_with_characters_that_no_database_stores_resumes(
+    program: Client, project: Project, door: str
+) -> None:
+    make_agent(project, slug="player")
+    nodes = [{"id": "work", "type": "agent", "agent": "player", "prompt": "Go."}]
+    flow_run = make_flow_run({"nodes": nodes}, project)
+    advancing.advance(flow_run.pk)
+    flow_run_actions.pause("user:ada", flow_run)
+    body = {"message": "on \ud800 and \0 on"} | ({"type": "resume"} if door == "commands" else {})
+    answer = send(program, f"flow-runs/{flow_run.pk}/{door}", body)
+
+    assert answer.status_code in (200, 202)
+    assert flow_run.visits.get().reentry == "on \ufffd and \ufffd on"
+    advancing.advance(flow_run.pk)
+    [command] = run_of(flow_run, "work").commands.all()
+    assert command.payload == {"message": "on \ufffd and \ufffd on"}
 
 
 def test_commands_are_recorded_also_when_they_are_invalid(program: Client, project: Project) -> None:

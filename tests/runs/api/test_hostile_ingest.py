@@ -318,6 +318,19 @@ def test_tool_events_without_a_partner_are_stored_and_shown(send: Runner, projec
     assert "one" in page
 
 
+def test_counts_of_tokens_that_no_answer_has_are_stored_without_a_cost(send: Runner, project: Project) -> None:
+    project.settings = {"prices": [{"model": "*", "input": "999999", "output": "1"}]}
+    project.save(update_fields=["settings"])
+    usage = {"inputTokens": 10**12, "outputTokens": 10**12}
+    turns = [event("llm.turn.end", {"text": "So.", "model": "gpt-5", "usage": usage}) for _ in range(3)]
+    answer = send({"events": [STARTED, *turns]})
+
+    assert answer.status_code == 200
+    run = of_run(project)
+    assert (run.input_tokens, run.cost_usd) == (3 * 10**12, None)
+    check(run)
+
+
 def test_batches_in_another_order_are_numbered_as_they_arrive(send: Runner, project: Project) -> None:
     """Each keeps its own time, and a result goes to its call, however far from its start it is."""
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
 
 from runs.flows.definition.definition_problems import examine
 from runs.flows.kernel import advance, patches, snapshot
-from runs.flows.kernel.bindings import BindingFailed, resolve
-from runs.flows.kernel.expressions import InvalidExpression, compiled, evaluate, is_true
+from runs.flows.kernel.bindings import BindingFailed, expressions_in, resolve
+from runs.flows.kernel.expressions import ExpressionFailed, InvalidExpression, compiled, evaluate, is_true
 from runs.flows.kernel.flow_decisions import NodeFailure, VisitReport, VisitStart
 from runs.flows.kernel.graph import graph_of
 from tests.support.flows.kernel_runs import KernelRun
@@ -244,10 +245,28 @@ def test_s_020_conditions(condition: str, holds: bool) -> None:
         ("{{ {n: outputs.a.n} }}", {"n": 3}),
         ("{{ outputs.a.n }} and {{ state.on }}", "3 and true"),
         ("no binding: {{", "no binding: {{"),
+        ("}} {{ outputs.a.n }} {{ {n: outputs.a.n}}} {{", '}} 3 {"n": 3} {{'),
     ],
 )
 def test_s_020_bindings(value: Any, expected: Any) -> None:
     assert resolve(value, SCOPE) == expected
+
+
+def test_braces_that_nothing_closes_take_linear_time() -> None:
+    """Searched anew from each of them, a text as long as a definition may have would hang until the suite ends it."""
+    assert expressions_in("{{" * 100_000) == []
+    assert resolve("{{" * 100_000, SCOPE) == "{{" * 100_000
+
+
+def test_texts_that_repeat_a_large_value_are_refused_before_they_are_made() -> None:
+    scope: Any = {"inputs": "x" * 500_000}
+    tracemalloc.start()
+    try:
+        with pytest.raises(BindingFailed, match="larger than"):
+            resolve(["{{ inputs }}{{ inputs }}"] * 100, scope)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("text", ["a {{ outputs.a.missing }}", "{{ outputs.a.none }}!", "x {{ length(state.no) }}"])
@@ -290,11 +309,30 @@ def test_a_value_that_repeats_itself_is_measured_without_being_written() -> None
     assert is_true(evaluate("length(to_string(inputs)) == `2`", {"inputs": []}))
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "|".join([f"[{','.join(['@'] * 10)}][]"] * 3),
+        f"[*].[{','.join(['@'] * 400)}]",
+        f"[*].{{{','.join(f'a{n}: @' for n in range(100))}}}",
+    ],
+)
+def test_an_expression_that_builds_too_much_fails_before_it_has(expression: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ExpressionFailed, match="more than 2000000 members"):
+            evaluate(expression, [*range(60_000)])  # type: ignore[arg-type]
+        assert tracemalloc.get_traced_memory()[1] < 150_000_000
+    finally:
+        tracemalloc.stop()
+
+
 #: Values that an expression makes and no database stores as JSON, and what is said of them.
 UNSTORABLE = [
     ("to_number('nan')", "NaN or infinity"),
     ("[to_number('1e999')]", "NaN or infinity"),
     ("sum(inputs.large)", "NaN or infinity"),
+    ("sum([to_number(inputs.digits), to_number(inputs.digits)])", "more than 4,200 digits"),
     ('`{"deep": [1e999]}`', "NaN or infinity"),
     ('`"\\u0000"`', "NUL"),
     ('{a: `"\\ud800"`}', "unpaired surrogate"),
@@ -306,11 +344,12 @@ UNSTORABLE = [
 @pytest.mark.parametrize(("expression", "problem"), UNSTORABLE)
 def test_a_value_that_cannot_be_stored_fails_its_node(expression: str, problem: str) -> None:
     """The flow ends. An advance that fails would be tried again for good, and the flow would never move."""
-    inputs: Any = {"large": [1e308, 1e308]}
+    inputs: Any = {"large": [1e308, 1e308], "digits": "9" * 4300}
     binding = f"{{{{ {expression} }}}}"
     for node in (
         constant("a", [binding]),
         constant("a", 1, state={"set": {"x": binding}}),
+        constant("a", f"It is {binding}."),
     ):
         run = KernelRun(flow([node]), inputs=inputs)
         assert (run.snapshot["status"], run.failure.error_type) == ("failed", "binding_failed")

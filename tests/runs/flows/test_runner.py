@@ -369,6 +369,15 @@ def test_a_message_to_a_paused_flow_run_is_kept_without_its_secrets(project: Pro
     assert secret not in str([event.payload for event in events_of(waiting)])
 
 
+def test_the_title_of_a_node_s_run_has_no_half_of_a_secret(project: Project) -> None:
+    """Cut in the middle, a secret would not be recognised."""
+    secret = "AKIA" + "Q7RT" * 4
+    flow_run = make_flow_run({"nodes": [agent("a", prompt=f"{'x' * 184} {secret}")]}, project)
+    advancing.advance(flow_run.pk)
+
+    assert "AKIA" not in run_of(flow_run, "a").title
+
+
 def test_a_value_that_no_database_stores_ends_its_flow_and_holds_up_no_other(project: Project, worker: Worker) -> None:
     question = {"id": "ask", "type": "human", "question": '{{ `"\\u0000"` }}'}
     first = make_flow_run({"flow_id": "first", "nodes": [question]}, project)

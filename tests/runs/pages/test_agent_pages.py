@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -280,6 +281,9 @@ def test_the_text_is_the_second_way_with_the_same_checks(agent: Agent, admin: Cl
     assert "$.policies.on_error[1]" in text_of(bad)
     for text, says in (("{", "Not JSON"), ("a = ", "Not TOML"), ('{"agent_id": "other"}', "cannot be changed")):
         assert says in text_of(send(admin, values, text=text)), text
+    # The place of an error may be cut in the middle: here before the number of a member.
+    cut = json.dumps({"agent_id": "reviewer", "settings": {"k" * 189: ["\0"]}})
+    assert "a NUL character or an unpaired surrogate" in text_of(send(admin, values, text=cut))
     back = form_values(send(admin, values, do="form").content.decode(), "agent-form")
     assert (back["mode"], back["max_steps"]) == ("form", "33")
 

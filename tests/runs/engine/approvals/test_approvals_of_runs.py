@@ -334,6 +334,15 @@ def test_it_refuses_an_invalid_decision(scripted: MakeScripted, decision: Decisi
     assert Approval.objects.get(run=run).state == "pending"
 
 
+def test_arguments_may_contain_how_json_writes_a_nul(scripted: MakeScripted) -> None:
+    """A program that splits a text at NUL characters has these six characters, and no NUL."""
+    run = waiting(scripted)
+    decide(run, Decision(approves=True, arguments={"n": 3, "note": r"text.split('\u0000')"}))
+    run = drive(run)
+    assert AgentRunToolCall.objects.get(run=run).changed_arguments == {"n": 3, "note": r"text.split('\u0000')"}
+    assert_sound(run)
+
+
 def test_a_call_without_an_approval_has_none_to_decide(scripted: MakeScripted) -> None:
     run = drive(scripted(calls=[["ledger_once"]]))
     call = AgentRunToolCall.objects.get(run=run)
