@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid5
 
-import orjson
-
+from runs.telemetry.outgoing_json import encode
 from runs.telemetry.traces.gen_ai_messages import cut
 from runs.telemetry.traces.observation import Observation, ObservationKind
 from runs.telemetry.traces.otlp_encoding import MAX_BYTES, usage_details
@@ -27,7 +26,7 @@ def batches_of(observations: Iterable[Observation]) -> list[bytes]:
     batch: list[bytes] = []
     size = 0
     for event in events_of(observations):
-        encoded = orjson.dumps(event)
+        encoded = encode(event)
         if batch and size + len(encoded) > MAX_BYTES:
             batches.append(_body(batch))
             batch, size = [], 0
