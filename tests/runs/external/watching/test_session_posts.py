@@ -14,6 +14,7 @@ from runs.external.import_runs import ImportReport
 from runs.external.importers import formats
 from runs.external.importers.base import ImportedRun, ImportFile
 from runs.external.session_items import dump_event, dump_head
+from runs.lifecycle.creation import ancestors_of
 from runs.models import AgentRun
 from tests.support.accounts import with_key
 from tests.support.factories import make_project, make_run
@@ -157,3 +158,33 @@ def test_another_project_cannot_ask_about_a_session_or_let_it_wait(project: Proj
     assert answer.json() == post(other, "sessions/wait", {"runId": "claude-code:none", "with_open_calls": True}).json()
     assert counts(project) == before
     assert counts(other)["runs"] == 0
+
+
+def test_runs_that_name_each_other_as_parents_do_not_become_their_own_ancestors(project: Project) -> None:
+    """Whoever climbs from such a run to the top would climb for ever."""
+
+    def send(name: str, parent: str) -> Any:
+        head = {"runId": name, "agent": "coder", "parentRunId": parent}
+        sent = {"runId": name, "event_id": parent, "type": "message.added", "payload": {"role": "user", "content": "x"}}
+        return post(project, "sessions", {"runs": [head], "events": [sent]})
+
+    # The first has no parent yet, and gets one when it is sent again.
+    links = [("a", "c"), ("b", "a"), ("c", "b"), ("a", "c"), ("d", "d"), ("d", "d")]
+    assert [send(name, parent).status_code for name, parent in links] == [200] * len(links)
+
+    runs = AgentRun.objects.filter(project=project)
+    parents = dict(runs.values_list("external_id", "parent_run__external_id"))
+    assert parents == {"a": None, "b": "a", "c": "b", "d": None}
+    for run in runs:
+        check_run(run)
+
+
+def test_the_ancestors_of_a_run_that_is_its_own_ancestor_are_told_once(project: Project) -> None:
+    """As earlier versions have stored some."""
+    one, other = imported().runs[0], make_run()
+    AgentRun.objects.filter(pk=one.pk).update(parent_run=other)
+    AgentRun.objects.filter(pk=other.pk).update(parent_run=one)
+
+    ancestors = [run.pk for run in ancestors_of(AgentRun.objects.get(pk=other.pk))]
+    AgentRun.objects.update(parent_run=None)
+    assert ancestors == [one.pk]
