@@ -326,3 +326,14 @@ def test_the_invalid_part_of_a_requested_call_is_named(sender: Sender) -> None:
     [_, result] = send(sender, STARTED, event("llm.turn.end", {"toolCalls": [{"id": "c1", "name": "f", "bad": 1}]}))
     assert result.error is not None
     assert (result.error.code, result.error.pointer) == ("unknown_field", "/payload/toolCalls/0/bad")
+
+
+def test_costs_beyond_what_a_run_can_have_are_unknown(sender: Sender) -> None:
+    """Such as those of a runner that takes millionths of a dollar for dollars: its events are stored all the same."""
+    turns = [event("llm.turn.end", {"text": "x", "costUsd": 999_999}) for _ in range(120)]
+    results = send(sender, STARTED, *turns, event("run.completed"))
+
+    assert [result.error for result in results] == [None] * 122
+    run = the_run()
+    check(run)
+    assert (run.status, run.step_count, run.cost_usd) == ("completed", 120, 100 * 999_999)
