@@ -193,6 +193,8 @@ class Projection:
         for part in response.tool_calls:
             call = tool_starts.planned_call(row, part, effect=None)
             call.effect = Effect.AT_MOST_ONCE.value
+            # Some runners name a call by its command line.
+            call.tool_name = REDACTOR.clean_text(part.tool_name)[0][:256]
             self._new_calls[call.call_id] = call
             self._calls.append(call)
         self.set_run(step_count=step)
