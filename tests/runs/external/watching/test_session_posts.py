@@ -188,3 +188,14 @@ def test_the_ancestors_of_a_run_that_is_its_own_ancestor_are_told_once(project: 
     ancestors = [run.pk for run in ancestors_of(AgentRun.objects.get(pk=other.pk))]
     AgentRun.objects.update(parent_run=None)
     assert ancestors == [one.pk]
+
+
+@pytest.mark.parametrize("name", ["input_tokens", "cache_read_tokens", "output_reasoning_tokens"])
+@pytest.mark.parametrize("count", [2**62, -1])
+def test_tokens_that_no_answer_has_are_refused(project: Project, name: str, count: int) -> None:
+    """The tokens of a run are added up in columns, of which the sum of two such answers would not fit any."""
+    message = {"kind": "response", "parts": [{"part_kind": "text", "content": "x"}], "usage": {name: count}}
+    answers = [post(project, "sessions", event(message=message, event_id=str(number))) for number in range(2)]
+
+    assert {answer.status_code for answer in answers} == {422}
+    assert answers[0].json()["errors"][0]["pointer"].startswith("/events/0/message/usage/")
