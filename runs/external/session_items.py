@@ -206,10 +206,22 @@ def _message(content: object) -> ModelMessage:
         message = messages.load(content)  # type: ignore[arg-type]
     except ValidationError as error:
         raise _invalid(error, "/message", code="invalid_message") from None
+    [part, *_] = message.parts or [None]
+    if isinstance(part, ToolReturnPart) and not _is_output(part.content):
+        text = "the content of a tool result must be a text, or a list of texts and media"
+        raise RejectedEvent("invalid_message", text, "/message/parts/0/content")
     counts = _tokens_of(message) if isinstance(message, ModelResponse) else {}
     if (name := next((name for name, count in counts.items() if not 0 <= count <= MAX_COUNT), None)) is not None:
         raise RejectedEvent("invalid_message", f"{name} is not a number of tokens", f"/message/usage/{name}")
     return message
+
+
+def _is_output(content: object) -> bool:
+    try:
+        messages.content_of(content)  # type: ignore[arg-type]
+    except ValidationError:
+        return False
+    return True
 
 
 def _tokens_of(message: ModelResponse) -> dict[str, int]:

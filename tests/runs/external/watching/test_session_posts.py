@@ -199,3 +199,16 @@ def test_tokens_that_no_answer_has_are_refused(project: Project, name: str, coun
 
     assert {answer.status_code for answer in answers} == {422}
     assert answers[0].json()["errors"][0]["pointer"].startswith("/events/0/message/usage/")
+
+
+@pytest.mark.parametrize("content", [{"a": 1}, [1], 5, 1.5, True, None, {}])
+def test_an_exact_result_that_no_model_gets_is_refused(project: Project, content: Any) -> None:
+    part = {"part_kind": "tool-return", "tool_name": "read", "tool_call_id": "c", "content": content}
+    call = {"part_kind": "tool-call", "tool_name": "read", "tool_call_id": "c", "args": {}}
+    sent = event(message={"kind": "response", "parts": [call]})
+    end = {"runId": "r", "event_id": "end", "type": "tool.end", "payload": {"callId": "c"}}
+    sent["events"].append({**end, "message": {"kind": "request", "parts": [part]}})
+    answer = post(project, "sessions", sent)
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_message")
+    assert answer.json()["errors"][0]["pointer"] == "/events/1/message/parts/0/content"
