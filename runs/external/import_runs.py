@@ -131,7 +131,7 @@ def _open(
             report.new_runs += 1
             report.opened.add(run.pk)
             adopt_early_children(run)
-        elif parent is not None and run.parent_run_id is None and run.pk != parent.pk:
+        elif parent is not None and run.parent_run_id is None and _can_be_below(run, parent):
             _adopt([run], parent)
         if parent is not None and head.parent_call_id:
             calls = AgentRunToolCall.objects.filter(run=parent, call_id=head.parent_call_id, child_run=None)
@@ -146,6 +146,22 @@ def adopt_early_children(run: AgentRun) -> None:
     runs = AgentRun.objects.select_for_update(no_key=True, of=("self",)).order_by("pk")
     runs = runs.filter(project=run.project_id, source=AgentRun.Source.IMPORT, session_id=run.session_id)
     _adopt(runs.filter(parent_run=None, external_id__startswith=f"{run.external_id}:"), run)
+
+
+def _can_be_below(run: AgentRun, parent: AgentRun) -> bool:
+    """Whether a run without a parent can get this one, whose row is locked: not if it is below the run itself."""
+    rows = AgentRun.objects.select_for_update(no_key=True, of=("self",))
+    locked = rows.filter(pk=parent.pk).first()
+    return locked is not None and run.pk not in {locked.pk, *_ancestor_ids(locked)}
+
+
+def _ancestor_ids(run: AgentRun) -> Iterator[UUID]:
+    """Yield the IDs of the parent of a run, of the parent of that one, and so on, as far as they are known here."""
+    parent_id, seen = run.parent_run_id, set[UUID]()
+    while parent_id is not None and parent_id not in seen:
+        yield parent_id
+        seen.add(parent_id)
+        parent_id = AgentRun.with_removed.filter(pk=parent_id).values_list("parent_run_id", flat=True).first()
 
 
 def _adopt(children: Iterable[AgentRun], parent: AgentRun) -> None:

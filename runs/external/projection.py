@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 from uuid import UUID
@@ -36,6 +37,8 @@ from timeline.redaction.redact import DEFAULT as REDACTOR
 
 Role = AgentRunMessage.Role
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+#: The sum of costs that the column of a run does not hold any more.
+MAX_TOTAL_COST = Decimal(10) ** 8
 #: The events that an answer without an own text is made of.
 _TEXTS = (EventType.LLM_TEXT_DELTA, EventType.LLM_TEXT)
 _THOUGHTS = (EventType.LLM_THINKING_DELTA, EventType.LLM_THINKING)
@@ -190,6 +193,8 @@ class Projection:
         for part in response.tool_calls:
             call = tool_starts.planned_call(row, part, effect=None)
             call.effect = Effect.AT_MOST_ONCE.value
+            # Some runners name a call by its command line.
+            call.tool_name = REDACTOR.clean_text(part.tool_name)[0][:256]
             self._new_calls[call.call_id] = call
             self._calls.append(call)
         self.set_run(step_count=step)
@@ -220,11 +225,16 @@ class Projection:
         return seq
 
     def add_usage(self, response: ModelResponse, *, step: int, cost: Any, duration_ms: int | None) -> TurnUsage:
-        """Add the usage of an answer to the run. `cost`: US dollars as reported, or None to compute them."""
+        """Add the usage of an answer to the run. `cost`: US dollars as reported, or None to compute them.
+
+        A cost with which the sum would not fit its column is unknown, such as cents that a runner takes for dollars.
+        """
         prices = self._prices if cost is None else ()
         row = turn_usage.usage_of(self.run.pk, step, 0, response, duration_ms, prices=prices)
         if cost is not None:
             row.cost_usd, row.cache_saved_usd, row.cost_source = cost, None, AgentRun.CostSource.REPORTED.value
+        if row.cost_usd is not None and (self.run.cost_usd or 0) + row.cost_usd >= MAX_TOTAL_COST:
+            row.cost_usd, row.cache_saved_usd, row.cost_source = None, None, AgentRun.CostSource.UNKNOWN.value
         self._usages.append(row)
         self.set_run(**{name: getattr(self.run, name) + getattr(row, name) for name in TOKENS})
         if row.cost_usd is not None:

@@ -32,6 +32,7 @@ from pydantic_ai.messages import (
 
 from runs.external.event_input import MAX_IDENTIFIER, MAX_RUN_REFERENCE, IncomingEvent, RejectedEvent, read_event
 from runs.external.importers.base import ImportedRun, Item
+from runs.external.reported_usage import MAX_COUNT
 from runs.providers import messages
 from runs.statuses import RunStatus
 from timeline import events
@@ -51,6 +52,11 @@ def _printable(text: str) -> str:
 
 _Reference = Annotated[str, StringConstraints(max_length=MAX_RUN_REFERENCE), AfterValidator(_printable)]
 _Name = Annotated[str, StringConstraints(max_length=MAX_IDENTIFIER)]
+#: The tokens of an exact answer, which are added up.
+_TOKENS = (
+    *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"),
+    "output_reasoning_tokens",
+)
 _ENDS = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.STOPPED})
 
 
@@ -197,9 +203,29 @@ def _event(document: object) -> IncomingEvent:
 
 def _message(content: object) -> ModelMessage:
     try:
-        return messages.load(content)  # type: ignore[arg-type]
+        message = messages.load(content)  # type: ignore[arg-type]
     except ValidationError as error:
         raise _invalid(error, "/message", code="invalid_message") from None
+    [part, *_] = message.parts or [None]
+    if isinstance(part, ToolReturnPart) and not _is_output(part.content):
+        text = "the content of a tool result must be a text, or a list of texts and media"
+        raise RejectedEvent("invalid_message", text, "/message/parts/0/content")
+    counts = _tokens_of(message) if isinstance(message, ModelResponse) else {}
+    if (name := next((name for name, count in counts.items() if not 0 <= count <= MAX_COUNT), None)) is not None:
+        raise RejectedEvent("invalid_message", f"{name} is not a number of tokens", f"/message/usage/{name}")
+    return message
+
+
+def _is_output(content: object) -> bool:
+    try:
+        messages.content_of(content)  # type: ignore[arg-type]
+    except ValidationError:
+        return False
+    return True
+
+
+def _tokens_of(message: ModelResponse) -> dict[str, int]:
+    return {name: getattr(message.usage, name) for name in _TOKENS}
 
 
 def _fits(event: IncomingEvent, message: ModelMessage) -> bool:

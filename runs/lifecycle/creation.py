@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, cast
 from uuid import UUID
 
@@ -205,7 +206,7 @@ def lock_parent(project: Project, run_id: UUID) -> AgentRun:
     parent = rows.filter(project=project, pk=run_id).first()
     if parent is None:
         raise InvalidParent("the project has no such run", pointer="/parent_run_id")
-    depth = exceeded_depth([parent, *ancestors_of(parent)])
+    depth = exceeded_depth(chain([parent], ancestors_of(parent)))
     if depth is not None:
         raise TooDeep(f"runs can be nested at most {depth} levels deep", pointer="/parent_run_id")
     limit = limits_of(parent).children
@@ -216,7 +217,10 @@ def lock_parent(project: Project, run_id: UUID) -> AgentRun:
 
 def ancestors_of(run: AgentRun) -> Iterator[AgentRun]:
     """Yield the parent of a run, the parent of that one, and so on."""
-    while run.parent_run is not None:
+    seen = {run.pk}
+    # Each once: a run that was imported may be its own ancestor.
+    while run.parent_run is not None and run.parent_run_id not in seen:
+        seen.add(run.parent_run_id)
         run = run.parent_run
         yield run
 

@@ -171,6 +171,7 @@ def _events_of(delivery: Delivery, kind: SinkKind, target: SinkTarget) -> Sequen
 def _record_success(delivery: Delivery, receipt: Receipt, began: float) -> None:
     refused = "; ".join(receipt.refused)
     with transaction.atomic():
+        sink_claims.hold(delivery.sink_id)
         mine = _mine(delivery).update(
             state=State.DEAD if refused else State.SENT, due_at=None, status_code=receipt.status,
             response=_kept(receipt.response), error=one_line(refused, 500), duration_ms=_elapsed_ms(began),
@@ -187,6 +188,7 @@ def _record_failure(delivery: Delivery, failure: SendFailed, began: float) -> bo
     is_dead = is_test or failure.is_final or delivery.attempts >= MAX_ATTEMPTS
     error = one_line(clean(str(failure)), 500)
     with transaction.atomic():
+        sink_claims.hold(delivery.sink_id)
         mine = _mine(delivery).update(
             state=State.DEAD if is_dead else State.WAITING,
             due_at=None if is_dead else Now() + timedelta(seconds=_pause_s(delivery.attempts, failure)),

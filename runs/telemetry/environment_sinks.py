@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import transaction
 
 from runs.models import Sink, SinkCursor
+from runs.telemetry import sink_claims
 from timeline.bulk.settled import newest_event
 
 ABSENT = "not in the environment of the worker"
@@ -27,5 +28,6 @@ def sync() -> None:
                 SinkCursor.objects.create(sink=row, event_id=newest_event())
             elif any(getattr(row, field) != value for field, value in values.items()):
                 # Also one that was disabled: whoever has restarted the worker may have mended what was wrong.
+                sink_claims.hold(row.pk)
                 Sink.objects.filter(pk=row.pk).update(**values)
                 SinkCursor.objects.filter(pk=row.pk).update(failures=0, due_at=None)

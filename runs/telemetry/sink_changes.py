@@ -22,7 +22,7 @@ from agentops.projects.audit import Actor, record
 from agentops.projects.models import Project
 from agentops.projects.redaction_rules import sealing
 from runs.models import Delivery, Sink, SinkCursor
-from runs.telemetry import deliveries
+from runs.telemetry import deliveries, sink_claims
 from runs.telemetry.event_batches import FAMILY
 from runs.telemetry.kind_catalogue import WEBHOOK, kind_of
 from runs.telemetry.kinds.webhook_sink import MAX_SECRETS, PREFIX, SECRET_BYTES
@@ -237,6 +237,7 @@ def _require_free_name(sink: Sink) -> None:
 
 
 def _locked(sink: Sink) -> Sink:
+    sink_claims.hold(sink.pk)
     rows = Sink.objects.select_for_update(no_key=True, of=("self",)).select_related("project")
     locked = rows.filter(pk=sink.pk).first()
     if locked is None:

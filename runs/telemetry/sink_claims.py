@@ -1,4 +1,8 @@
-"""The claims of sinks by workers, and what becomes of a batch. A claim is a lease by the database's clock."""
+"""The claims of sinks by workers, and what becomes of a batch. A claim is a lease by the database's clock.
+
+Lock order: the cursor of a sink, then its deliveries and the sink itself, so that nobody who changes a sink waits for a
+worker that waits for him.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +41,11 @@ def take(sink_id: Any, newest: int) -> SinkCursor | None:
     if not unclaimed.update(leased_until=Now() + LEASE, claims=F("claims") + 1):
         return None
     return SinkCursor.objects.select_related("sink__project").get(pk=sink_id)
+
+
+def hold(sink_id: Any) -> None:
+    """Lock the cursor of a sink until the commit, before its deliveries or the sink itself."""
+    SinkCursor.objects.select_for_update().filter(pk=sink_id).values_list("pk").first()
 
 
 def move(cursor: SinkCursor, position: int, **values: Any) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import connection, transaction
 from django.test import Client
 
 from agentops.projects.errors import InvalidRule, RuleNotFound
@@ -321,3 +322,39 @@ def test_a_form_of_another_site_is_refused_and_the_administration_shows_no_secre
         answer = strict.get(f"/admin/projects/redactionrule/{path}")
         assert (answer.status_code, SECRET in answer.content.decode()) == (200, False)
         assert "billing" in answer.content.decode()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_threads_of_a_new_process_wait_for_the_rules(transactional_db: None) -> None:
+    """What is masked may be stored, and one that begins while another reads the rules would mask without any."""
+    alpha = make_project("alpha")
+    rule_changes.add_secret(alpha, "billing", SECRET, actor="test")
+    begun, may_read = threading.Event(), threading.Event()
+    reader: list[int] = []
+
+    def clock() -> float:
+        if reader == [threading.get_ident()]:  # it has the lock, and is about to read
+            begun.set()
+            may_read.wait(20)
+        reader.append(threading.get_ident())
+        return 0.0
+
+    cache, said = RuleCache(clock=clock), dict[str, str]()
+
+    def mask(name: str) -> None:
+        Project.objects.exists()  # which opens a connection
+        try:
+            said[name] = cache.redactor_of(frozenset({alpha.pk})).clean_text(SECRET)[0]
+        finally:
+            connection.close()
+
+    first, second = (threading.Thread(target=mask, args=[name]) for name in ("first", "second"))
+    first.start()
+    assert begun.wait(20)
+    second.start()
+    second.join(0.5)
+    may_read.set()
+    first.join(20)
+    second.join(20)
+
+    assert said == dict.fromkeys(("first", "second"), mark("billing", SECRET))

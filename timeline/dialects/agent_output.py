@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 from uuid import UUID
 
@@ -132,14 +133,22 @@ def _step_limit(event: Event, whole: WholeTexts) -> Fields:
 
 
 def _complete(event: Event, whole: WholeTexts) -> Fields:
-    cost = event.payload.get("cost_usd")
     told = {
         **_of(event, "result", "structured_output", "usage", "model_usage"),
-        "totalCostUsd": None if cost is None else float(cost),
+        "totalCostUsd": _dollars(event.payload.get("cost_usd")),
         "durationMs": event.payload.get("duration_ms"),
         "numTurns": event.payload.get("steps"),
     }
     return told | {name: value for name, value in whole.complete.items() if told.get(name) is None or name == "usage"}
+
+
+def _dollars(cost: object) -> float | None:
+    """Return a cost as a number; None for what is none, as a runner may send it after the end of its run."""
+    try:
+        amount = float(str(cost))
+    except ValueError:
+        return None
+    return amount if isfinite(amount) else None
 
 
 def _of(event: Event, *names: str) -> Fields:

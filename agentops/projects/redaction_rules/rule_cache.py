@@ -86,6 +86,8 @@ class RuleCache:
         self._clock = clock
         self._snapshot = _Snapshot({}, {})
         self._fresh_until = 0.0
+        #: Whether the rules are those of the database, as of some time.
+        self._is_loaded = False
         self._lock = threading.Lock()
 
     def redactor_of(self, project_ids: frozenset[UUID] | None, may_load: bool = True) -> Redactor:
@@ -98,10 +100,16 @@ class RuleCache:
         return bool(self.current().rules)
 
     def current(self) -> _Snapshot:
-        """Return the rules, at most REFRESH_S seconds old where this thread can query the database."""
-        if self._clock() >= self._fresh_until and _can_query() and self._lock.acquire(blocking=False):
+        """Return the rules, at most REFRESH_S seconds old where this thread can query the database.
+
+        While a thread looks for changes, the others go on with the rules so far. Before the first look there are none,
+        so they wait for it: what they mask may be stored.
+        """
+        is_due = not self._is_loaded or self._clock() >= self._fresh_until
+        if is_due and _can_query() and self._lock.acquire(blocking=not self._is_loaded):
             try:
-                self._refresh()
+                if self._clock() >= self._fresh_until:
+                    self._refresh()
             finally:
                 self._lock.release()
         return self._snapshot
@@ -112,7 +120,7 @@ class RuleCache:
 
     def assume_none(self) -> None:
         """Forget all rules, and do not look for any until `expire` is called: for a new, empty database."""
-        self._snapshot, self._fresh_until = _Snapshot({}, {}), float("inf")
+        self._snapshot, self._fresh_until, self._is_loaded = _Snapshot({}, {}), float("inf"), True
 
     def _refresh(self) -> None:
         # First, so that a change during the queries is looked for again.
@@ -123,12 +131,14 @@ class RuleCache:
             projects = list(Project._base_manager.filter(redaction_version__gt=0).values_list(*columns))
             versions = {pk: version for pk, version, _ in projects}
             if versions == self._snapshot.versions:
+                self._is_loaded = True
                 return
             changed = [pk for pk, version in versions.items() if version != self._snapshot.versions.get(pk)]
             kept = {pk: rules for pk, rules in self._snapshot.rules.items() if pk in versions and pk not in changed}
             self._snapshot = _Snapshot(
                 versions, {**kept, **load(changed, {pk for pk, _, masks in projects if not masks})}
             )
+            self._is_loaded = True
         except Error as error:
             # Whoever needs the database fails by itself; a text that is only shown keeps the rules known so far.
             log.warning("the redaction rules could not be loaded: %s", type(error).__name__)

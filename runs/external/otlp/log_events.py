@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 from runs.external.event_input import RejectedEvent, read_time
 from runs.external.otlp.attribute_names import first, label
-from runs.external.otlp.received import ReceivedLog
+from runs.external.otlp.received import ReceivedLog, believed
 from runs.external.otlp.span_messages import decoded
 from runs.external.reported_usage import MAX_COUNT
 
@@ -141,9 +141,10 @@ def time_of(record: ReceivedLog) -> datetime | None:
     """Return when an event happened, by the program's own attribute or by the record."""
     value = record.attributes.get("event.timestamp")
     try:
-        return read_time(value) if isinstance(value, str) else record.at
+        own = believed(read_time(value)) if isinstance(value, str) else None
     except RejectedEvent:
-        return record.at
+        own = None
+    return own or record.at
 
 
 def _program(name: str) -> str | None:

@@ -233,5 +233,9 @@ def _time(nanoseconds: int) -> datetime | None:
     """Return a time; None for zero, and for what lies far in the future."""
     if not nanoseconds:
         return None
-    moment = datetime.fromtimestamp(nanoseconds // 1000 / 1_000_000, UTC)
-    return None if moment > timezone.now() + MAX_AHEAD else moment
+    return believed(datetime.fromtimestamp(nanoseconds // 1000 / 1_000_000, UTC))
+
+
+def believed(moment: datetime | None) -> datetime | None:
+    """Return a time, or None for one that lies far in the future."""
+    return None if moment is None or moment > timezone.now() + MAX_AHEAD else moment

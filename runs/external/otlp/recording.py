@@ -6,12 +6,14 @@ A worker files them under runs (runs.external.otlp.settling), once those that be
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from agentops.projects.models import Project
 from runs.external.ingest import Sender
 from runs.external.otlp.log_events import key_of, kind_of_log, log_facts, time_of
 from runs.external.otlp.received import TOO_MANY, ExportReport, ReceivedLog, ReceivedSpan
@@ -84,8 +86,7 @@ class StoredItems(NamedTuple):
 def store_items(sender: Sender, key: str, items: dict[str, OtlpItem]) -> StoredItems:
     """Store the items of one trace or session, those that are not known yet, in a transaction."""
     now = timezone.now()
-    OtlpGroup.objects.get_or_create(project=sender.project, key=key, defaults={"received_at": now})
-    group = OtlpGroup.objects.select_for_update().get(project=sender.project, key=key)
+    group = _locked_group(sender.project, key, now)
     # All of them: there are more in a request than a query may have parameters.
     known = {item_id: bytes(digest) for item_id, digest in group.items.values_list("item_id", "sha256")}
     conflicts = sum(known.get(item_id, item.sha256) != item.sha256 for item_id, item in items.items())
@@ -99,6 +100,16 @@ def store_items(sender: Sender, key: str, items: dict[str, OtlpItem]) -> StoredI
         group.due_at = min(group.due_at or now + QUIET, now + QUIET)
         group.save(update_fields=["received_at", "due_at", "sender"])
     return StoredItems(len(new[:room]), len(items) - len(new) - conflicts, conflicts, len(new[room:]))
+
+
+def _locked_group(project: Project, key: str, now: datetime) -> OtlpGroup:
+    """Return the group of a trace or session with its row locked. It is made if there is none."""
+    while True:
+        OtlpGroup.objects.get_or_create(project=project, key=key, defaults={"received_at": now})
+        group = OtlpGroup.objects.select_for_update().filter(project=project, key=key).first()
+        if group is not None:
+            return group
+        # A worker has deleted it meanwhile, because it had nothing of an agent.
 
 
 def _span_item(span: ReceivedSpan) -> OtlpItem:

@@ -6,6 +6,7 @@ The facts are JSON: they are stored until the place of the span in its trace is 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any, TypedDict
 
 from runs.external.importers.langfuse_export import tokens_of_details
@@ -158,7 +159,10 @@ def _cost(attributes: Mapping[str, Any]) -> float | str | None:
     details = decoded(attributes.get(names.LANGFUSE_COST))
     if isinstance(details, Mapping):
         parts = [value for value in details.values() if isinstance(value, int | float) and not isinstance(value, bool)]
-        total = details.get("total")
-        return total if isinstance(total, int | float | str) and not isinstance(total, bool) else sum(parts) or None
+        total, all_parts = details.get("total"), sum(parts)
+        if isinstance(total, int | float | str) and not isinstance(total, bool):
+            return total
+        # No column of JSON holds infinity, which finite parts can add up to.
+        return all_parts if all_parts and isfinite(all_parts) else None
     value = first(attributes, names.COST)
     return value if isinstance(value, int | float | str) and not isinstance(value, bool) else None

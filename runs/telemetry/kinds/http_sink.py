@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
-import orjson
 from pydantic import Field
 
 from runs.telemetry import guarded_posts
+from runs.telemetry.outgoing_json import encode
 from runs.telemetry.sink_kind import OutgoingEvent, Receipt, SinkKind, SinkOptions, SinkTarget
 
 
@@ -40,8 +40,8 @@ class HttpSink(SinkKind):
         """Return the bodies of the requests."""
         envelopes = [event.envelope for event in events]
         if target.options.batch_size == 1:
-            return [orjson.dumps(envelope) for envelope in envelopes]
-        return [orjson.dumps(envelopes)]
+            return [encode(envelope) for envelope in envelopes]
+        return [encode(envelopes)]
 
     def send(self, target: SinkTarget, requests: Sequence[bytes]) -> Receipt:
         """Send the requests one after the other."""

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import orjson
 from django.conf import settings
 
 from agentops.projects.names import UUID_PATTERN
 from runs.models import Sink
 from runs.models.telemetry.delivery import TEST
+from runs.telemetry.outgoing_json import encode
 from runs.telemetry.sink_kind import InvalidSink, OutgoingEvent, Receipt, SendFailed, SinkKind, SinkOptions, SinkTarget
 from runs.telemetry.sink_targets import SinkUnusable, target_of
 from timeline.models import Tombstone
@@ -61,7 +61,7 @@ class JsonlSink(SinkKind):
         for event in events:
             is_test = event.row.type == TEST
             name = f"{TEST}.jsonl" if is_test else f"{event.row.log.project_id}/{event.row.log_id}.jsonl"
-            lines[name] = lines.get(name, b"") + orjson.dumps(event.envelope) + b"\n"
+            lines[name] = lines.get(name, b"") + encode(event.envelope) + b"\n"
         return list(lines.items())
 
     def send(self, target: SinkTarget, requests: Sequence[tuple[str, bytes]]) -> Receipt:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import orjson
 
@@ -18,6 +20,8 @@ from runs.telemetry.traces.observing import NEEDED, observe, test_observation
 PATH = "/api/public/ingestion"
 #: Errors of single events that are shown.
 _SHOWN = 5
+#: The beginning of the list of errors in an answer, and what stands between two of them.
+_ERRORS, _BETWEEN = re.compile(r'"errors"\s*:\s*\[\s*'), re.compile(r"\s*,\s*")
 
 
 class LangfuseBatchSink(SinkKind):
@@ -49,15 +53,33 @@ class LangfuseBatchSink(SinkKind):
 
 def refused_events(answer: HttpAnswer) -> list[str]:
     """Return the events that were refused for good. Raises `SendFailed` if some are to be sent again."""
-    try:
-        errors = orjson.loads(answer.body).get("errors") or []
-    except (ValueError, AttributeError):
-        return []  # a long answer was cut, or another server answers
-    entries = [error for error in errors if isinstance(error, dict)]
+    entries = [error for error in _errors_of(answer) if isinstance(error, dict)]
     texts = [f"{each.get('id')}: {each.get('status')} {each.get('message') or ''}".strip() for each in entries]
     if any(_is_passing(each.get("status")) for each in entries):
         raise SendFailed(f"Langfuse could not store {len(entries)} events: {texts[0]}", status=answer.status)
     return [*texts[:_SHOWN], *(f"{len(texts) - _SHOWN} more" for _ in texts[_SHOWN : _SHOWN + 1])]
+
+
+def _errors_of(answer: HttpAnswer) -> list[Any]:
+    """Return the errors in an answer: of a long one, which was cut, those that it has whole."""
+    if answer.truncated:
+        return list(_errors_at_the_beginning(answer.body.decode(errors="replace")))
+    try:
+        errors = orjson.loads(answer.body).get("errors")
+    except (ValueError, AttributeError):
+        return []  # of another server
+    return errors if isinstance(errors, list) else []
+
+
+def _errors_at_the_beginning(text: str) -> Iterator[Any]:
+    begin = _ERRORS.search(text)
+    while begin is not None:
+        try:
+            error, end = json.JSONDecoder().raw_decode(text, begin.end())
+        except ValueError:
+            return
+        yield error
+        begin = _BETWEEN.match(text, end)
 
 
 def _is_passing(status: object) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import orjson
 from django.conf import settings
 from django.urls import reverse
 from django.utils import timezone
@@ -14,6 +13,7 @@ from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
 from agentops.http.outgoing.receivers import signature_headers
 from runs.models.telemetry.delivery import TEST
 from runs.telemetry import guarded_posts
+from runs.telemetry.outgoing_json import encode
 from runs.telemetry.sink_kind import InvalidSink, OutgoingEvent, Receipt, SinkKind, SinkOptions, SinkTarget
 from timeline.events import EventType
 
@@ -55,7 +55,7 @@ class WebhookSink(SinkKind):
         self, target: SinkTarget, events: Sequence[OutgoingEvent], message_id: str
     ) -> Sequence[tuple[str, bytes]]:
         """Return the message's ID and its body."""
-        return [(message_id, orjson.dumps(_message(event))) for event in events]
+        return [(message_id, encode(_message(event))) for event in events]
 
     def send(self, target: SinkTarget, requests: Sequence[tuple[str, bytes]]) -> Receipt:
         """Sign the message with each secret at the time of the attempt, and send it."""

@@ -10,25 +10,26 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid5
 
-import orjson
-
+from runs.telemetry.outgoing_json import encode
 from runs.telemetry.traces.gen_ai_messages import cut
 from runs.telemetry.traces.observation import Observation, ObservationKind
 from runs.telemetry.traces.otlp_encoding import MAX_BYTES, usage_details
 
+#: Events of a request: an answer names each of them, and the beginning of one is read.
+MAX_EVENTS = 500
 _NAMESPACE = UUID("8a5b1a40-3f0c-4a83-9d0f-1d2d3f8a7c55")
 Kind = ObservationKind
 Json = dict[str, Any]
 
 
 def batches_of(observations: Iterable[Observation]) -> list[bytes]:
-    """Return the bodies of requests, each below the limit of bytes, in the order of the observations."""
+    """Return the bodies of requests, each below the limits of bytes and events, in the order of the observations."""
     batches: list[bytes] = []
     batch: list[bytes] = []
     size = 0
     for event in events_of(observations):
-        encoded = orjson.dumps(event)
-        if batch and size + len(encoded) > MAX_BYTES:
+        encoded = encode(event)
+        if batch and (size + len(encoded) > MAX_BYTES or len(batch) == MAX_EVENTS):
             batches.append(_body(batch))
             batch, size = [], 0
         batch.append(encoded)

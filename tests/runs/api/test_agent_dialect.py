@@ -186,3 +186,14 @@ def test_the_dialect_of_a_runner_comes_back(project: Project, client: Client) ->
     for event in sent:
         matching = [{name: each.get(name) for name in event} for each in of_type(told, event["type"])]
         assert event in matching
+
+
+@pytest.mark.parametrize("cost", ["unknown", "NaN", "1e999", ""])
+def test_a_late_end_with_a_cost_that_is_none_is_read(project: Project, client: Client, cost: str) -> None:
+    """What comes after the end of a run is stored as it was sent. One such event keeps the others from no reader."""
+    sent = [{"type": "run.started"}, {"type": "run.completed"}, {"type": "run.completed", "payload": {"costUsd": cost}}]
+    results = record(Sender(project, "key:test"), [{"runId": "r1", **event} for event in sent])
+    assert [(result.error, result.late) for result in results] == [(None, False), (None, False), (None, True)]
+
+    told = told_of(client, AgentRun.objects.get(external_id="r1"))
+    assert [event["totalCostUsd"] for event in of_type(told, "agent:complete")] == [None, None]

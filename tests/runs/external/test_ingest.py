@@ -11,6 +11,7 @@ from runs.conversation.message_text import text_of
 from runs.external.ingest import EventResult, Sender, record
 from runs.models import AgentRun
 from runs.upkeep import invariants, replay_check
+from tests.support.every_row import rows_with
 from timeline.models import Event
 
 pytestmark = pytest.mark.django_db
@@ -326,3 +327,32 @@ def test_the_invalid_part_of_a_requested_call_is_named(sender: Sender) -> None:
     [_, result] = send(sender, STARTED, event("llm.turn.end", {"toolCalls": [{"id": "c1", "name": "f", "bad": 1}]}))
     assert result.error is not None
     assert (result.error.code, result.error.pointer) == ("unknown_field", "/payload/toolCalls/0/bad")
+
+
+def test_costs_beyond_what_a_run_can_have_are_unknown(sender: Sender) -> None:
+    """Such as those of a runner that takes millionths of a dollar for dollars: its events are stored all the same."""
+    turns = [event("llm.turn.end", {"text": "x", "costUsd": 999_999}) for _ in range(120)]
+    results = send(sender, STARTED, *turns, event("run.completed"))
+
+    assert [result.error for result in results] == [None] * 122
+    run = the_run()
+    check(run)
+    assert (run.status, run.step_count, run.cost_usd) == ("completed", 120, 100 * 999_999)
+
+
+def test_no_secret_is_stored_in_the_name_of_a_tool(sender: Sender) -> None:
+    """Some runners call a tool by its command line."""
+    secret = "sk-ant-api03-" + "Zx9Qw7Er5Ty3Ui1Op0As2Df4" * 4
+    name = f"curl -H 'x-api-key: {secret}'"
+    send(
+        sender, STARTED, event("tool.end", {"callId": "a", "toolName": name, "output": "x"}),
+        event("tool.start", {"callId": "b", "toolName": name}),
+        event("llm.turn.end", {"toolCalls": [{"id": "c", "name": name}]}),
+        event("message.added", {"role": "tool_result", "content": {"call_id": "c", "output": "x"}}),
+        event("run.completed"),
+    )  # fmt: skip
+
+    run = the_run()
+    check(run)
+    assert rows_with(secret) == []
+    assert {call.tool_name.startswith("curl -H 'x-api-key: [REDACTED:") for call in run.tool_calls.all()} == {True}

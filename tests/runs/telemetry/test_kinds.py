@@ -12,13 +12,18 @@ import pytest
 from django.db import transaction
 
 from agentops.config.telemetry_settings import TelemetrySettings
+from agentops.projects.models import Project
 from agentops.sinks import InvalidSink, subscribe
-from runs.telemetry import kind_catalogue
+from runs.external.import_runs import import_file
+from runs.external.importers import formats
+from runs.external.importers.base import ImportFile
+from runs.telemetry import kind_catalogue, sink_changes
 from runs.telemetry.exporter import Exporter
 from runs.telemetry.kinds import jsonl_sink
 from tests.support import installed_package
 from tests.support.factories import drive, make_agent, make_run
 from tests.support.sinks import append, export, make_sink, wake
+from tests.support.web.receiver import Receiver
 from timeline import log
 from timeline.log import Entry
 from timeline.models import Source, Tombstone
@@ -205,3 +210,38 @@ def test_a_slow_subscriber_loses_events_which_are_counted() -> None:
         assert [quick.get(5) is not None for _ in range(5)] == [True] * 5
         assert slow.dropped == 3
         assert slow.get(0)["payload"]["payload"]["text"] == "0"  # type: ignore[index]
+
+
+# --- Numbers ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["http", "webhook", "jsonl", "langfuse_batch"])
+def test_a_number_beyond_64_bits_keeps_no_sink_from_sending(receiver: Receiver, folder: Path, kind: str) -> None:
+    """Models write them into the arguments of calls, and programs into their results; JSON has them of any size."""
+    config, secrets = {
+        "http": ({"url": receiver.url}, None),
+        "webhook": ({"url": receiver.url}, {"secrets": [sink_changes.new_secret()]}),
+        "jsonl": ({"directory": str(folder)}, None),
+        "langfuse_batch": ({"base_url": receiver.url, "public_key": "pk-lf-1"}, {"secret_key": "sk-lf-1"}),
+    }[kind]
+    project = make_agent().project
+    sink = make_sink(project, kind, config, secrets=secrets, event_types=["run.*"])
+    import_document(project, [
+        {"type": "assistant", "session_id": "s", "message": {"id": "m", "content": [
+            {"type": "tool_use", "id": "c", "name": "pay", "input": {"amount": 10**30}}]}},
+        {"type": "user", "session_id": "s", "message": {"content": [
+            {"type": "tool_result", "tool_use_id": "c", "content": "paid"}]}},
+        {"type": "result", "subtype": "success", "session_id": "s", "structured_output": {"paid": 10**30}},
+    ])  # fmt: skip
+    export(5)
+
+    cursor = wake(sink)
+    assert (cursor.last_error, cursor.failures) == ("", 0)
+    assert cursor.sent_events
+    bodies = [path.read_bytes() for path in folder.glob("*/*.jsonl")] + [each.body for each in receiver.received]
+    assert str(10**30).encode() in b"".join(bodies)
+
+
+def import_document(project: Project, document: Any) -> None:
+    file = ImportFile("session.json", json.dumps(document).encode())
+    import_file(project, file, formats.find(file), by="test")

@@ -12,18 +12,24 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.conf import settings as site
+from django.utils import timezone
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from agentops.config.telemetry_settings import EnvironmentSink, TelemetrySettings
 from runs.models import Delivery, Sink, SinkCursor
 from runs.telemetry import environment_sinks, sink_changes
+from runs.telemetry.sink_kind import OutgoingEvent
+from runs.telemetry.traces.langfuse_events import MAX_EVENTS, batches_of
+from runs.telemetry.traces.observation import Observation, ObservationKind, TraceFacts
 from tests.support.api import runner
 from tests.support.factories import drive, make_project, make_run
 from tests.support.sinks import TOOLS, export, make_sink, make_troubled_run, wake
 from tests.support.web.receiver import Receiver
+from timeline.models import Event
 
 pytestmark = pytest.mark.django_db(transaction=True)
 KEYS: dict[str, Any] = {"secrets": {"secret_key": "sk-lf-1"}}
@@ -221,3 +227,31 @@ def test_a_test_is_valid_too(receiver: Receiver, schema_errors: Check) -> None:
 
     assert schema_errors(receiver.received[0].json) == []
     assert site.AGENTOPS_TELEMETRY.sinks == ()
+
+
+@pytest.mark.parametrize(("status", "counts"), [(400, (0, 1)), (500, (0, 0))])
+def test_errors_in_an_answer_that_is_too_long_to_be_read_whole_count(
+    receiver: Receiver, status: int, counts: tuple[int, int]
+) -> None:
+    """When all events are refused, each with a long reason, the answer is longer than what is read of it."""
+    project = make_project()
+    sink = make_sink(project, "langfuse_batch", options(receiver), **KEYS)
+    errors = [{"id": str(number), "status": status, "message": "invalid " * 60} for number in range(200)]
+    receiver.answer(207, body=json.dumps({"successes": [], "errors": errors}).encode())
+    make_troubled_run(project, "completed")
+    export()
+
+    cursor = SinkCursor.objects.get(pk=sink.pk)
+    assert (cursor.sent_events, min(cursor.dead_events, 1)) == (cursor.sent_events, counts[1])
+    assert Delivery.objects.filter(state="dead").count() == counts[1]
+    assert cursor.failures == (status == 500)
+
+
+def test_an_answer_names_no_more_events_than_can_be_read() -> None:
+    facts = TraceFacts(UUID(int=1), "s", "a", "p", "m", "t")
+    event = OutgoingEvent(Event(ts=timezone.now()), "e", {})
+    spans = [
+        Observation(ObservationKind.TOOL, f"{n:016}", None, "t", facts, event, event.row.ts)
+        for n in range(MAX_EVENTS + 1)
+    ]
+    assert [len(json.loads(body)["batch"]) for body in batches_of(spans)] == [MAX_EVENTS, 1]

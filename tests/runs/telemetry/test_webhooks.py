@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 import pytest
 import time_machine
+from django.db import connection, transaction
 from django.utils import timezone
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from runs.models import AgentRun, Delivery, Sink, SinkCursor
 from runs.telemetry import deliveries, sink_changes
+from runs.telemetry.exporter import Exporter
 from runs.telemetry.kinds.webhook_sink import signed_headers
 from runs.telemetry.sink_changes import SinkChange
 from runs.telemetry.sink_kind import InvalidSink
 from tests.support.factories import drive, make_run
 from tests.support.paths import ROOT
 from tests.support.sinks import append, export, make_sink, wake
+from tests.support.waiting import eventually
 from tests.support.web.receiver import Received, Receiver
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -161,3 +168,48 @@ def test_other_secrets_are_refused(receiver: Receiver, secrets: object) -> None:
 def test_unknown_event_types_are_refused(receiver: Receiver, types: list[str]) -> None:
     with pytest.raises(InvalidSink, match="event_types"):
         make_webhook(make_run(), receiver, *types)
+
+
+# --- Two at once --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.postgres
+def test_a_sink_can_be_changed_while_results_of_deliveries_are_stored(receiver: Receiver) -> None:
+    """Who changes a sink hastens its deliveries: he and a worker must not each have a row that the other waits for."""
+    run = make_run()
+    sink = make_webhook(run, receiver)
+    append(run, "one", "two", "three")
+    Exporter().run_due()
+    Delivery.objects.update(state="waiting", due_at=timezone.now() + timedelta(minutes=1))
+    first, second, third = Delivery.objects.select_related("sink__cursor").order_by("pk")
+    with transaction.atomic():
+        Delivery.objects.select_for_update().get(pk=second.pk)
+        change = beside(lambda: sink_changes.change(sink, SinkChange(name="other"), by="test"))
+        eventually(somebody_waits, why="the change waits for the second delivery, and has one of the others")
+        results = [beside(partial(deliveries.attempt, each)) for each in (first, third)]
+        eventually(lambda: somebody_waits(3), why="both results wait")
+
+    assert change().name == "other"
+    assert [result() for result in results] == [True, True]
+    assert set(Delivery.objects.values_list("state", flat=True)) == {"sent", "waiting"}
+
+
+def beside(act: Callable[[], Any]) -> Callable[[], Any]:
+    """Do something in another thread, and return a function that waits for its result."""
+    pool = ThreadPoolExecutor(1)
+
+    def acting() -> Any:
+        try:
+            return act()
+        finally:
+            connection.close()
+
+    result = pool.submit(acting)
+    pool.shutdown(wait=False)
+    return lambda: result.result(60)
+
+
+def somebody_waits(count: int = 1) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted")
+        return bool(cursor.fetchone()[0] >= count)

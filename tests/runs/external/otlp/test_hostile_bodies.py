@@ -375,3 +375,13 @@ def test_changed_bodies_are_answered(exporter: Exporter) -> None:
     exporter.runs()
     assert not OtlpItem.objects.filter(filed_under=None, group__run__isnull=False).exists()
     assert ExportTraceServiceRequest.FromString(BODY) == GOOD
+
+
+def test_costs_that_add_up_to_infinity_are_unknown(exporter: Exporter) -> None:
+    """No database stores infinity in JSON."""
+    costs = {"langfuse.observation.cost_details": '{"input": 1e308, "output": 1e308}'}
+    exporter.send(agent(1), chat(2, 1, output=said("assistant", "y"), more=costs))
+    exporter.settle()
+
+    [run] = exporter.runs()
+    assert (run.step_count, run.cost_source) == (1, "computed")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
 from django.utils import timezone
 
 from runs.external.otlp import settling
 from runs.models import OtlpGroup, OtlpItem
 from tests.support.factories import make_project
 from tests.support.otlp.sending import Exporter
-from tests.support.otlp.spans import agent, chat, tool, traces
+from tests.support.otlp.spans import TRACE, agent, chat, tool, traces
 from tests.support.threads import at_once
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.every_database]
 POSTERS, TURNS, LATER = 6, 12, timedelta(minutes=1)
@@ -42,3 +45,33 @@ def test_a_trace_that_is_sent_and_filed_by_many_at_once(transactional_db: None) 
     assert run.status == "completed"
     assert (run.step_count, run.input_tokens) == (TURNS, 10 * TURNS)
     assert run.tool_calls.count() == TURNS
+
+
+@pytest.mark.postgres
+def test_spans_that_come_while_a_worker_deletes_their_trace_are_stored(transactional_db: None) -> None:
+    """A worker deletes a trace without an agent or a call, such as one whose first spans are of a web server."""
+    exporter = Exporter(make_project("otel"))
+    OtlpGroup.objects.create(project=exporter.project, key=TRACE, received_at=timezone.now())
+    answers: list[int] = []
+    sending = threading.Thread(target=lambda: answers.append(post_one(exporter)))
+    with transaction.atomic():
+        OtlpGroup.objects.all().delete()
+        sending.start()
+        eventually(somebody_waits, why="the spans wait for the worker")
+    sending.join(60)
+
+    assert answers == [200]
+    assert OtlpItem.objects.count() == 1
+
+
+def post_one(exporter: Exporter) -> int:
+    try:
+        return int(exporter.post(traces(agent(1)).SerializeToString()).status_code)
+    finally:
+        connection.close()
+
+
+def somebody_waits() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return bool(cursor.fetchone()[0])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from runs.models import AgentRun
 from tests.support.factories import make_project
@@ -170,3 +171,14 @@ def test_a_session_without_a_prompt_or_a_call_is_no_run(exporter: Exporter) -> N
     exporter.settle(700)
 
     assert exporter.runs() == []
+
+
+def test_a_time_far_in_the_future_is_not_believed(exporter: Exporter) -> None:
+    """Runs are listed by time: one of the year 9999 would be the first for ever."""
+    prompt = codex("user_prompt", prompt="x", event__timestamp="9999-12-31T23:00:00Z")
+    exporter.post(logs([prompt], "codex").SerializeToString(), "/v1/logs")
+    exporter.settle()
+
+    [run] = exporter.runs()
+    assert run.created_at < timezone.now()
+    assert run.messages.get(role="user").created_at < timezone.now()

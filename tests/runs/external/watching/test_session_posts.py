@@ -14,6 +14,7 @@ from runs.external.import_runs import ImportReport
 from runs.external.importers import formats
 from runs.external.importers.base import ImportedRun, ImportFile
 from runs.external.session_items import dump_event, dump_head
+from runs.lifecycle.creation import ancestors_of
 from runs.models import AgentRun
 from tests.support.accounts import with_key
 from tests.support.factories import make_project, make_run
@@ -157,3 +158,57 @@ def test_another_project_cannot_ask_about_a_session_or_let_it_wait(project: Proj
     assert answer.json() == post(other, "sessions/wait", {"runId": "claude-code:none", "with_open_calls": True}).json()
     assert counts(project) == before
     assert counts(other)["runs"] == 0
+
+
+def test_runs_that_name_each_other_as_parents_do_not_become_their_own_ancestors(project: Project) -> None:
+    """Whoever climbs from such a run to the top would climb for ever."""
+
+    def send(name: str, parent: str) -> Any:
+        head = {"runId": name, "agent": "coder", "parentRunId": parent}
+        sent = {"runId": name, "event_id": parent, "type": "message.added", "payload": {"role": "user", "content": "x"}}
+        return post(project, "sessions", {"runs": [head], "events": [sent]})
+
+    # The first has no parent yet, and gets one when it is sent again.
+    links = [("a", "c"), ("b", "a"), ("c", "b"), ("a", "c"), ("d", "d"), ("d", "d")]
+    assert [send(name, parent).status_code for name, parent in links] == [200] * len(links)
+
+    runs = AgentRun.objects.filter(project=project)
+    parents = dict(runs.values_list("external_id", "parent_run__external_id"))
+    assert parents == {"a": None, "b": "a", "c": "b", "d": None}
+    for run in runs:
+        check_run(run)
+
+
+def test_the_ancestors_of_a_run_that_is_its_own_ancestor_are_told_once(project: Project) -> None:
+    """As earlier versions have stored some."""
+    one, other = imported().runs[0], make_run()
+    AgentRun.objects.filter(pk=one.pk).update(parent_run=other)
+    AgentRun.objects.filter(pk=other.pk).update(parent_run=one)
+
+    ancestors = [run.pk for run in ancestors_of(AgentRun.objects.get(pk=other.pk))]
+    AgentRun.objects.update(parent_run=None)
+    assert ancestors == [one.pk]
+
+
+@pytest.mark.parametrize("name", ["input_tokens", "cache_read_tokens", "output_reasoning_tokens"])
+@pytest.mark.parametrize("count", [2**62, -1])
+def test_tokens_that_no_answer_has_are_refused(project: Project, name: str, count: int) -> None:
+    """The tokens of a run are added up in columns, of which the sum of two such answers would not fit any."""
+    message = {"kind": "response", "parts": [{"part_kind": "text", "content": "x"}], "usage": {name: count}}
+    answers = [post(project, "sessions", event(message=message, event_id=str(number))) for number in range(2)]
+
+    assert {answer.status_code for answer in answers} == {422}
+    assert answers[0].json()["errors"][0]["pointer"].startswith("/events/0/message/usage/")
+
+
+@pytest.mark.parametrize("content", [{"a": 1}, [1], 5, 1.5, True, None, {}])
+def test_an_exact_result_that_no_model_gets_is_refused(project: Project, content: Any) -> None:
+    part = {"part_kind": "tool-return", "tool_name": "read", "tool_call_id": "c", "content": content}
+    call = {"part_kind": "tool-call", "tool_name": "read", "tool_call_id": "c", "args": {}}
+    sent = event(message={"kind": "response", "parts": [call]})
+    end = {"runId": "r", "event_id": "end", "type": "tool.end", "payload": {"callId": "c"}}
+    sent["events"].append({**end, "message": {"kind": "request", "parts": [part]}})
+    answer = post(project, "sessions", sent)
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_message")
+    assert answer.json()["errors"][0]["pointer"] == "/events/1/message/parts/0/content"
