@@ -92,6 +92,7 @@ def _text(value: Any) -> str:
 
 def _shortened(text: str, limit: int) -> str:
     if len(text) <= limit:
-        return str(text)
+        # Not `str(text)`, which is another text for a member of an Enum.
+        return str.__str__(text)
     head, tail = limit * 3 // 4, limit // 4
     return f"{text[:head]} … [{len(text) - head - tail} characters left out] … {text[-tail:]}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from datetime import UTC, datetime
+from enum import Enum, IntEnum, StrEnum
 from typing import Any
 
 import pytest
@@ -26,6 +27,18 @@ class Broken:
         raise RuntimeError("no text")
 
 
+class Role(str, Enum):  # noqa: UP042 - as programs have it that are older than StrEnum
+    USER = "user"
+
+
+class Effort(StrEnum):
+    HIGH = "high"
+
+
+class Level(IntEnum):
+    TOP = 3
+
+
 def encoded(value: Any) -> Any:
     return json.loads(encode({"payload": value}))["payload"]
 
@@ -37,6 +50,12 @@ def test_values_that_json_does_not_have_become_texts() -> None:
         *("nan", str(2**70), -1, 1.5, "b'\\x00'", "2026-01-02 00:00:00+00:00"),
         *({"x": 1}, "<Broken>", {"1": [2]}),
     ]
+
+
+def test_members_of_enums_are_their_values_as_json_has_them() -> None:
+    values = [Role.USER, Effort.HIGH, Level.TOP, {Role.USER: Role.USER}]
+
+    assert encoded(values) == json.loads(json.dumps(values)) == ["user", "high", 3, {"user": "user"}]
 
 
 def test_cycles_and_depths_end() -> None:
