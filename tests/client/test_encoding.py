@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from agentops.client.encoding import MAX_EVENT_BYTES, encode
+from agentops.http import strict_json
 from runs.external.event_input import MAX_EVENT_BYTES as ACCEPTED_BYTES
 from runs.external.event_input import read_event
 
@@ -50,6 +51,27 @@ def test_values_that_json_does_not_have_become_texts() -> None:
         *("nan", str(2**70), -1, 1.5, "b'\\x00'", "2026-01-02 00:00:00+00:00"),
         *({"x": 1}, "<Broken>", {"1": [2]}),
     ]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"output": {f"row {number}": number for number in range(2_000)}},
+        {"output": {"k" * 300: 1, "l" * 300: 2}},
+        {"output": [2**63, 2**64 - 1, -(2**63), 2**63 - 1]},
+        {"output": [1] * 60_000},
+        {"output": [[number] for number in range(30_000)]},
+    ],
+    ids=["many keys", "long keys", "large integers", "many values", "many lists"],
+)
+def test_what_a_site_does_not_read_is_left_out_or_made_a_text(payload: dict[str, Any]) -> None:
+    text = encode({"runId": "r", "type": "tool.end", "event_id": "e", "payload": {**payload, "call_id": "c"}})
+
+    [event] = strict_json.parse(f'{{"events":[{text}]}}')["events"]  # type: ignore[call-overload, index]
+    assert event["payload"]["call_id"] == "c"
+    output = event["payload"]["output"]
+    kept = output if isinstance(output, list) else [*output.values()]
+    assert kept[:2] in ([0, 1], [1, 2], [str(2**63), str(2**64 - 1)], [1, 1], [[0], [1]])
 
 
 def test_members_of_enums_are_their_values_as_json_has_them() -> None:
@@ -99,7 +121,7 @@ def test_json_values_come_through_unchanged(value: Any) -> None:
     def finite(one: Any) -> Any:
         if isinstance(one, float) and not math.isfinite(one):
             return str(one)
-        if isinstance(one, int) and not isinstance(one, bool) and not -(2**63) <= one < 2**64:
+        if isinstance(one, int) and not isinstance(one, bool) and not abs(one) < 2**63:
             return str(one)
         if isinstance(one, list):
             return [finite(inner) for inner in one]
