@@ -20,6 +20,7 @@ from agentops.projects.management.base import (
     EXIT_UNREADABLE,
     EXIT_USAGE,
     AgentopsCommand,
+    operator,
     printable,
 )
 from agentops.projects.models import Scope
@@ -63,4 +64,4 @@ def _own_key(files: HookFiles, project: str) -> str:
         except AccessError:
             continue
     name = f"Hooks of Claude Code on {socket.gethostname()}"[:64]
-    return keys.create_key(row, name=name, scopes=[Scope.INGEST], actor=SYSTEM).plain
+    return keys.create_key(row, name=name, scopes=[Scope.INGEST], actor=operator()).plain

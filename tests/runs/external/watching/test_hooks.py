@@ -16,6 +16,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import Client
 
+from agentops.projects.management.base import operator
 from agentops.projects.models import ApiKey, Project
 from runs.external.watching.claude_code_hooks import BadSettings, HookFiles, install
 from runs.models import AgentRun
@@ -191,7 +192,7 @@ def test_the_command_shows_installs_and_keeps_its_key(
         call_command(*words, "--install")
         assert json.loads((tmp_path / "claude" / "settings.json").read_text()) == shown
     [key] = ApiKey.objects.filter(project=project)
-    assert key.scopes == ["ingest"]
+    assert (key.scopes, key.created_by) == (["ingest"], operator())
     config = (tmp_path / "home" / "hooks" / "claude-code.curl").read_text()
     assert f"{key.prefix}_" in config
     with pytest.raises(CommandError, match="needs an API key"):
