@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 #: Celery tells of every hint, every tick of the clock and each connection, django-eventstream of every listener, HTTP
@@ -22,6 +23,14 @@ FORMATS: dict[str, dict[str, Any]] = {
     },
     "json": {"()": "agentops.http.operators.log_lines.JsonLine"},
 }
+
+
+def log_level(raw: str) -> str:
+    """Return the name of a level in capitals. Raises ValueError."""
+    name = raw.strip().upper()
+    if name not in logging.getLevelNamesMapping():
+        raise ValueError(name)
+    return name
 
 
 def logging_config(level: str, form: str = "text") -> dict[str, Any]:

@@ -16,7 +16,7 @@ from csp.constants import NONE, SELF
 from agentops.config import telemetry_settings
 from agentops.config.database_config import database_config
 from agentops.env import BadSetting, Reader
-from agentops.logging_config import logging_config
+from agentops.logging_config import log_level, logging_config
 
 env = Reader()
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -380,6 +380,9 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 
-LOGGING = logging_config(env.text("LOG_LEVEL", "INFO").upper(), env.choice("LOG_FORMAT", "text", ["text", "json"]))
+LOGGING = logging_config(
+    env.read("LOG_LEVEL", "INFO", log_level, "DEBUG, INFO, WARNING, ERROR or CRITICAL"),
+    env.choice("LOG_FORMAT", "text", ["text", "json"]),
+)
 
 env.refuse_unknown()

@@ -166,7 +166,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "loopback.",
     },
     "Logging and debugging": {
-        "LOG_LEVEL": "`DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`. The log goes to standard error.",
+        "LOG_LEVEL": "The lowest level that is logged. The log goes to standard error.",
         "LOG_FORMAT": "`text`, or `json` for one JSON object a line.",
         "DEBUG": "Enables Django's debug pages. Never enable it on a site that others can reach.",
         "AGENTOPS_TESTING": "Set by the test suite: allows `AGENTOPS_CHAOS`, and new API keys contain `test`.",

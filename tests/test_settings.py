@@ -35,6 +35,7 @@ BAD = [
     ("AGENTOPS_MAX_TOTAL_STEP", "500"),
     ("AGENTOPS_CHAOS", "turn.committed:1"),
     ("PORT", "65536"),
+    ("LOG_LEVEL", "verbose"),
     *[(f"AGENTOPS_RATE_{name}", value) for name, value in (("KEY", "-1"), ("USER", "1e3"), ("ADDRESS", "1/s"))],
     *[
         ("EMAIL_URL", value)

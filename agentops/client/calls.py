@@ -64,14 +64,16 @@ def _post(path: str, answer: type[T], body: Mapping[str, Any], key: str | None) 
 
 
 def _list(path: str, answer: type[T], **params: Any) -> Listing[T]:
-    given = {name: _text(value) for name, value in params.items() if value is not None}
+    given = {name: _text(value) for name, value in params.items() if value is not None and value is not False}
     return Listing("GET", path, answer, params={"limit": PAGE, **given})
 
 
 def _text(value: Any) -> str:
     if isinstance(value, datetime):
         return value.isoformat()
-    return ",".join(value) if isinstance(value, list | tuple) else str(value)
+    if value is True:
+        return "1"
+    return ",".join(value) if isinstance(value, list | tuple | set | frozenset) else str(value)
 
 
 def _run(run_id: RunId, rest: str = "") -> str:

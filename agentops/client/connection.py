@@ -80,9 +80,16 @@ def document_of(response: httpx.Response) -> dict[str, Any]:
         document = None
     if response.is_success and isinstance(document, dict):
         return document
-    # Something other than a site, such as a proxy, may answer with a page.
-    problem = document if isinstance(document, dict) else {"detail": f"no JSON object: {response.text[:200]!r}"}
+    problem = document if isinstance(document, dict) else {"detail": _foreign_answer(response)}
     raise refusal(response.status_code, problem, response.headers.get("Retry-After"))
+
+
+def _foreign_answer(response: httpx.Response) -> str:
+    """Say what something other than a site, such as a proxy, has answered."""
+    if response.has_redirect_location:
+        # Not followed: the key would go wherever it leads.
+        return f"it redirects to {response.headers['Location']!r}: use the URL of the site itself"
+    return f"no JSON object: {response.text[:200]!r}"
 
 
 def answer_of(call: Call[T], document: Mapping[str, Any]) -> T:

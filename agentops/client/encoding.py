@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 #: Bytes of an event. A site accepts 256 KiB.
 MAX_EVENT_BYTES = 240 * 1024
@@ -14,14 +16,18 @@ MAX_EVENT_BYTES = 240 * 1024
 MAX_TEXT = 190_000
 #: How deep values may be nested. A site accepts a little more.
 MAX_DEPTH = 40
-#: Values of an event that are copied at all.
-MAX_VALUES = 100_000
+#: Values of an event. A site accepts 50,000 in a request.
+MAX_VALUES = 45_000
+#: Members of an object, and characters of the name of one. A site accepts 256 characters.
+MAX_KEYS, MAX_KEY = 1_000, 190
 #: Characters to which the texts of an event are cut that is too large, one after the other until it fits.
 _CUTS = (50_000, 10_000, 2_000, 400, 80)
 #: Items that a list or an object keeps, if cutting its texts is not enough.
 _FEWER_ITEMS = 100
-#: Numbers that a site accepts.
-_MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
+#: An event, and its payload.
+_LEVELS_OF_FIELDS = 2
+#: Integers up to this one, and down to its negative, are accepted by a site.
+_MAX_INTEGER = 2**63 - 1
 
 
 def encode(event: Mapping[str, Any]) -> str:
@@ -44,9 +50,12 @@ def _dumps(event: Mapping[str, Any], copy: _Copy) -> str:
 
 
 class _Copy:
-    """Copies a value as JSON has it: texts of about `cut` characters, and the first `items` of each list and object."""
+    """Copies a value as JSON has it: texts of about `cut` characters, and the first `items` of each list and object.
 
-    def __init__(self, cut: int, items: int | None = None) -> None:
+    What is beyond the limits of a site is left out.
+    """
+
+    def __init__(self, cut: int, items: int = MAX_VALUES) -> None:
         self._cut = cut
         self._items = items
         self._values_left = MAX_VALUES
@@ -59,7 +68,7 @@ class _Copy:
             return value
         if isinstance(value, str):
             return _shortened(value, self._cut)
-        if isinstance(value, int) and _MIN_INTEGER <= value <= _MAX_INTEGER:
+        if isinstance(value, int) and abs(value) <= _MAX_INTEGER:
             return int(value)
         if isinstance(value, float) and math.isfinite(value):
             return float(value)
@@ -73,13 +82,20 @@ class _Copy:
 
     def _container(self, value: Any) -> Any:
         if isinstance(value, Mapping):
-            pairs = islice(value.items(), self._items)
-            return {_shortened(_text(key), self._cut): self.of(inner) for key, inner in pairs}
+            pairs = self._first(value.items(), min(self._items, MAX_KEYS))
+            return {_shortened(_text(key), min(self._cut, MAX_KEY)): self.of(inner) for key, inner in pairs}
         if isinstance(value, list | tuple | set | frozenset):
-            return [self.of(inner) for inner in islice(value, self._items)]
+            return [self.of(inner) for inner in self._first(value, self._items)]
         if callable(dump := getattr(type(value), "model_dump", None)):
             return self.of(dump(value, mode="json"))
         return _shortened(_text(value), self._cut)
+
+    def _first(self, items: Iterable[T], count: int) -> Iterator[T]:
+        """Yield as many items as there is room for. An event and its payload keep their fields."""
+        for item in islice(items, count):
+            if self._values_left <= 0 and len(self._around) > _LEVELS_OF_FIELDS:
+                return
+            yield item
 
 
 def _text(value: Any) -> str:
@@ -92,6 +108,7 @@ def _text(value: Any) -> str:
 
 def _shortened(text: str, limit: int) -> str:
     if len(text) <= limit:
-        return str(text)
+        # Not `str(text)`, which is another text for a member of an Enum.
+        return str.__str__(text)
     head, tail = limit * 3 // 4, limit // 4
     return f"{text[:head]} … [{len(text) - head - tail} characters left out] … {text[-tail:]}"

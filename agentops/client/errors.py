@@ -99,4 +99,6 @@ _BY_STATUS = {status: kind for kind in ApiError.__subclasses__() for status in k
 def refusal(status: int, problem: Mapping[str, Any], retry_after: str | None) -> ApiError:
     """Return the exception for an answer. `retry_after`: the value of its header."""
     seconds = float(retry_after) if retry_after and retry_after.isdecimal() else None
-    return _BY_STATUS.get(status, ApiError)(status, problem, retry_after_s=seconds)
+    # Proxies have statuses of their own, such as 520.
+    kind = _BY_STATUS.get(status) or (ServerUnavailable if status >= 500 else ApiError)
+    return kind(status, problem, retry_after_s=seconds)

@@ -52,7 +52,7 @@ class RecordedCall:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.end(self.output, error=self.error if error is None else repr(error))
+        self.end(self.output, error=self.error if error is None else _repr_of(error))
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -61,3 +61,11 @@ class RecordedCall:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.__exit__(kind, error, trace)
+
+
+def _repr_of(error: BaseException) -> str:
+    try:
+        return repr(error)
+    except Exception:
+        # It is code of the recorded program, whose own exception has to be raised on.
+        return type(error).__name__

@@ -28,6 +28,9 @@ from agentops.projects.models import Door
 from timeline.redaction import project_scope
 
 TIMEOUT_S = 30
+#: Headers of a client's request that its tools' requests have too. The last one is there only if a configured proxy has
+#: sent it: without it, a site that is open by HTTPS alone redirects.
+KEPT = (b"authorization", b"host", b"x-forwarded-proto")
 JSON = "application/json"
 Query = Mapping[str, str | int | Sequence[str] | None]
 
@@ -156,14 +159,14 @@ class LocalApi:
 
 @dataclass
 class RelayedApi:
-    """The web application of this process, with the credential and the address of a client's request."""
+    """The web application of this process, with the credential, the address and the scheme of a client's request."""
 
     django: Callable[[Any, Any, Any], Awaitable[None]]
     scope: Mapping[str, Any]
 
     async def send(self, method: str, target: str, body: bytes) -> ApiAnswer:
         path, _, query = target.partition("?")
-        kept = [(name, value) for name, value in self.scope["headers"] if name in (b"authorization", b"host")]
+        kept = [(name, value) for name, value in self.scope["headers"] if name in KEPT]
         length = str(len(body)).encode()
         headers = [*kept, (b"accept", JSON.encode()), (b"content-type", JSON.encode()), (b"content-length", length)]
         scope = {

@@ -10,14 +10,12 @@ from uuid import UUID
 
 from agentops.testing.fixture_runs import result_of
 from agentops.testing.flow_results import FlowResult
-from agentops.testing.played_agents import BY, apply_agent, definition_of, new_project, place
+from agentops.testing.played_agents import BY, apply_agent, definition_of, new_project, place, played_tools
 from runs.actions import approvals, run_actions
 from runs.actions.flows import flow_definitions, flow_run_actions
 from runs.lifecycle.approval_decisions import Decision
 from runs.lifecycle.flows import node_runs
 from runs.models import AgentRun, AgentRunToolCall, Approval, FlowRun, FlowVisit
-from runs.tools.catalogue import TOOLS
-from runs.tools.registry import RECORDED
 from runs.worker.flow_in_process import HumanAnswers, drive_flow_to_rest, open_questions, require_kind
 from runs.worker.worker import Worker
 from timeline.models import Event
@@ -52,9 +50,8 @@ class FixtureFlows:
         """Run a flow on fixtures; see `AgentTester.run_flow`."""
         project, model = new_project(), place(fixtures, self._folder)
         for definition in map(definition_of, agents):
-            tools = definition.get("tools") or []
-            played = tools if real_tools else [*filter(_ends_runs, tools), RECORDED]
-            apply_agent(project, definition, model=model, tools=played, settings=settings)
+            tools = played_tools(definition, real_tools=real_tools)
+            apply_agent(project, definition, model=model, tools=tools, settings=settings)
         definition = _with_outputs(definition_of(flow), tool_outputs)
         row, _ = flow_definitions.apply(project, definition, by=BY)
         given = HumanAnswers(row.definition, answers)
@@ -84,12 +81,6 @@ class FixtureFlows:
     def _drive(self, flow_run_id: UUID, timeout_s: float) -> FlowResult:
         answers = self._answers[flow_run_id]
         return _result_of(drive_flow_to_rest(flow_run_id, self._worker, answers=answers, by=BY, timeout_s=timeout_s))
-
-
-def _ends_runs(name: str) -> bool:
-    """Whether a tool ends its run, such as `done`, whose argument is the result: a recorded one would not."""
-    tool = TOOLS.tool(name)
-    return tool is not None and tool.ends
 
 
 def _with_outputs(definition: dict[str, Any], outputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from agentops.testing.played_agents import BY, apply_agent, definition_of, new_project, place
+from agentops.testing.played_agents import BY, apply_agent, definition_of, new_project, place, played_tools
 from agentops.testing.run_results import Message, RunResult, ToolCall
 from runs.actions import approvals, run_actions
 from runs.conversation import transcript
 from runs.conversation.message_text import text_of
 from runs.lifecycle.approval_decisions import Decision
 from runs.models import AgentRun, AgentRunToolCall, Approval
-from runs.tools.registry import RECORDED
 from runs.worker.in_process import drive_to_rest
 from runs.worker.worker import Worker
 from timeline.models import Event
@@ -41,7 +40,7 @@ class FixtureRuns:
     ) -> RunResult:
         """Run an agent on a fixture; see `AgentTester.run`."""
         definition = definition_of(agent)
-        tools = definition.get("tools", []) if real_tools else [RECORDED]
+        tools = played_tools(definition, real_tools=real_tools)
         model = place(fixture, self._folder)
         row = apply_agent(self._project, definition, model=model, tools=tools, settings=settings)
         run = run_actions.create(BY, self._project, row, prompt, max_steps=max_steps)

@@ -18,6 +18,8 @@ from runs.fixtures import fixture_files
 from runs.fixtures.text_files import FixtureError
 from runs.fixtures.verification import files_in
 from runs.models import Agent
+from runs.tools.catalogue import TOOLS
+from runs.tools.registry import RECORDED
 
 BY = "pytest"
 _numbers = itertools.count(1)
@@ -34,6 +36,18 @@ def definition_of(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
         return dict(source)
     path = Path(source)
     return definition_text.parse(path.read_text(encoding="utf-8"), suffix=path.suffix)
+
+
+def played_tools(definition: Mapping[str, Any], *, real_tools: bool) -> Sequence[str]:
+    """Return the tools of an agent in a test: its own, or the recorded ones and those that end a run."""
+    own: Sequence[str] = definition.get("tools") or []
+    return own if real_tools else [*filter(_ends_runs, own), RECORDED]
+
+
+def _ends_runs(name: str) -> bool:
+    """Whether a tool ends its run, such as `done`, whose argument is the result: a recorded one would not."""
+    tool = TOOLS.tool(name)
+    return tool is not None and tool.ends
 
 
 def apply_agent(

@@ -77,6 +77,9 @@ def test_lists_come_in_pages_with_filters(site: Site, make_client: MakeClient, m
     assert [run.id for run in client.runs()] == [child.pk, *(run.pk for run in reversed(runs))]
     assert [run.id for run in client.runs(label="odd", status=["queued", "paused"])] == [runs[3].pk, runs[1].pk]
     assert [run.id for run in client.children(runs[0].pk)] == [child.pk]
+    roots = [run.pk for run in reversed(runs)]
+    assert [run.id for run in client.runs(root=True, status={"queued", "paused"})] == roots
+    assert [run.id for run in client.runs(root=False)] == [child.pk, *roots]
 
 
 def test_a_run_is_controlled(site: Site, make_client: MakeClient) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from datetime import UTC, datetime
+from enum import Enum, IntEnum, StrEnum
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from agentops.client.encoding import MAX_EVENT_BYTES, encode
+from agentops.http import strict_json
 from runs.external.event_input import MAX_EVENT_BYTES as ACCEPTED_BYTES
 from runs.external.event_input import read_event
 
@@ -26,6 +28,18 @@ class Broken:
         raise RuntimeError("no text")
 
 
+class Role(str, Enum):  # noqa: UP042 - as programs have it that are older than StrEnum
+    USER = "user"
+
+
+class Effort(StrEnum):
+    HIGH = "high"
+
+
+class Level(IntEnum):
+    TOP = 3
+
+
 def encoded(value: Any) -> Any:
     return json.loads(encode({"payload": value}))["payload"]
 
@@ -37,6 +51,33 @@ def test_values_that_json_does_not_have_become_texts() -> None:
         *("nan", str(2**70), -1, 1.5, "b'\\x00'", "2026-01-02 00:00:00+00:00"),
         *({"x": 1}, "<Broken>", {"1": [2]}),
     ]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"output": {f"row {number}": number for number in range(2_000)}},
+        {"output": {"k" * 300: 1, "l" * 300: 2}},
+        {"output": [2**63, 2**64 - 1, -(2**63), 2**63 - 1]},
+        {"output": [1] * 60_000},
+        {"output": [[number] for number in range(30_000)]},
+    ],
+    ids=["many keys", "long keys", "large integers", "many values", "many lists"],
+)
+def test_what_a_site_does_not_read_is_left_out_or_made_a_text(payload: dict[str, Any]) -> None:
+    text = encode({"runId": "r", "type": "tool.end", "event_id": "e", "payload": {**payload, "call_id": "c"}})
+
+    [event] = strict_json.parse(f'{{"events":[{text}]}}')["events"]  # type: ignore[call-overload, index]
+    assert event["payload"]["call_id"] == "c"
+    output = event["payload"]["output"]
+    kept = output if isinstance(output, list) else [*output.values()]
+    assert kept[:2] in ([0, 1], [1, 2], [str(2**63), str(2**64 - 1)], [1, 1], [[0], [1]])
+
+
+def test_members_of_enums_are_their_values_as_json_has_them() -> None:
+    values = [Role.USER, Effort.HIGH, Level.TOP, {Role.USER: Role.USER}]
+
+    assert encoded(values) == json.loads(json.dumps(values)) == ["user", "high", 3, {"user": "user"}]
 
 
 def test_cycles_and_depths_end() -> None:
@@ -80,7 +121,7 @@ def test_json_values_come_through_unchanged(value: Any) -> None:
     def finite(one: Any) -> Any:
         if isinstance(one, float) and not math.isfinite(one):
             return str(one)
-        if isinstance(one, int) and not isinstance(one, bool) and not -(2**63) <= one < 2**64:
+        if isinstance(one, int) and not isinstance(one, bool) and not abs(one) < 2**63:
             return str(one)
         if isinstance(one, list):
             return [finite(inner) for inner in one]

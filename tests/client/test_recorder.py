@@ -115,6 +115,22 @@ def test_a_loop_that_breaks_ends_its_run(deliver: Deliver, error: BaseException,
     assert row.error_message == ("no file" if status == "failed" else "")
 
 
+def test_an_exception_that_cannot_be_shown_is_the_error_of_its_call_all_the_same(deliver: Deliver) -> None:
+    class Detached(Exception):
+        def __repr__(self) -> str:
+            raise RuntimeError("the session is closed")
+
+        __str__ = __repr__
+
+    run = RecordedRun(deliver(), "fixer")
+    with pytest.raises(Detached), run, run.tool_call("lookup", {"name": "x"}):
+        raise Detached
+
+    row = run_of(run)
+    assert (row.status, row.error_message) == ("failed", "Detached")
+    assert calls_of(row) == [("lookup", "error", {"name": "x"}, "Detached")]
+
+
 def test_a_site_that_is_away_loses_nothing_and_holds_nobody_up(
     site: Site, deliver: Deliver, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,7 +8,11 @@ import subprocess
 import sys
 from typing import Any
 
-from agentops.client import AsyncClient, Client
+import httpx
+import pytest
+
+from agentops.client import ApiError, AsyncClient, Client, ServerUnavailable
+from agentops.client.connection import document_of
 from agentops.client.event_stream import Frame, FrameParser
 
 SCRIPT = """
@@ -53,3 +57,17 @@ def test_frames_may_be_cut_anywhere() -> None:
         pieces = [stream[start : start + size] for start in range(0, len(stream), size)]
         assert [frame for piece in pieces for frame in parser.feed(piece)] == frames
         assert parser.retry_s == 1.5
+
+
+@pytest.mark.parametrize("status", [500, 507, 520, 599])
+def test_every_failure_of_a_server_is_one(status: int) -> None:
+    with pytest.raises(ServerUnavailable):
+        document_of(httpx.Response(status, text="error"))
+
+
+def test_a_redirect_is_not_followed_and_says_where_it_leads() -> None:
+    """A site that is open by HTTPS alone, and `http://` in the settings of a program."""
+    with pytest.raises(ApiError) as refusal:
+        document_of(httpx.Response(301, headers={"Location": "https://ops.example.org/api/projects"}))
+
+    assert (refusal.value.status, "https://ops.example.org" in refusal.value.detail) == (301, True)

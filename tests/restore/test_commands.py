@@ -85,6 +85,17 @@ def test_it_takes_no_for_an_answer(answer: str, monkeypatch: pytest.MonkeyPatch)
     assert not Incarnation.objects.exists()
 
 
+@pytest.mark.django_db
+def test_the_end_of_the_input_is_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-D, or a standard input that is none, such as /dev/null."""
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    with pytest.raises(CommandError) as refusal:
+        call_command("post_restore", stdout=Terminal())
+
+    assert refusal.value.returncode == 5
+    assert not Incarnation.objects.exists()
+
+
 @pytest.mark.breaks_invariants("a backup is spoilt")
 @pytest.mark.django_db
 def test_it_ends_with_1_where_the_backup_was_broken() -> None:

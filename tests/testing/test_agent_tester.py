@@ -80,6 +80,19 @@ def test_the_cost_of_the_recorded_model(tester: AgentTester) -> None:
     assert "more than 0.0001" in failure_of(result.assert_cost, at_most=Decimal("0.0001"))
 
 
+def test_the_result_is_what_done_was_given(tester: AgentTester, tmp_path: Path) -> None:
+    """As on a site, where no recording stands for the tool that ends a run."""
+    call = {"type": "agent:tool", "toolName": "done", "toolInput": {"result": "42"}, "toolOutput": "42"}
+    calls = [{"input": {"prompt": "Go."}, "output": {"text": "I am done."}, "events": [call]}]
+    (tmp_path / "ends.json").write_text(json.dumps({"calls": calls}))
+    agent = {**AGENT, "policies": {"on_idle": {"action": "fail"}}}
+
+    recorded = tester.run(agent, tmp_path / "ends.json")
+
+    assert (recorded.status, recorded.result) == ("completed", "42")
+    recorded.assert_same(tester.run(agent, tmp_path / "ends.json", real_tools=True))
+
+
 def test_rules_and_own_tools_apply(tester: AgentTester, tmp_path: Path) -> None:
     call = {"type": "agent:tool", "toolName": "done", "toolInput": {"result": "42"}, "toolOutput": "recorded"}
     calls = [{"input": {"prompt": "Go."}, "output": {"text": "Done."}, "events": [call]}]

@@ -14,8 +14,11 @@ from django.utils import timezone
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from agentops.http.forwarded import ForwardedClient
+from agentops.http.threaded import ThreadedDjango
 from agentops.mcp_server.api_access import LocalApi, act
 from agentops.mcp_server.bounds import MAX_RESULT
+from agentops.mcp_server.http_endpoint import McpEndpoint
 from agentops.projects.models import ApiKey, AuditEntry
 from runs.models import AgentRun, AgentRunToolCall
 from tests.support.accounts import with_key
@@ -242,6 +245,28 @@ def test_a_key_sees_its_project_only_and_nothing_when_it_is_revoked(web: WebThre
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "get_run", "arguments": one}}
     accept = {"Accept": "application/json, text/event-stream"}
     assert httpx.post(f"{web.url}/mcp", json=body, headers=own | accept).status_code == 401
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_site_behind_a_proxy_that_speaks_https_is_asked(settings) -> None:
+    settings.SECURE_SSL_REDIRECT = True
+    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    django = ThreadedDjango()
+    site = ForwardedClient(McpEndpoint(django, django), ["*"])
+    headers = with_key(make_project("alpha"), "read") | {
+        "Accept": "application/json, text/event-stream", "X-Forwarded-For": "192.0.2.1", "X-Forwarded-Proto": "https",
+    }  # fmt: skip
+    params = {"name": "list_projects", "arguments": {}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+
+    async def asked() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(site), base_url="http://localhost") as client:
+            return await client.post("/mcp", json=body, headers=headers)
+
+    answer = asyncio.run(asked())
+
+    assert answer.status_code == 200
+    assert '\\"slug\\":\\"alpha\\"' in answer.text
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b"x" * (2 << 20), b'{"jsonrpc":"2.0","id":1}', b"\xff"])

@@ -64,6 +64,14 @@ def operator() -> str:
     return f"cli:{name}"
 
 
+def ask(question: str) -> str:
+    """Return the line that somebody enters at a terminal; empty at the end of the input, such as by Ctrl-D."""
+    try:
+        return input(question).strip()
+    except EOFError:
+        return ""
+
+
 class AddSubcommand(Protocol):
     def __call__(self, name: str, handler: Handler, *, help: str) -> CommandParser: ...  # noqa: A002
 

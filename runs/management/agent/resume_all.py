@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import EXIT_REFUSED, EXIT_USAGE, operator
+from agentops.projects.management.base import EXIT_REFUSED, EXIT_USAGE, ask, operator
 from runs.actions import run_actions
 from runs.actions.run_actions import BulkOutcome
 from runs.models import AgentRun
@@ -66,5 +66,5 @@ def _confirm(live: int) -> None:
     question = f"this stops the workers of {live} active runs"
     if not sys.stdin.isatty():
         raise CommandError(f"{question}: pass --yes to confirm", returncode=EXIT_REFUSED)
-    if input(f"{question}. Continue? [y/N] ").strip().lower() not in ("y", "yes"):
+    if ask(f"{question}. Continue? [y/N] ").lower() not in ("y", "yes"):
         raise CommandError("cancelled: nothing was changed", returncode=EXIT_REFUSED)

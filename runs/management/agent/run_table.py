@@ -36,6 +36,8 @@ def ls(command: AgentopsCommand, options: dict[str, Any]) -> None:
 def row_of(run: AgentRun) -> Facts:
     """Return the facts of a run in a list. Select its project and log with it."""
     times = times_of(run, timezone.now())
+    # A run that another program executes has no limit here.
+    step_limit = run.step_limit(settings.AGENTOPS_MAX_TOTAL_STEPS) if run.source == AgentRun.Source.NATIVE else None
     return {
         "id": run.pk,
         "project": run.project.slug,
@@ -44,7 +46,7 @@ def row_of(run: AgentRun) -> Facts:
         "status": run.status,
         "status_reason": run.status_reason,
         "step_count": run.step_count,
-        "step_limit": run.step_limit(settings.AGENTOPS_MAX_TOTAL_STEPS),
+        "step_limit": step_limit,
         "labels": [redacted(label) for label in run.labels],
         "created_at": run.created_at,
         "started_at": run.started_at,
@@ -57,6 +59,12 @@ def row_of(run: AgentRun) -> Facts:
 def with_reason(facts: Facts) -> str:
     status, reason = facts["status"], facts["status_reason"]
     return f"{status} ({reason_label(reason)})" if reason else str(status)
+
+
+def steps_text(facts: Facts) -> str:
+    """Return the steps of a run, and its limit if it has one."""
+    count, limit = facts["step_count"], facts["step_limit"]
+    return str(count) if limit is None else f"{count}/{limit}"
 
 
 def redacted(text: str) -> str:
@@ -86,7 +94,7 @@ def _cells(row: Facts, *, for_people: bool) -> list[object]:
         row["agent_id"],
         row["status"],
         reason or "-",
-        f"{row['step_count']}/{row['step_limit']}",
+        steps_text(row),
         f"{row['created_at']:%Y-%m-%dT%H:%MZ}",
         shorten(row["title"], 60 if for_people else MAX_TITLE * 4),
     ]

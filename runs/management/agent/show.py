@@ -9,7 +9,7 @@ from django.db.models import Count
 from agentops.projects.management.base import AgentopsCommand, printable
 from runs.conversation.message_text import text_of
 from runs.management.agent.references import find_run
-from runs.management.agent.run_table import Facts, redacted, row_of, shorten, with_reason
+from runs.management.agent.run_table import Facts, redacted, row_of, shorten, steps_text, with_reason
 from runs.models import AgentRun, AgentRunMessage
 from timeline import events, log, outgoing
 from timeline.reasons import reason_label
@@ -60,11 +60,11 @@ def lines_of(facts: Facts) -> list[tuple[str, str]]:
     pairs = [
         ("run", facts["id"]),
         ("project", facts["project"]),
-        ("agent", f"{facts['agent_id']} version {facts['agent_version']}, {facts['provider']} {facts['model']}"),
+        ("agent", _agent(facts)),
         ("title", facts["title"]),
         ("labels", ", ".join(facts["labels"])),
         ("status", with_reason(facts)),
-        ("steps", f"{facts['step_count']}/{facts['step_limit']}"),
+        ("steps", steps_text(facts)),
         ("tokens", ", ".join(f"{name} {count}" for name, count in facts["tokens"].items() if count)),
         ("cost", f"{cost:f} USD, {facts['cost_source']}" if cost is not None else unknown_cost),
         ("created", _moment(facts["created_at"])),
@@ -80,6 +80,13 @@ def lines_of(facts: Facts) -> list[tuple[str, str]]:
         *((f"message {row['position']}", f"{row['role']}: {row['preview']}") for row in facts["messages"]),
     ]
     return [(name, str(value)) for name, value in pairs if value not in (None, "")]
+
+
+def _agent(facts: Facts) -> str:
+    """Return the agent with what is known of it. Other programs name neither a version nor a provider."""
+    name = facts["agent_id"] or ""
+    version = f"{name} version {facts['agent_version']}" if facts["agent_version"] is not None else name
+    return ", ".join(filter(None, [version, " ".join(filter(None, [facts["provider"], facts["model"]]))]))
 
 
 def _lineage(run: AgentRun) -> Facts:

@@ -15,7 +15,14 @@ from django.utils import timezone
 from agentops.projects import keys
 from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.errors import AccessError
-from agentops.projects.management.base import EXIT_INVALID, EXIT_UNREADABLE, EXIT_USAGE, AgentopsCommand, printable
+from agentops.projects.management.base import (
+    EXIT_INVALID,
+    EXIT_UNREADABLE,
+    EXIT_USAGE,
+    AgentopsCommand,
+    operator,
+    printable,
+)
 from agentops.projects.models import Scope
 from runs.external.watching.claude_code_hooks import BadSettings, HookFiles, added_settings, install, settings_path
 
@@ -33,8 +40,10 @@ def show_or_install(command: AgentopsCommand, options: dict[str, Any], key: str)
         command.stderr.write(printable(text) if not text.isascii() else text)
         return
     url = options["url"] or settings.AGENTOPS_BASE_URL or f"http://127.0.0.1:{settings.PORT}"
+    # AGENTOPS_API_KEY is that of another site.
+    is_of_url = options["url"] or options["key_file"]
     try:
-        files.write(url, key or _own_key(files, options["project"]))
+        files.write(url, key if key and is_of_url else _own_key(files, options["project"]))
         backup = install(path, files.command, now=timezone.localtime())
     except BadSettings as error:
         raise CommandError(printable(error), returncode=EXIT_INVALID) from None
@@ -55,4 +64,4 @@ def _own_key(files: HookFiles, project: str) -> str:
         except AccessError:
             continue
     name = f"Hooks of Claude Code on {socket.gethostname()}"[:64]
-    return keys.create_key(row, name=name, scopes=[Scope.INGEST], actor=SYSTEM).plain
+    return keys.create_key(row, name=name, scopes=[Scope.INGEST], actor=operator()).plain

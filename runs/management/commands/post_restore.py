@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 from django.db import connection
 
-from agentops.projects.management.base import EXIT_REFUSED, AgentopsCommand, operator
+from agentops.projects.management.base import EXIT_REFUSED, AgentopsCommand, ask, operator
 from runs.management.site.home import Home
 from runs.upkeep import restore
 from runs.upkeep.invariants import check
@@ -60,7 +60,7 @@ class Command(AgentopsCommand):
         if not self.stdout.isatty():
             raise CommandError("not a terminal: pass --yes to confirm", returncode=EXIT_REFUSED)
         self.stdout.write("All running runs are taken from their workers, and all stream clients start again.")
-        if input("Was this database restored from a backup? [y/N] ").strip().lower() not in {"y", "yes"}:
+        if ask("Was this database restored from a backup? [y/N] ").lower() not in {"y", "yes"}:
             raise CommandError("cancelled: nothing was changed", returncode=EXIT_REFUSED)
 
     def _restore(self, *, as_json: bool) -> None:

@@ -20,7 +20,7 @@ import sys
 from typing import Any, NoReturn
 
 NO_SANDBOX = 126
-#: Landlock from this version on also covers the truncation of files.
+#: Landlock from this version on also covers the truncation of files. Linux 6.2 has it.
 MIN_LANDLOCK = 3
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _FILE_READ = 1 << 0 | 1 << 2  # execute, read
@@ -87,7 +87,7 @@ def _confine(rules: list[tuple[int, int]]) -> None:
     """Restrict this process, and all that it starts, to the rules of Landlock."""
     version = LIBC.syscall(_CREATE_RULESET, None, 0, 1)
     if version < MIN_LANDLOCK:
-        raise NoSandbox("the kernel has no Landlock, or an old one")
+        raise NoSandbox("the kernel has no Landlock, or is older than Linux 6.2")
     handled = (1 << 16) - 1 if version >= 5 else (1 << 15) - 1
     network = 0b11 if version >= 4 else 0  # TCP
     scoped = 0b11 if version >= 6 else 0  # abstract sockets, and signals to processes outside

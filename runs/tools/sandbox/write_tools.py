@@ -111,15 +111,17 @@ def _parent(ctx: ToolContext, parts: list[str]) -> Iterator[int]:
 def _write(directory: int, name: str, data: bytes) -> None:
     """Write a file beside the old one, and rename it. A link in its place is replaced, not followed."""
     temporary = f".{secrets.token_hex(8)}.tmp"
-    mode = 0o666
+    mode = None
     with suppress(FileNotFoundError):
         old = os.stat(name, dir_fd=directory, follow_symlinks=False)
         if not stat.S_ISREG(old.st_mode) or old.st_nlink > 1 or roots.belongs_to_site(old):
             raise ToolDenied("path_denied", f"{name!r} is not a regular file that may be replaced.")
         mode = stat.S_IMODE(old.st_mode) & 0o777
     try:
-        descriptor = os.open(temporary, _CREATE, mode, dir_fd=directory)
+        descriptor = os.open(temporary, _CREATE, 0o666 if mode is None else mode, dir_fd=directory)
         with os.fdopen(descriptor, "wb") as file:
+            if mode is not None:
+                os.fchmod(descriptor, mode)  # the umask of the process is for new files
             file.write(data)
             file.flush()
             os.fsync(descriptor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from typing import Any
@@ -92,6 +93,18 @@ def test_live_runs_are_taken_only_where_that_is_meant(
     told = lines(command("agent", "resume", "--all", "--kill", "--yes"))
     assert {told[str(run.pk)][0] for run in (live, running)} == {"resumed"}
     assert AuditEntry.objects.filter(action="run.killed").count() == 2
+
+
+def test_ctrl_d_is_a_no(make_run: Callable[..., AgentRun], refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    run = make_run(RunStatus.RUNNING)
+    monkeypatch.setattr("sys.stdin", Terminal())
+
+    assert refused("agent", "resume", "--all", "--kill") == (5, "cancelled: nothing was changed")
+    assert AgentRun.objects.get(pk=run.pk).status == "running"
 
 
 def test_nothing_to_do(make_run: Callable[..., AgentRun], command: Command) -> None:

@@ -52,6 +52,18 @@ def test_it_prints_a_line_for_each_run_and_what_is_new(command: Command, project
     assert (run.source, run.status) == ("import", "waiting")
 
 
+def test_what_an_imported_run_does_not_have_is_not_shown(command: Command, project: Project, session: Path) -> None:
+    """Neither a version of an agent and its provider, nor a limit of steps."""
+    command("import_run", str(session), "--project", "alpha")
+    run = AgentRun.objects.get()
+
+    facts = dict(row.split("\t") for row in command("agent", "show", str(run.pk)).splitlines())
+    cells = command("agent", "ls").split("\t")
+
+    assert (facts["agent"], facts["steps"], cells[5]) == ("claude-code", str(run.step_count), str(run.step_count))
+    assert json.loads(command("agent", "show", str(run.pk), "--json"))["step_limit"] is None
+
+
 def test_a_dry_run_stores_nothing(command: Command, project: Project, session: Path) -> None:
     output = command("import_run", str(session), "--project", "alpha", "--dry-run")
 

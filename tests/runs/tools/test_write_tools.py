@@ -46,6 +46,22 @@ def call(make_ctx, root: Path) -> Call:
     return run
 
 
+def test_an_existing_file_keeps_its_mode_whatever_the_umask(call: Call, root: Path) -> None:
+    script, shared = root / "run.sh", root / "docs" / "a.txt"
+    script.write_text("#!/bin/sh\nexit 1\n")
+    script.chmod(0o755)
+    shared.chmod(0o664)
+    before = os.umask(0o077)  # as in `agentops up`
+    try:
+        call("edit_file", path="run.sh", old="exit 1", new="exit 0")
+        call("write_file", path="docs/a.txt", content="one\n")
+        call("write_file", path="new.txt", content="new\n")
+    finally:
+        os.umask(before)
+
+    assert [path.stat().st_mode & 0o777 for path in (script, shared, root / "new.txt")] == [0o755, 0o664, 0o600]
+
+
 def test_it_writes_new_and_existing_files(call: Call, root: Path) -> None:
     (root / "docs" / "a.txt").chmod(0o640)
     new = call("write_file", path="src/deep/new.py", content="print('é')\n")

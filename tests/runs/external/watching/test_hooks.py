@@ -16,6 +16,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import Client
 
+from agentops.projects.management.base import operator
 from agentops.projects.models import ApiKey, Project
 from runs.external.watching.claude_code_hooks import BadSettings, HookFiles, install
 from runs.models import AgentRun
@@ -191,10 +192,31 @@ def test_the_command_shows_installs_and_keeps_its_key(
         call_command(*words, "--install")
         assert json.loads((tmp_path / "claude" / "settings.json").read_text()) == shown
     [key] = ApiKey.objects.filter(project=project)
-    assert key.scopes == ["ingest"]
+    assert (key.scopes, key.created_by) == (["ingest"], operator())
     config = (tmp_path / "home" / "hooks" / "claude-code.curl").read_text()
     assert f"{key.prefix}_" in config
     with pytest.raises(CommandError, match="needs an API key"):
         call_command(*words, "--install", "--url", "https://agentops.example.org")
     with pytest.raises(CommandError, match="--install needs --hooks"):
         call_command("watch", "--project", project.slug, "--install")
+
+
+@pytest.mark.django_db
+def test_the_key_of_another_site_is_not_sent_to_this_one(
+    tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AGENTOPS_API_KEY may be set for `agentops watch --url` and `agentops mcp --url`."""
+    project = make_project()
+    settings.AGENTOPS_HOME, settings.AGENTOPS_API_KEY = tmp_path / "home", "aok_live_of-another-site"
+    monkeypatch.setitem(os.environ, "CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
+    config = tmp_path / "home" / "hooks" / "claude-code.curl"
+    words = ["watch", "--project", project.slug, "--hooks", "claude-code", "--install"]
+
+    call_command(*words)
+    own = config.read_text()
+    call_command(*words, "--url", "https://agentops.example.org")
+    other = config.read_text()
+
+    [key] = ApiKey.objects.filter(project=project)
+    assert (f"{key.prefix}_" in own, "of-another-site" in own) == (True, False)
+    assert ("of-another-site" in other, "https://agentops.example.org/" in other) == (True, True)
