@@ -173,6 +173,15 @@ def test_a_run_without_agent_title_or_events_is_listed(project: Project, viewer:
     assert "None" not in page
 
 
+def test_child_runs_are_counted(project: Project, viewer: Client) -> None:
+    parent, *children = plant(project, 3)
+    for number, child in enumerate(children, 1):
+        AgentRun.objects.filter(pk=child.pk).update(parent_run=parent)
+        page = viewer.get("/p/alpha/runs").content.decode()
+        badge = re.sub(r"\s+", " ", page.partition('class="chip tree-badge"')[2].partition("</a>")[0])
+        assert badge.endswith(f'<span class="visually-hidden">Child runs of run 0: </span>{number}')
+
+
 class Structure(HTMLParser):
     """The elements of a page and the names of their attributes, in order."""
 
