@@ -50,6 +50,11 @@ class AdminScope:
         """Return IDs and slugs of the projects in a menu, ordered by slug."""
         return list(self._visible.values_list("pk", "slug")[:MAX_PROJECTS])
 
+    @cached_property
+    def _hidden(self) -> list[UUID]:
+        """Return the projects that are being deleted. Nobody sees their rows."""
+        return list(Project._base_manager.exclude(removed_at=None).values_list("pk", flat=True))
+
     def has_project(self, project_id: UUID) -> bool:
         """Return whether the user may see the project."""
         is_visible = any(project_id == pk for pk, _ in self.projects)
@@ -58,7 +63,8 @@ class AdminScope:
     def within(self, rows: QuerySet[M], path: str) -> QuerySet[M]:
         """Return the visible rows. `path` is the lookup from a row to its project; "pk" for projects."""
         if self.sees_all:
-            return rows
+            # Most often there are none: a condition would cost the long lists their indexes.
+            return rows.exclude(Q(**{f"{path}__in": self._hidden})) if self._hidden else rows
         if path == "project":
             return visible_rows(rows, self.principal)
         condition: dict[str, Any] = {f"{path}__in": self._visible.order_by().values("pk")}

@@ -34,7 +34,7 @@ from agentops.projects.errors import (
     KeyNotActive,
     KeyNotFound,
 )
-from agentops.projects.models import ApiKey, KeyState, Project, Scope
+from agentops.projects.models import ApiKey, AuditEntry, KeyState, Project, Scope
 from agentops.projects.names import clean_name
 from timeline.bulk.fast_rows import select_joined
 
@@ -116,6 +116,8 @@ def revoke(key: ApiKey, *, actor: Actor) -> ApiKey:
 def rotate(key: ApiKey, *, actor: Actor, overlap: timedelta = OVERLAP) -> NewKey:
     """Create a key with the same name, scopes and lifetime. The old key expires after at most `overlap`.
 
+    A key that was rotated before gives the lifetime that it was created with, not what its overlap has left of it.
+
     Raise KeyNotActive if the key is revoked or expired, InvalidExpiry for a negative overlap.
     """
     if overlap < timedelta(0):
@@ -126,8 +128,8 @@ def rotate(key: ApiKey, *, actor: Actor, overlap: timedelta = OVERLAP) -> NewKey
         old = ApiKey.objects.select_for_update().get(pk=key.pk)
         if old.state(now) is not KeyState.ACTIVE:
             raise KeyNotActive
-        life = old.expires_at - old.created_at if old.expires_at else None
-        expires_at = now + min(life, LATEST - now) if life else None
+        expiry = _expiry_before_rotation(old)
+        expires_at = now + min(expiry - old.created_at, LATEST - now) if expiry else None
         new = _create(old.project, old.name, old.scopes, expires_at, actor)
         before = _audit_values(old)
         old.expires_at = min(now + overlap, old.expires_at) if old.expires_at else now + overlap
@@ -184,6 +186,16 @@ def _by_prefix(prefix: str) -> ApiKey | None:
     key, project = cast("tuple[ApiKey, Project]", found[0])
     key.project = project
     return key
+
+
+def _expiry_before_rotation(key: ApiKey) -> datetime | None:
+    """Return the expiry that a key was created with. Its first rotation may have replaced it."""
+    rotations = AuditEntry.objects.filter(project=key.project_id, action=AuditAction.KEY_ROTATED)
+    rotations = rotations.filter(before__prefix=key.prefix)
+    first = rotations.order_by("created_at").values_list("before", flat=True).first()
+    if first is None:
+        return key.expires_at
+    return datetime.fromisoformat(first["expires_at"]) if first["expires_at"] else None
 
 
 def _touch(key: ApiKey, now: datetime) -> None:

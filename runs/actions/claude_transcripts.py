@@ -14,12 +14,15 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import F, QuerySet
 
+from agentops.projects.audit import Actor, record
+from agentops.projects.models import Project
 from runs.models import ClaudeTranscript, ClaudeTranscriptEntry
 from runs.models.claude_transcript import MAX_NAME
 from timeline.database_clock import Now
 
 #: Entries and characters of a page; a page has one entry at least.
 PAGE_ENTRIES, PAGE_SIZE = 500, 4 * 1024 * 1024
+TRANSCRIPT_DELETED = "transcript.deleted"
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,15 @@ def page(transcript: ClaudeTranscript, *, after: int) -> EntryPage:
     return EntryPage(texts, None)
 
 
-def delete(project_id: UUID, name: TranscriptName) -> int:
-    """Delete a transcript, and with a session those of its sub-agents. Return how many transcripts were deleted."""
-    found = named(project_id, name) if name.subpath else of_session(project_id, name.project_key, name.session_id)
-    return found.delete()[1].get(ClaudeTranscript._meta.label, 0)
+def delete(project: Project, name: TranscriptName, *, by: Actor) -> int:
+    """Delete a transcript, and with a session those of its sub-agents. Return how many transcripts were deleted.
+
+    The caller checks the permission (Action.OPERATE).
+    """
+    found = named(project.pk, name) if name.subpath else of_session(project.pk, name.project_key, name.session_id)
+    with transaction.atomic():
+        count = found.delete()[1].get(ClaudeTranscript._meta.label, 0)
+        if count:
+            before = {**{key: value for key, value in asdict(name).items() if value}, "transcripts": count}
+            record(by, TRANSCRIPT_DELETED, project=project, before=before)
+    return count

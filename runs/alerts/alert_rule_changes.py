@@ -18,6 +18,7 @@ from agentops.projects.audit import Actor, record
 from agentops.projects.models import Notification, Project
 from runs.alerts.announcing import store_message
 from runs.alerts.channels import URL_NAMES, set_channels
+from runs.alerts.condition import OVERLAP
 from runs.alerts.errors import AlertRuleNotFound, InvalidAlertRule
 from runs.alerts.message_texts import email_of
 from runs.alerts.rule_definition import RuleDefinition, check_urls, checked
@@ -88,7 +89,8 @@ def change_rule(project: Project, rule_id: UUID, values: Mapping[str, Any], *, b
         if was_enabled and not rule.is_enabled:
             _close_alerts(rule)
         if rule.is_enabled and not was_enabled:
-            AlertRule.objects.filter(pk=rule.pk).update(checked_at=timezone.now())
+            # What happened before is not found, although the time before `checked_at` is looked at again.
+            AlertRule.objects.filter(pk=rule.pk).update(checked_at=timezone.now() + OVERLAP)
         after = document_of(rule)
         if after != before or urls:
             record(by, AlertAuditAction.RULE_CHANGED, project=project, obj=rule, before=before, after=after)

@@ -164,7 +164,8 @@ class ClaudeTranscriptView(ApiView):
     def delete(self, request: Request, **_: Any) -> Response:
         """Delete a transcript, and with a session those of its sub-agents."""
         project = self.get_project(Action.OPERATE)
-        return Response({"deleted": claude_transcripts.delete(project.pk, TranscriptName(**self.query))})
+        deleted = claude_transcripts.delete(project, TranscriptName(**self.query), by=self.principal)
+        return Response({"deleted": deleted})
 
 
 @extend_schema(responses={200: OpenApiResponse(_SUBPATHS, "Names of the transcripts of its sub-agents.")})

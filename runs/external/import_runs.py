@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby, islice
+from typing import TypeVar
 from uuid import UUID
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.db.models.functions import Coalesce
 
@@ -28,6 +29,7 @@ from timeline.events import EventType, Payload
 from timeline.events.run import RunCompleted, RunFailed, RunPhase, RunStarted, RunStopped, RunWaiting
 from timeline.models import Source
 
+T = TypeVar("T")
 #: Events that are written at a time, so that memory does not grow with the file.
 CHUNK = 200
 
@@ -52,10 +54,16 @@ Progress = Callable[[ImportReport], None]
 
 
 class NotImported(ValueError):
-    """The project has a run with this ID that was not imported."""
+    """The project has a run with this ID that was not imported, or that is being deleted."""
 
-    def __init__(self, run_ref: str) -> None:
-        super().__init__(f"the project has a run {run_ref!r} that was not imported")
+
+def again_if_opened(attempt: Callable[[], T]) -> T:
+    """Call `attempt`, which imports in one transaction, once more if another import opened a run of it meanwhile."""
+    try:
+        return attempt()
+    except IntegrityError:
+        # The other import has committed: its runs are continued now.
+        return attempt()
 
 
 def import_file(
@@ -118,10 +126,12 @@ def _open(
         assert isinstance(head, ImportedRun)
         if head.run_ref in imports:
             continue  # a file may have a run twice
-        rows = AgentRun.objects.select_for_update(no_key=True, of=("self",))
+        rows = AgentRun.with_removed.select_for_update(no_key=True, of=("self",))
         run = rows.filter(project=project, external_id=head.run_ref).first()
+        if run is not None and run.removed_at is not None:
+            raise NotImported(f"the run {head.run_ref!r} is being deleted by retention: import it again later")
         if run is not None and run.source != AgentRun.Source.IMPORT:
-            raise NotImported(head.run_ref)
+            raise NotImported(f"the project has a run {head.run_ref!r} that was not imported")
         parent = imports[head.parent_ref].run if head.parent_ref in imports else parents.get(head.parent_ref)
         if parent is None and head.parent_ref:
             # The parent was imported with another file.

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
 
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Coalesce
+from django.utils import timezone
 
 from agentops.projects.models import Project
+from runs.database_errors import done_alone
 from runs.external import handlers
 from runs.external.event_input import IncomingEvent
-from runs.external.import_runs import ImportReport, import_items, open_answer
+from runs.external.import_runs import ImportReport, again_if_opened, import_items, open_answer
 from runs.external.importers.base import Item
 from runs.external.projection import Projection
 from runs.models import AgentRun, AgentRunToolCall
+from runs.models.querysets import CLAIMED_FROM
 from runs.statuses import RunStatus, ToolStatus, WaitReason
 from timeline import log
 from timeline.events.run import RunWaiting
@@ -23,6 +28,10 @@ from timeline.models import Source
 
 #: Event IDs of one query.
 CHUNK = 1_000
+#: Time without an event after which nobody watches a session any more: as old as the files that `watch` begins with.
+FORGOTTEN = timedelta(hours=24)
+#: Sessions that are set to waiting in one call.
+BATCH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,37 +56,52 @@ def known_events(project: Project, run_ref: str, event_ids: Sequence[str]) -> Kn
 
 def store(project: Project, items: Sequence[Item], *, by: str) -> ImportReport:
     """Store what is new in sessions that go on, all or nothing. Raises `RejectedEvent` or `NotImported`."""
-    try:
-        return import_items(project, items, by=by, is_live=True)
-    except IntegrityError:
-        # Two requests opened a run at once: it exists now.
-        return import_items(project, items, by=by, is_live=True)
+    return again_if_opened(partial(import_items, project, items, by=by, is_live=True))
+
+
+def let_forgotten_wait() -> int:
+    """Let the sessions wait of which nothing was heard for a day: nobody watches them any more. Return their number.
+
+    A watcher that begins again does not look at files that have not changed for so long.
+    """
+    forgotten = AgentRun.objects.select_related("project").filter(
+        source=AgentRun.Source.IMPORT,
+        status=RunStatus.RUNNING,
+        # Redundant, but needed for the planner to use the partial index `run_order`.
+        status__in=CLAIMED_FROM,
+        log__last_event_at__lt=timezone.now() - FORGOTTEN,
+    )
+    found = [(run.project, str(run.external_id)) for run in forgotten[:BATCH]]
+    what = "a session that nobody follows could not be set to waiting"
+    return sum(done_alone(partial(let_wait, *names, with_open_calls=True, ends_answer=True), what) for names in found)
 
 
 @transaction.atomic
-def let_wait(project: Project, run_ref: str, *, with_open_calls: bool = False) -> bool:
+def let_wait(project: Project, run_ref: str, *, with_open_calls: bool = False, ends_answer: bool = False) -> bool:
     """Set a running session to waiting, because nothing was heard of it. Return whether it is not running any more.
 
     A session whose tool may still be at work keeps running, unless `with_open_calls`: then the outcome of its open
-    calls is unknown.
+    calls is unknown. One that is receiving an answer does too, unless `ends_answer`.
     """
     run = _imported(project, run_ref).select_for_update(no_key=True, of=("self",)).first()
     if run is None or run.state is not RunStatus.RUNNING:
         return True
     run.project = project
     projection = Projection.load(run, Source.IMPORT)
+    last = log.events_of(run.pk).order_by("-seq").first()
+    at = last.ts if last is not None else None
+    if ends_answer:
+        projection.close_answer(at)
+        projection.flush()
     open_calls = AgentRunToolCall.objects.filter(run=run, result_message=None)
     if projection.state.answer_from_seq is not None or (not with_open_calls and open_calls.exists()):
         return False
     changed = open_calls.update(status=ToolStatus.UNKNOWN, starts=1, started_at=Coalesce("started_at", F("created_at")))
     waiting = RunWaiting(reason=WaitReason.UNKNOWN_TOOL if changed else WaitReason.INPUT)
-    last = log.events_of(run.pk).order_by("-seq").first()
-    handlers.apply(
-        projection, IncomingEvent(run_ref, waiting.event_type, waiting, ts=last.ts if last is not None else None)
-    )
+    handlers.apply(projection, IncomingEvent(run_ref, waiting.event_type, waiting, ts=at))
     projection.flush()
     projection.save_state()
-    log.note_last_event(run.pk, last.ts if last is not None else None)
+    log.note_last_event(run.pk, at)
     return True
 
 

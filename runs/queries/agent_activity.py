@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -17,8 +16,9 @@ RECENT = timedelta(days=7)
 
 @dataclass
 class AgentActivity:
-    """The runs of an agent since `RECENT`."""
+    """The runs of an agent that were created since a time."""
 
+    since: datetime
     #: Status → number of runs, the most frequent first.
     by_status: dict[str, int] = field(default_factory=dict)
 
@@ -39,10 +39,11 @@ def with_last_run(agents: QuerySet[Agent]) -> QuerySet[Agent]:
 
 
 def activity_of(agent_ids: Sequence[UUID], now: datetime) -> dict[UUID, AgentActivity]:
-    """Return the activity of agents. One query."""
-    runs = AgentRun.objects.filter(agent__in=agent_ids, created_at__gte=now - RECENT)
+    """Return the activity of agents in the time of `RECENT`. One query."""
+    since = now - RECENT
+    runs = AgentRun.objects.filter(agent__in=agent_ids, created_at__gte=since)
     counts = runs.values_list("agent_id", "status").annotate(count=Count("pk")).order_by("-count", "status")
-    activity: dict[UUID, AgentActivity] = defaultdict(AgentActivity)
+    activity = {agent_id: AgentActivity(since) for agent_id in agent_ids}
     for agent_id, status, count in counts:
         if agent_id is not None:
             activity[agent_id].by_status[status] = count

@@ -1,4 +1,4 @@
-"""Template tags for the top bar: the bell."""
+"""Template tags of many pages: the bell of the top bar, and the lengths of texts in forms."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from django import template
 
+from runs.lifecycle import approval_decisions, inbox
 from runs.queries.overview.needs import count_of
 
 register = template.Library()
@@ -25,3 +26,15 @@ def bell(context: template.Context, *, swap: bool = False) -> dict[str, Any]:
         "swap": swap,
         "path": context["request"].path,
     }
+
+
+@register.simple_tag
+def max_message() -> int:
+    """Return how many characters a message to an agent, an answer, or the outcome of a call may have."""
+    return inbox.MAX_MESSAGE
+
+
+@register.simple_tag
+def max_denial() -> int:
+    """Return how many characters the message of a denied call may have."""
+    return approval_decisions.MAX_MESSAGE

@@ -17,6 +17,7 @@ from agentops.projects import mailing
 from runs.alerts import evaluation, sending
 from runs.alerts.conditions import STATES
 from runs.engine.shutdown import Shutdown
+from runs.external import live_sessions
 from runs.external.otlp import settling
 from runs.models import AlertRule
 from runs.upkeep import project_removal, retention, search_index
@@ -53,12 +54,17 @@ def going_on(what: str) -> Iterator[None]:
 
 
 def tidy(shutdown: Shutdown) -> None:
-    """Apply the retention every hour if it is due, until the process ends. Errors do not end the worker."""
+    """Apply the retention every hour if it is due, and let forgotten sessions wait, until the process ends.
+
+    Errors do not end the worker.
+    """
     wait = FIRST_S
     while not shutdown.requested.wait(wait * random.uniform(0.5, 1.0)):  # noqa: S311 - spreads load only
         wait = EVERY_S
         with going_on("the retention"):
             _work_off(retention.daily(), shutdown)
+        with going_on("the search for sessions that nobody follows"):
+            live_sessions.let_forgotten_wait()
 
 
 def delete_projects(shutdown: Shutdown) -> None:

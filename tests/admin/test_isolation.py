@@ -133,6 +133,22 @@ def test_nobody_makes_themselves_more(project: Project) -> None:
     assert not User.objects.get(pk=staff.pk).is_superuser
 
 
+def test_rows_of_a_project_that_is_being_deleted_are_hidden_from_superusers(
+    client: Client, project: Project, other: Project
+) -> None:
+    fill(project, rows=1, text="of alpha")
+    fill(other, rows=1, text="of beta")
+    models = [model for model in registered() if model not in GLOBAL]
+    rows = {model: rows_of(model, other)[:1] for model in models}
+    assert [model for model, [row] in rows.items() if client.get(page_url(row)).status_code != 200] == []
+    Project.objects.filter(pk=other.pk).update(removed_at=timezone.now())
+
+    assert [model for model, [row] in rows.items() if client.get(page_url(row)).status_code != 404] == []
+    for model in models:
+        page = client.get(list_url(model)).content.decode()
+        assert page_url(rows[model][0]) not in page, model
+
+
 def test_what_is_being_removed_is_hidden_from_everyone(client: Client, project: Project) -> None:
     run = fill(project, rows=2)
     rows = {model: rows_of(model, project)[:1] for model in [Log, Event, *OF_RUNS]}

@@ -61,6 +61,22 @@ def test_what_was_sent_twice_is_stored_once_and_what_is_odd_or_long_comes_back(w
     assert AuditEntry.objects.filter(action="secrets.revealed").count() > 1
 
 
+def test_who_deletes_a_session_is_on_record(web: WebThread) -> None:
+    store = store_in(web, make_project("alpha"))
+
+    async def delete() -> None:
+        await store.append(KEY, [{"type": "x"}])
+        await store.append({**KEY, "subpath": "subagents/a"}, [{"type": "x"}])
+        await store.delete(KEY)
+        await store.delete(KEY)
+
+    asyncio.run(delete())
+
+    [entry] = AuditEntry.objects.filter(action="transcript.deleted")
+    assert entry.actor.startswith("key:")
+    assert entry.before == {"project_key": "-work", "session_id": "s-1", "transcripts": 2}
+
+
 @pytest.mark.parametrize(("scopes", "missing"), [(["ingest"], "append"), (["read", "write"], "load")])
 def test_a_key_without_the_scope_is_told_which(web: WebThread, scopes: list[str], missing: str) -> None:
     store = store_in(web, make_project("alpha"), *scopes)

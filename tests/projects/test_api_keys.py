@@ -240,6 +240,25 @@ def test_both_are_good_while_it_is_rotated(project: Project) -> None:
             authenticate(made.plain)
 
 
+@pytest.mark.parametrize("life", [None, timedelta(days=30)], ids=["for ever", "30 days"])
+def test_a_key_that_is_rotated_twice_within_its_overlap_gives_its_whole_life(
+    life: timedelta | None, project: Project
+) -> None:
+    """As when the new key is lost before it is copied."""
+    expires_at = timezone.now() + life if life else None
+    old = create_key(project, name="ci", scopes=["read"], expires_at=expires_at, actor=SYSTEM).key
+    lost = rotate(old, actor=SYSTEM, overlap=timedelta(hours=2)).key
+
+    second = rotate(old, actor=SYSTEM, overlap=timedelta(hours=1)).key
+    third = rotate(old, actor=SYSTEM).key
+
+    for key in (lost, second, third):
+        assert (key.expires_at is None) == (life is None)
+        assert life is None or abs(key.expires_at - timezone.now() - life) < timedelta(minutes=1)
+    old.refresh_from_db()
+    assert old.expires_at < timezone.now() + timedelta(hours=1)
+
+
 def test_an_overlap_never_lengthens_a_life(project: Project) -> None:
     expires = timezone.now() + timedelta(minutes=5)
     old = create_key(project, name="ci", scopes=["read"], expires_at=expires, actor=SYSTEM).key

@@ -10,6 +10,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from tempfile import TemporaryFile
 
@@ -17,7 +18,7 @@ from django.db import DatabaseError, transaction
 
 from agentops.projects.names import truncate
 from runs.external.event_input import RejectedEvent
-from runs.external.import_runs import ImportReport
+from runs.external.import_runs import ImportReport, again_if_opened
 from runs.external.importers import formats
 from runs.external.importers.base import ImportedRun, Importer, ImportFile, ImportRefused
 from runs.external.importers.reading.stored_bytes import StoredBytes
@@ -95,14 +96,15 @@ def _import(taken: FileImport, is_stopping: IsStopping) -> None:
     events = _count_events(importer, file, is_stopping)
     import_claims.update(taken, events=events, format=importer.name)
     progress = partial(_report, ProgressReport(taken.pk), is_stopping)
-    with (
-        prepared(taken.project, file, importer, by=taken.created_by, progress=progress) as store,
-        transaction.atomic(),
-    ):
+    importing = partial(prepared, taken.project, file, importer, by=taken.created_by, progress=progress)
+    return again_if_opened(partial(_store, taken, importing))
+
+
+def _store(taken: FileImport, importing: Callable[[], AbstractContextManager[Callable[[], ImportReport]]]) -> None:
+    with importing() as store, transaction.atomic():
         report = store()
         import_claims.update(taken, **_result(report))
         taken.delete_content()
-    return None
 
 
 def _content(taken: FileImport) -> StoredBytes:

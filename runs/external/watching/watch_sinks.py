@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from django.db import Error, close_old_connections
+from django.db import DataError, Error, close_old_connections
 
 from agentops.projects.models import Project
 from runs.external import live_sessions
@@ -69,6 +69,9 @@ def _storing() -> Iterator[None]:
     """Translate errors. After one of the database, its connection is opened anew."""
     try:
         yield
+    except DataError as error:
+        # Not the database, but what it was given: others can be stored.
+        raise SinkRefused(f"the database refuses it: {error}") from error
     except Error as error:
         close_old_connections()
         raise SinkUnavailable(f"the database cannot be used: {error}") from error

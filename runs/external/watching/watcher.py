@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
 from watchfiles import Change, watch
+from watchfiles.main import FileChange
 
 from runs.external.importers.base import ImportRefused, NothingToImport, UnreadableFile
 from runs.external.watching.agent_folders import may_be_session, session_files
@@ -19,6 +20,8 @@ from runs.external.watching.watch_sinks import SinkRefused, SinkUnavailable, Wat
 STEP_MS, ROUND_MS = 20, 200
 #: Seconds between two looks at all files, for changes that the operating system does not tell, as of network drives.
 SCAN_S = 30.0
+#: The same where the operating system tells of no changes.
+POLL_S = 2.0
 #: Seconds before a sink that was not available is tried again: doubled each time, up to the second number.
 RETRY_S = (0.5, 30.0)
 
@@ -40,6 +43,8 @@ class Watcher:
     files: dict[Path, FollowedFile] = field(default_factory=dict)
     _told: dict[Path, str] = field(default_factory=dict)
     _scanned_at: float | None = None
+    #: Whether the operating system cannot tell which files have changed.
+    _polls: bool = False
     _retry_at: float = 0.0
     _retry_s: float = RETRY_S[0]
 
@@ -50,14 +55,25 @@ class Watcher:
             if not folders:
                 stop.wait(1)
                 continue
-            for changes in watch(
-                *folders, watch_filter=_is_session, debounce=STEP_MS * 2, step=STEP_MS, rust_timeout=ROUND_MS,
-                yield_on_timeout=True, stop_event=stop, raise_interrupt=False,
-            ):  # fmt: skip
+            for changes in self._changes(folders, stop):
                 self._note(Path(path) for _, path in changes)
                 self.round()
                 if self._existing() != folders:
                     break
+
+    def _changes(self, folders: Sequence[Path], stop: Event) -> Iterator[set[FileChange]]:
+        """Yield what has changed, which may be nothing, again and again. Without the operating system if it cannot."""
+        try:
+            yield from watch(
+                *folders, watch_filter=_is_session, debounce=STEP_MS * 2, step=STEP_MS, rust_timeout=ROUND_MS,
+                yield_on_timeout=True, stop_event=stop, raise_interrupt=False,
+            )  # fmt: skip
+            return
+        except OSError as error:  # such as the limit of watched folders
+            self.warn(f"{error}; looking for changes every {POLL_S:g} s instead")
+        self._polls = True
+        while not stop.wait(POLL_S):
+            yield set()
 
     def run_once(self) -> None:
         """Store everything that is there, and let the sessions wait."""
@@ -89,7 +105,7 @@ class Watcher:
     def _scan(self) -> None:
         """Look for files that have changed, whether the operating system has told so or not."""
         now, before = time.monotonic(), self._scanned_at
-        if before is not None and now - before < self.scan_s:
+        if before is not None and now - before < (0.0 if self._polls else self.scan_s):
             return
         self._scanned_at = now
         for path in session_files(list(self.folders), self.since):

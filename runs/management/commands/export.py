@@ -26,7 +26,7 @@ from runs.statuses import RunStatus
 
 #: Filter of the list → the function that checks it, its metavar and its help.
 FILTERS: dict[str, tuple[Callable[[str], str], str, str]] = {
-    "agent": (filter_values.agent, "SLUG", "name of the agent"),
+    "agent": (filter_values.agent, "NAME", "name of the agent"),
     "source": (filter_values.source, "S", f"of {', '.join(AgentRun.Source.values)}"),
     "q": (filter_values.line, "TEXT", "text in the title or the first prompt, or a run ID"),
     "label": (filter_values.line, "LABEL", "label, exact match"),

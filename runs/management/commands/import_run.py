@@ -18,7 +18,7 @@ from agentops.projects.management.base import (
     printable,
 )
 from agentops.projects.models import Project
-from runs.external.import_runs import ImportReport
+from runs.external.import_runs import ImportReport, again_if_opened
 from runs.external.importers import formats
 from runs.external.importers.base import ImportFile, ImportRefused, UnreadableFile
 from runs.external.uploads.prepared_import import prepared
@@ -66,17 +66,21 @@ class Command(AgentopsCommand):
         """Import a file, and return a row for each of its runs."""
         file = ImportFile.open(path)
         importer = formats.find(file, options["format"])
-        try:
+
+        def store() -> list[dict[str, Any]]:
             importing = prepared(project, file, importer, by=operator(), progress=self._progress(path))
-            with importing as store, transaction.atomic():
-                report = store()
+            with importing as import_all, transaction.atomic():
+                report = import_all()
                 rows = [_row(run, importer.name, report) for run in report.runs]
                 transaction.set_rollback(options["dry_run"])
+            return rows
+
+        try:
+            return again_if_opened(store)
         finally:
             if self.stderr.isatty():
                 # Clear the line of the progress.
                 self.stderr.write("\r\x1b[K", ending="")
-        return rows
 
     def _progress(self, path: Path) -> Any:
         def show(report: ImportReport) -> None:

@@ -62,7 +62,8 @@ class AlertRule(models.Model):
     repeat_hours = models.PositiveIntegerField(default=24)
     announces_end = models.BooleanField(default=False)
     is_enabled = models.BooleanField(default=True)
-    #: Up to when runs that ended were looked at. Moved once a minute.
+    #: Up to when runs that ended were looked at. Moved once a minute. Some minutes in the future after `is_enabled` was
+    #: set again.
     checked_at = models.DateTimeField()
     #: The actor, in the form of the audit log.
     created_by = models.CharField(max_length=200)

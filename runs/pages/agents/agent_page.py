@@ -122,7 +122,7 @@ def _page(
         "has_more_versions": len(rows) > RECENT_VERSIONS,
         "rows": markup_of(rows_of(runs, now), boxes=False),
         "headings": headings(DEFAULT, None, ()),
-        "activity": activity_of([agent.pk], now).get(agent.pk) if number is None else None,
+        "activity": activity_of([agent.pk], now)[agent.pk] if number is None else None,
     }
     return render(request, "runs/agent.html", context)
 

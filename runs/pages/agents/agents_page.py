@@ -56,7 +56,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
     activity = activity_of([agent.pk for agent in found], timezone.now())
     context = {
         **page_context(entry, "agents"),
-        "rows": [_row(agent, activity.get(agent.pk, AgentActivity())) for agent in found[:PAGE_SIZE]],
+        "rows": [_row(agent, activity[agent.pk]) for agent in found[:PAGE_SIZE]],
         "after": after,
         "next": found[PAGE_SIZE - 1].slug if len(found) > PAGE_SIZE else "",
         "commands": commands.first_run(entry.project)[:1],

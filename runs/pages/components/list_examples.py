@@ -74,7 +74,7 @@ def _of_search(content: SampleContent) -> Iterator[Example]:
 
 def _of_agents(content: SampleContent, project: Project) -> Iterator[Example]:
     yield Example("Versions of an agent", "runs/_versions.html", _versions(content, project))
-    activity = AgentActivity({status.value: content.number for status in STATUSES[: content.rows]})
+    activity = AgentActivity(BEGIN, {status.value: content.number for status in STATUSES[: content.rows]})
     of_agent = {"activity": activity, "slug": "sample", "project": project}
     yield Example("Runs of an agent", "runs/_activity.html", of_agent)
     yield Example("Approval rules", "runs/_approval_rules.html", {"rules": _rules(content), "label": "Approval rules"})

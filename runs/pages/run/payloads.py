@@ -57,7 +57,9 @@ TITLES = {
 }
 
 #: Fields of an event that may contain its text, in order of preference.
-_EVENT_TEXTS = ("content", "text", "output", "error", "thinking")
+_EVENT_TEXTS = ("content", "text", "output", "error", "thinking", "preview")
+#: Events whose text may be a JSON value.
+_WITH_JSON_TEXTS = (EventType.MESSAGE_ADDED, EventType.TOOL_END)
 
 
 class Form(StrEnum):
@@ -214,7 +216,9 @@ def event(request: HttpRequest, run_id: UUID, seq: int) -> HttpResponseBase:
 def _event_parts(event: Event) -> list[PayloadText]:
     """Return the text of an event of an external runner, which no row has, and the event itself."""
     payload = payload_of(event)
-    text = next((payload[name] for name in _EVENT_TEXTS if isinstance(payload.get(name), str) and payload[name]), "")
+    types = object if event.type in _WITH_JSON_TEXTS else str
+    value = next((payload[name] for name in _EVENT_TEXTS if payload.get(name) and isinstance(payload[name], types)), "")
+    text = value if isinstance(value, str) else format_json(value)
     is_markdown = event.type in (EventType.LLM_TEXT, EventType.LLM_TURN_END) or payload.get("role") in PROSE_ROLES
     form = Form.MARKDOWN if is_markdown else Form.OUTPUT if event.type.startswith("tool.") else Form.PROSE
     whole = PayloadText("json", "As JSON", format_json(log.wire(event)), Form.JSON)

@@ -65,7 +65,10 @@ class BulkRequest:
 
 @require_POST
 def resume(request: HttpRequest, project: str) -> HttpResponse:
-    """Show the preview of a bulk resume; with `do=resume`, resume the runs and show the result."""
+    """Show the preview of a bulk resume; with `do=resume`, resume the runs and show the result.
+
+    With `do=include`, the preview has the active runs that it skipped before.
+    """
     principal = principal_of(request)
     owner = project_for(principal, project, Action.OPERATE)
     bulk = _parse_request(request, principal, owner)
@@ -107,7 +110,8 @@ def _options(bulk: BulkRequest) -> dict[str, Any]:
 
 def _parse_request(request: HttpRequest, principal: Principal, project: Project) -> BulkRequest:
     form = request.POST
-    kill, message = bool(form.get("kill")), fields.text(form.get("message", ""))
+    includes_live = form.get("do") == "include"
+    kill, message = includes_live or bool(form.get("kill")), fields.text(form.get("message", ""))
     if form.get("every"):
         project_for(principal, project.pk, Action.KILL)
         matching = _matching(project, Filters.parse(form), kill=kill)
@@ -115,6 +119,8 @@ def _parse_request(request: HttpRequest, principal: Principal, project: Project)
     ids, skipped_ids = _ids(form.getlist("id")), _ids(form.getlist("skipped"))
     if len(ids) + len(skipped_ids) > MAX_RUNS:
         raise InvalidListQuery(f"a bulk resume takes at most {MAX_RUNS} runs, not {len(ids) + len(skipped_ids)}")
+    if includes_live:
+        ids, skipped_ids = [*ids, *skipped_ids], []
     return BulkRequest(ids, skipped_ids, message, kill)
 
 

@@ -136,11 +136,13 @@ def fill_from_tool_end(tool: ToolCard, texts: EventTexts, event: Event, payload:
         _set_arguments(tool, row.input)
     if row is not None and row.result_id is not None:
         tool.output, tool.colours, tool.has_unsent_output = row.output, row.colours, row.has_unsent_output
+        tool.output_href = f"{tool.href}?download=output"
         tool.media = _media(row.media, f"{texts.base}/messages/{row.result_id}")
     else:
         output = next((payload[name] for name in ("output", "error", "preview") if payload.get(name)), None)
         tool.output = _clip(output, OTHER_BYTES) or clip("".join(tool.streamed), OTHER_BYTES)
         tool.colours = colours_of(output, tool.output.text) if isinstance(output, str) else ()
+        tool.output_href = f"{texts.base}/events/{event.seq}?download=text" if output is not None else ""
     tool.resolution = resolution_text(tool.status, row.resolved_by) if row is not None else ""
     if row is not None and row.child_run_id is not None:
         tool.child_href = reverse("runs:detail", args=[row.child_run_id])

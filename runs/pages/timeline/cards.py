@@ -184,6 +184,8 @@ class ToolCard(Card):
     colours: tuple[TextSpan, ...] = ()
     media: list[CardMedia] = field(default_factory=list)
     streamed: list[str] = field(default_factory=list)
+    #: The URL of the output as a file; empty if it is not stored apart from its pieces.
+    output_href: str = ""
     #: Whether the stored output is longer than `output`, which was sent to the model.
     has_unsent_output: bool = False
     duration_ms: int | None = None

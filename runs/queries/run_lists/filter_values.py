@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 
 from django.utils.dateparse import parse_datetime
 
-from agentops.projects.names import SLUG_PATTERN
 from runs.models import AgentRun
 from runs.statuses import RunStatus
 from timeline.redaction.redact import BARE
@@ -42,10 +41,8 @@ def statuses(values: Iterable[str]) -> tuple[RunStatus, ...]:
 
 
 def agent(text: str) -> str:
-    """Return the name of an agent; empty for any."""
-    if text and not re.match(SLUG_PATTERN, text):
-        raise ValueError(f"must be the name of an agent, not {_echo(text)}")
-    return text
+    """Return the name of an agent; empty for any. Runners may give theirs any name, which is stored redacted."""
+    return label(text)
 
 
 def source(text: str) -> str:

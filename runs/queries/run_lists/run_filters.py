@@ -22,7 +22,7 @@ from runs.models.querysets import RunQuerySet
 from runs.queries.run_lists import filter_values
 from runs.queries.run_lists.run_order import InvalidListQuery, duration_us
 from runs.statuses import RunStatus
-from timeline.display import clean, make_legible
+from timeline.display import LOOKAHEAD, clean, make_legible
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -62,6 +62,7 @@ class Filters:
     """The filters of the list. Empty ones do not filter."""
 
     statuses: tuple[RunStatus, ...] = ()
+    #: For external runs, the name that their runner gave.
     agent: str = ""
     #: In the title or the first prompt, or the ID of a run.
     text: str = ""
@@ -105,7 +106,7 @@ class Filters:
         if self.statuses:
             runs = runs.filter(status__in=self.statuses)
         if self.agent:
-            runs = runs.filter(agent__slug=self.agent)
+            runs = runs.filter(Q(agent__slug=self.agent) | Q(agent=None, agent_config__agent_id=self.agent))
         if self.source:
             runs = runs.filter(source=self.source)
         if self.root_only:
@@ -127,7 +128,7 @@ class Filters:
         rare = _rare_runs(self.label) if self.label else None
         if rare is not None:
             return runs.filter(pk__in=rare), replace(rest, label="")
-        if self.agent:
+        if self.agent and (self.source == AgentRun.Source.NATIVE or not _has_external_runs(project)):
             # By ID, for which the planner has statistics.
             agent = Agent.objects.filter(project=project, slug=self.agent).values_list("pk", flat=True).first()
             return (runs.none() if agent is None else runs.filter(agent=agent)), replace(rest, agent="")
@@ -138,8 +139,8 @@ class Filters:
         return runs, rest
 
     def matches(self, title: str, prompt: str) -> bool:
-        """Return whether the text is in the redacted title or prompt. Stored ones may contain secrets, which must not
-        be searchable.
+        """Return whether the text is in the redacted title, or in the part of the redacted prompt that is looked at.
+        Stored ones may contain secrets, which must not be searchable. `prompt`: as `prompt_to_mask` reads it.
         """
         return not self.text or _is_id(self.text) or _shows(title, self.text) or _shows(prompt, self.text)
 
@@ -168,7 +169,7 @@ class Filters:
         if _is_id(self.text):
             return runs.filter(pk=UUID(self.text))
         # Django escapes what LIKE would read as a pattern.
-        runs = runs.annotate(prompt_start=prompt_start())
+        runs = runs.annotate(prompt_start=Left(_PromptText(F("prompt")), MAX_PROMPT))
         return runs.filter(Q(title__icontains=self.text) | Q(prompt_start__icontains=self.text))
 
     def _within_limits(self, runs: RunQuerySet) -> RunQuerySet:
@@ -183,16 +184,17 @@ class Filters:
         return runs.filter(Q(("duration_us__lte", int(self.duration_max) * 1_000_000))) if self.duration_max else runs
 
 
-def prompt_start() -> Left:
-    """Return the expression of the part of a prompt that a filter by text looks at."""
-    return Left(_PromptText(F("prompt")), MAX_PROMPT)
+def prompt_to_mask() -> Left:
+    """Return the expression of the part of a prompt that `Filters.matches` masks before it looks at the start."""
+    return Left(_PromptText(F("prompt")), MAX_PROMPT + LOOKAHEAD)
 
 
 def _shows(stored: str, text: str) -> bool:
     cleaned = clean(stored)
     # Without secrets the stored text holds, as for the database: control characters are no reason to hide a run.
     visible = stored if cleaned == make_legible(stored) else cleaned
-    return text.casefold() in visible.casefold()
+    # Cut after it was masked, because half a secret is not recognised.
+    return text.casefold() in visible[:MAX_PROMPT].casefold()
 
 
 def _is_id(text: str) -> bool:
@@ -201,6 +203,11 @@ def _is_id(text: str) -> bool:
 
 def _with_label(label: str) -> Any:
     return Q(labels__contains=[label]) if connection.vendor == "postgresql" else _HasLabel(label)
+
+
+def _has_external_runs(project: Project) -> bool:
+    """Return whether a project has runs whose agents are known by name only, for which there is no index."""
+    return AgentRun.objects.filter(project=project).exclude(source=AgentRun.Source.NATIVE).exists()
 
 
 def _rare_runs(label: str) -> list[UUID] | None:

@@ -13,7 +13,7 @@ from uuid import UUID
 from agentops.projects.models import Project
 from runs.models import AgentRun
 from runs.models.querysets import RunQuerySet
-from runs.queries.run_lists.run_filters import Filters, prompt_start
+from runs.queries.run_lists.run_filters import Filters, prompt_to_mask
 from runs.queries.run_lists.run_order import ListPosition, RunOrder
 
 #: The number of runs that one request looks at.
@@ -90,7 +90,7 @@ class RunSearch:
         number = "created_at" if self.order.is_by_creation else "sort_number"
         if not self.filters.text:
             return [_Row(self._position(*row)) for row in runs.values_list(number, "pk")]
-        texts = runs.annotate(prompt_text=prompt_start()).values_list(number, "pk", "title", "prompt_text")
+        texts = runs.annotate(prompt_text=prompt_to_mask()).values_list(number, "pk", "title", "prompt_text")
         return [_Row(self._position(*row[:2]), row[2], row[3] or "") for row in texts]
 
     def _position(self, number: Any, run_id: UUID) -> ListPosition:
@@ -107,7 +107,7 @@ def count_newer(project: Project, filters: Filters, since: ListPosition, limit: 
     matching = rest.apply(AgentRun.objects.filter(pk__in=list(newest)))
     if not filters.text:
         return matching[:limit].count()
-    texts = matching.annotate(prompt_text=prompt_start()).values_list("title", "prompt_text")[:limit]
+    texts = matching.annotate(prompt_text=prompt_to_mask()).values_list("title", "prompt_text")[:limit]
     return sum(filters.matches(title, prompt or "") for title, prompt in texts)
 
 

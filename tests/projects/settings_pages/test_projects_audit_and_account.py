@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import enum
 import html
+import itertools
 import re
 from datetime import UTC, datetime
 from io import StringIO
@@ -21,6 +23,8 @@ from agentops.projects.errors import AuthRequired, ProjectArchived, ProjectNotFo
 from agentops.projects.keys import create_key
 from agentops.projects.memberships import archive_project, unarchive_project
 from agentops.projects.models import AuditEntry, Project, Role
+from runs.actions.claude_transcripts import TRANSCRIPT_DELETED
+from runs.actions.reveal import SECRETS_REVEALED
 from tests.support.accounts import PASSWORD, make_person
 
 AUDIT = "/p/alpha/settings/audit"
@@ -166,6 +170,17 @@ def test_the_audit_log_is_filtered_and_has_pages(
     assert shown(admin, until="2026-03-02", before=str(page.context["older"])) == ["run.created"]
     theirs = AuditEntry.objects.filter(project=foreign).latest("pk")
     assert shown(admin, before=str(theirs.pk)) == []
+
+
+def test_the_filter_suggests_all_kinds_of_actions_of_projects(admin: Client) -> None:
+    suggested = re.findall(r'<option value="([^"]*)">', admin.get(AUDIT).content.decode())
+    enums = [each for each in enum.StrEnum.__subclasses__() if each.__name__.endswith("AuditAction")]
+    actions = [*itertools.chain.from_iterable(enums), SECRETS_REVEALED, TRANSCRIPT_DELETED]
+    families = {action.partition(".")[0] for action in actions}
+    of_the_site = {"login", "login_failed", "user", "group", "sessions"}
+
+    assert len(enums) == 10
+    assert suggested == [f"{family}." for family in sorted(families - of_the_site)]
 
 
 def test_the_file_of_the_audit_log_is_no_formula(project: Project, admin: Client) -> None:

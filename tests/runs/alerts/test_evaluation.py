@@ -279,6 +279,22 @@ def test_a_rule_that_is_switched_off_is_quiet(project: Project, rule: AddRule, c
     assert events() == [(Event.OPENED, 1)]
 
 
+def test_a_rule_that_is_switched_on_again_does_not_find_what_failed_before(
+    project: Project, rule: AddRule, clock: Clock
+) -> None:
+    found = rule("run_failed")
+    AlertRule.objects.filter(pk=found.pk).update(created_at=clock.now() - timedelta(hours=1))
+    change_rule(project, found.pk, {"is_enabled": False}, by="test")
+    failed(project, "while it was off")
+    change_rule(project, found.pk, {"is_enabled": True}, by="test")
+    failed(project, "afterwards")
+    for minutes in (0, 1, 4, 4):
+        clock.evaluate(minutes=minutes)
+
+    assert [finding.run.external_id for finding in AlertFinding.objects.all() if finding.run] == ["afterwards"]
+    assert events() == [(Event.OPENED, 1)]
+
+
 def test_failures_of_hours_without_a_worker_are_found(project: Project, rule: AddRule, clock: Clock) -> None:
     found = rule("run_failed")
     failed(project, "unseen")

@@ -12,7 +12,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from agentops.projects.models import AuditEntry, Notification, Project, Role
-from runs.alerts.alert_lists import says
+from runs.alerts.alert_lists import LISTED, says
 from runs.alerts.channels import channels_of
 from runs.models import AgentRun, Alert, AlertDelivery, AlertMute, AlertRule
 from runs.upkeep import retention
@@ -234,6 +234,18 @@ def test_the_command(project: Project, clock: Clock) -> None:
     clock.evaluate()
     [alert] = json.loads(agentops("ls", "alpha", "--json"))
     assert (alert["title"], alert["runs"]) == ("Run of coder failed", str(run.pk))
+
+
+def test_findings_that_are_not_listed_are_counted(project: Project, rule: AddRule, clock: Clock, admin: Client) -> None:
+    rule("run_failed")
+    for number in range(LISTED + 1):
+        failed(project, f"run {number}")
+    clock.evaluate()
+    assert "and 1 older one<" in admin.get(ALERTS).content.decode()
+    failed(project, "one more")
+    clock.evaluate()
+
+    assert "and 2 older ones<" in admin.get(ALERTS).content.decode()
 
 
 def test_retention_removes_what_alerts_say_of_a_run(project: Project, rule: AddRule, clock: Clock) -> None:

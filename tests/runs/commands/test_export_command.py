@@ -148,7 +148,6 @@ def test_what_is_refused(run: AgentRun) -> None:
         ("--cost-min=x", "--cost-min: must be an amount in dollars such as 0.25, not 'x'"),
         ("--duration-max=1.5", "--duration-max: must be a whole number of seconds, not '1.5'"),
         ("--created-after=today", "--created-after: must be a time such as 2026-11-20T16:45 in UTC, not 'today'"),
-        ("--agent=A B", "--agent: must be the name of an agent, not 'A B'"),
         ("--status=ready", "--status: invalid choice"),
         (f"--source={SECRET}", "--source: must be one of native, external, import, otlp, not '[REDACTED"),
     ],

@@ -6,14 +6,22 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
+from django.utils import timezone
 
 from agentops.projects.models import Project
+from runs.external.import_runs import import_file
+from runs.external.importers import formats
+from runs.external.importers.base import ImportFile
 from runs.models import AgentRun
 from tests.support.command_line import MANAGE, Command
+from tests.support.factories import make_project
+from tests.support.waiting import eventually
 
 Refused = Callable[..., tuple[int, str]]
 
@@ -24,6 +32,12 @@ def line(type_: str, uuid: str, content: Any, session: str = "s1") -> str:
 
 
 CALL = [{"type": "tool_use", "id": "c1", "name": "Read", "input": {}}]
+
+
+def somebody_waits_for_a_lock() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted AND pid <> pg_backend_pid()")
+        return bool(cursor.fetchone()[0])
 
 
 @pytest.fixture
@@ -103,6 +117,40 @@ def test_a_format_that_does_not_fit_is_refused(project: Project, session: Path, 
     code, text = refused("import_run", str(session), "--project", "alpha", "--format", "codex")
 
     assert (code, text) == (7, "one.jsonl:1: not a line of a rollout: it has no type, or no payload object")
+
+
+def test_a_run_that_is_being_deleted_is_named(
+    command: Command, project: Project, session: Path, refused: Refused
+) -> None:
+    command("import_run", str(session), "--project", "alpha")
+    AgentRun.objects.update(removed_at=timezone.now())
+
+    code, text = refused("import_run", str(session), "--project", "alpha")
+
+    assert code == 7
+    assert text == "one.jsonl: the run 'claude-code:s1' is being deleted by retention: import it again later"
+
+
+@pytest.mark.postgres
+@pytest.mark.django_db(transaction=True)
+def test_of_two_imports_that_open_a_run_at_once_the_second_continues_it(
+    command: Command, transactional_db: None, session: Path
+) -> None:
+    project, file = make_project("alpha"), ImportFile.open(session)
+
+    def second() -> str:
+        try:
+            return command("import_run", str(session), "--project", "alpha")
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as pool, transaction.atomic():
+        import_file(project, file, formats.find(file), by="test")
+        output = pool.submit(second)
+        eventually(somebody_waits_for_a_lock, why="the second import does not wait", within_s=20)
+
+    assert output.result().split("\t")[-1].strip() == "unchanged"
+    assert AgentRun.objects.get().external_id == "claude-code:s1"
 
 
 def test_import_is_another_name_of_it() -> None:

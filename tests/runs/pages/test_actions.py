@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.conf import settings
 from django.contrib.messages import get_messages
 from django.test import Client
 from django.urls import reverse
@@ -121,6 +123,34 @@ def test_what_is_typed_comes_back_into_the_field_that_it_was_typed_into(run: Age
 
     assert {"resume-message", "send-message"} < set(keys)
     assert len(keys) == len(set(keys))
+
+
+def test_a_message_can_be_as_long_as_the_server_takes_it(run: AgentRun, operator: Client) -> None:
+    inbox.pause(run.pk, by="test")
+    head = parse(operator.get(f"/runs/{run.pk}/head").content.decode())
+    fields = [each for each in head.walk() if each.tag == "textarea"]
+
+    assert {each.attributes["name"] for each in fields} == {"message"}
+    assert {each.attributes.get("maxlength") for each in fields} == {str(inbox.MAX_MESSAGE)}
+    for action in ("resume", "send"):
+        assert act(operator, action, run, message="x" * (inbox.MAX_MESSAGE + 1)).status_code == 303
+    assert AgentRun.objects.count() == 1
+
+
+def test_every_field_of_a_message_has_the_limit_of_the_server() -> None:
+    """Of resume, send, answer, deny, and of what became of a call."""
+    fields: dict[str, list[str]] = {"message": [], "text": []}
+    for path in (settings.BASE_DIR / "templates" / "runs").rglob("*.html"):
+        for field in re.findall(r"<textarea[^>]*>", path.read_text()):
+            for name, found in fields.items():
+                if f'name="{name}"' in field:
+                    found.append(field)
+
+    assert len(fields["message"]) == 10
+    assert [field for field in fields["message"] if " maxlength=" not in field] == []
+    # Definitions of agents and flows have no number of characters that is refused.
+    unlimited = [field for field in fields["text"] if " maxlength=" not in field]
+    assert {re.findall(r'id="([^"]*)"', field)[0] for field in unlimited} == {"flow-text", "agent-text"}
 
 
 def test_a_form_that_is_sent_twice_says_it_once(run: AgentRun, operator: Client) -> None:

@@ -6,16 +6,19 @@ import html
 import json
 import re
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from agentops.projects.access import SYSTEM
 from agentops.projects.models import AuditEntry, Project, Role
 from runs.actions import agent_definitions
+from runs.external.ingest import Sender, record
 from runs.models import Agent, AgentRun, AgentVersion
 from runs.pages.agents import agents_page
 from tests.support.accounts import make_person
@@ -89,7 +92,14 @@ def test_the_list_shows_agents_with_what_they_did(project: Project, agent: Agent
     assert page.index(">replay<") < page.index(">reviewer<")
     assert f"/runs/{first.pk}" in page
     assert "1 run:" in page
-    assert "?status=completed&agent=replay" in page
+    [link] = re.findall(r'href="([^"]*[?]status=completed&[^"]*)"', page)
+    assert "&agent=replay&" in link
+    # The list has the runs that are counted.
+    old = drive(make_run(Agent.objects.get(slug="replay")))
+    AgentRun.objects.filter(pk=old.pk).update(created_at=timezone.now() - timedelta(days=8))
+    record(Sender(project, "key:test"), [{"runId": "r", "type": "run.started", "payload": {"agent": "replay"}}])
+    record(Sender(project, "key:test"), [{"runId": "r", "type": "run.completed", "payload": {}}])
+    assert re.findall(r'<tr id="run-([^"]*)"', client.get(link).content.decode()) == [str(first.pk)]
     assert "New agent" not in page
     assert "/p/alpha/runs/new?agent=" not in page
     monkeypatch.setattr(agents_page, "PAGE_SIZE", 1)

@@ -206,6 +206,32 @@ def test_live_ones_are_taken_where_that_was_asked(project: Project) -> None:
     assert AuditEntry.objects.filter(action="run.killed").count() == 1
 
 
+def test_the_message_stays_when_live_ones_are_included(project: Project) -> None:
+    one, capped, live = paused(project, "One"), queued(project, "Other"), queued(project, "Live")
+    run_actions.stop("test", capped)
+    client = client_of(project, Role.ADMIN)
+    preview = send(client, one, capped, live)
+    form = {name: hidden(preview, name) for name in ("id", "skipped")}
+    html = client.post(URL, {**form, "message": "Go on.\n<all> of you", "do": "include"}).content.decode()
+
+    assert heading(html) == "Resume 2 runs?"
+    assert "Go on.\n&lt;all&gt; of you</textarea>" in html
+    assert "Stops the worker of 1 active run" in html
+    assert hidden(html, "skipped") == [str(capped.pk)]
+    assert client_of(project).post(URL, {**form, "do": "include"}).status_code == 403
+
+
+def test_live_ones_alone_can_be_included(project: Project) -> None:
+    live = queued(project, "Live")
+    client = client_of(project, Role.ADMIN)
+    preview = send(client, live)
+    assert "Include 1 active run…" in preview
+
+    html = client.post(URL, {"skipped": hidden(preview, "skipped"), "do": "include"}).content.decode()
+
+    assert heading(html) == "Resume 1 run?"
+
+
 def test_only_admins_take_live_ones(project: Project) -> None:
     live = queued(project)
     client = client_of(project)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from runs.providers.messages import ITEMS
 from tests.support.accounts import make_person
 from tests.support.factories import drive, make_agent, make_run
 from tests.support.pages.parsed_page import Element, parse
-from tests.support.pages.timelines import recorded, told
+from tests.support.pages.timelines import painted_html, recorded, told
 
 SECRET = "sk-ant-api03-" + "Ab1" * 30
 
@@ -193,6 +194,37 @@ def test_an_event_is_shown_as_it_travels(run: AgentRun) -> None:
     assert '"nodeId": "n1"' in text
     assert '"<script>"' in text
     assert "<script>" not in fetched(run, f"/events/{seq}", htmx=True).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("type_", "payload", "text"),
+    [
+        ("tool.end", {"output": {"rows": [1, 2]}}, '{\n  "rows": [\n    1,\n    2\n  ]\n}'),
+        ("tool.end", {"output": "two rows"}, "two rows"),
+        ("tool.end", {"error": "no table"}, "no table"),
+        ("tool.end", {"preview": "two…"}, "two…"),
+        ("message.added", {"role": "user", "content": ["a", "b"]}, '[\n  "a",\n  "b"\n]'),
+    ],
+)
+def test_what_a_card_without_a_row_offers_to_copy_is_there(
+    type_: str, payload: dict[str, Any], text: str, run: AgentRun
+) -> None:
+    call = {"call_id": "c1", "tool_name": "query"} if type_ == "tool.end" else {}
+    seq = told(run, type_, call | payload, step=1)
+    timeline = painted_html(run, seq)
+
+    [address] = re.findall(rf'data-copy-url="/runs/{run.pk}(/events/[^"]*)"', timeline)
+    assert fetched(run, address).content.decode() == text
+
+
+def test_an_output_that_came_in_pieces_only_is_not_offered_as_a_file(run: AgentRun) -> None:
+    told(run, "tool.start", {"call_id": "c1", "tool_name": "query"}, step=1)
+    told(run, "tool.output", {"call_id": "c1", "text": "one row"}, step=1)
+    seq = told(run, "tool.end", {"call_id": "c1", "tool_name": "query"}, step=1)
+
+    [card] = [row for row in painted_html(run, seq).split("<li ") if "one row" in row]
+
+    assert "data-copy-url" not in card
 
 
 @pytest.mark.parametrize("text", ["</pre><script>alert(1)</script>", '<div hx-get="/admin/" hx-trigger="load">'])

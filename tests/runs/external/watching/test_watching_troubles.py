@@ -4,20 +4,43 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.utils import timezone
 
+from runs.external import live_sessions
 from runs.external.ingest import Sender, record
+from runs.external.watching import watcher
 from runs.external.watching.agent_folders import session_files
+from runs.external.watching.watch_sinks import SinkRefused
+from runs.models import AgentRun
 from tests.support.free_port import free_port
 from tests.support.imported_runs import check_run
 from tests.support.watched_site import Site
+from timeline.models import Log
 
 pytestmark = pytest.mark.django_db
+
+
+class Rounds(Event):
+    """Is set after so many waits, which take no time."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.left = count
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.left -= 1
+        if self.left <= 0:
+            self.set()
+        return self.is_set()
 
 
 def short_session(folder: Path) -> Path:
@@ -44,6 +67,54 @@ def test_a_session_waits_although_its_watcher_was_killed_before(site: Site) -> N
     run.refresh_from_db()
     assert (run.status, run.status_reason, run.messages.count()) == ("waiting", "input", 2)
     check_run(run)
+
+
+def test_a_session_waits_that_nobody_follows_any_more(site: Site) -> None:
+    """Its watcher was killed, and a later one looks at newer files only. Its last answer is not complete."""
+    path = short_session(site.folder)
+    half = [{"type": "text", "text": "Half of it"}]
+    message = {"role": "assistant", "id": "m2", "content": half, "stop_reason": None}
+    line = {"type": "assistant", "uuid": "u2", "sessionId": "s", "timestamp": "2026-01-01T00:00:02Z"}
+    with path.open("a") as file:
+        file.write(json.dumps({**line, "message": message}) + "\n")
+    site.round()
+    [run] = site.runs()
+    Log.objects.filter(pk=run.pk).update(last_event_at=timezone.now() - timedelta(hours=23))
+    assert live_sessions.let_forgotten_wait() == 0
+    assert AgentRun.objects.get(pk=run.pk).status == "running"
+
+    Log.objects.filter(pk=run.pk).update(last_event_at=timezone.now() - timedelta(hours=25))
+    assert [live_sessions.let_forgotten_wait() for _ in range(2)] == [1, 0]
+
+    run.refresh_from_db()
+    assert (run.status, run.status_reason) == ("waiting", "input")
+    assert "Half of it" in json.dumps(run.messages.order_by("position").last().content)
+    check_run(run)
+    # Whoever follows it again goes on.
+    site.restart()
+    site.settle()
+    check_run(run)
+
+
+def test_a_system_that_cannot_tell_of_changes_is_not_asked(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As beyond the limit of watched folders, fs.inotify.max_user_watches."""
+
+    def refuse(*_: Any, **__: Any) -> Iterator[set[Any]]:
+        raise OSError("OS file watch limit reached.")
+        yield
+
+    monkeypatch.setattr(watcher, "watch", refuse)
+    short_session(site.folder)
+    site.watcher.run(Rounds(3))
+
+    assert [(run.external_id, run.status) for run in site.runs()] == [("claude-code:s", "running")]
+    assert site.warned == ["OS file watch limit reached.; looking for changes every 2 s instead"]
+
+
+@pytest.mark.postgres
+def test_what_the_database_does_not_take_is_refused_and_keeps_no_other_file_waiting(site: Site) -> None:
+    with pytest.raises(SinkRefused, match="NUL"):
+        site.watcher.sink.known("claude-code:\0", ["u1"])
 
 
 def test_what_is_told_of_a_file_names_it_once(site: Site) -> None:
