@@ -136,6 +136,8 @@
 
   window.timelineEdges = {
     offerNewer,
+    // Whether a page that follows the newest rows has more than it keeps.
+    isLong: () => rows().length > MOST_ROWS / 2,
     shortenFollowed: () => shortenTop(MOST_ROWS / 2),
     parse,
     prepare,

@@ -84,8 +84,21 @@
       emit("agentops:start-over");
       return;
     }
-    if (following() && change.added) edges.shortenFollowed();
     emit("agentops:rows", change);
+    if (change.added && following() && edges.isLong()) askToShorten();
+    else if (waiting.length) schedule();
+  }
+
+  // Rows leave at the top in a frame in which no others come. In the same frame, where the browser does not hold the rows
+  // on the screen in place, it counts all of them as moved.
+  function askToShorten() {
+    if (document.hidden) shorten();
+    else frame = requestAnimationFrame(() => requestAnimationFrame(shorten));
+  }
+
+  function shorten() {
+    frame = 0;
+    if (following()) edges.shortenFollowed();
     if (waiting.length) schedule();
   }
 
