@@ -28,7 +28,7 @@ SELECT last_seq, followed FROM runs_commit_group(
 """
 
 
-class Arguments(NamedTuple):
+class CommitArguments(NamedTuple):
     """What the SQL function runs_commit is called with; the last three are JSON."""
 
     run_id: UUID
@@ -49,7 +49,7 @@ class Committed(NamedTuple):
 class _Member:
     """A commit that waits for its turn."""
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: CommitArguments) -> None:
         self.arguments = arguments
         #: Set once its group was committed or has failed, or once it has to lead the next group.
         self.woken = threading.Event()
@@ -64,20 +64,21 @@ class GroupCommit:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: deque[_Member] = deque()
-        self._has_leader = False
+        self.has_leader = False
+        #: Those that came while somebody led. Changed under the lock only.
+        self.waiting: deque[_Member] = deque()
 
-    def commit(self, arguments: Arguments) -> Committed:
+    def commit(self, arguments: CommitArguments) -> Committed:
         """Commit, with those that others have ready. Raises what `commit_alone` raises.
 
         `OperationalError` also means that the connection was lost while another thread committed for this one.
         """
         member = _Member(arguments)
         with self._lock:
-            if self._has_leader:
-                self._waiting.append(member)
+            if self.has_leader:
+                self.waiting.append(member)
             else:
-                self._has_leader = member.leads = True
+                self.has_leader = member.leads = True
         if not member.leads:
             self._wait(member)
         if member.leads:
@@ -91,8 +92,8 @@ class GroupCommit:
         if member.woken.wait(PATIENCE_S):
             return
         with self._lock:
-            if member in self._waiting:
-                self._waiting.remove(member)
+            if member in self.waiting:
+                self.waiting.remove(member)
                 return
         # Another thread is committing for it, or has just made it the leader.
         member.woken.wait()
@@ -100,7 +101,7 @@ class GroupCommit:
     def _lead(self, leader: _Member) -> None:
         """Commit for the leader and for those that wait, and let the next one lead those that have come meanwhile."""
         with self._lock:
-            others = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP - 1))]
+            others = [self.waiting.popleft() for _ in range(min(len(self.waiting), MAX_GROUP - 1))]
         try:
             if others:
                 _commit_group([leader, *others])
@@ -110,14 +111,14 @@ class GroupCommit:
             for other in others:
                 other.woken.set()
             with self._lock:
-                successor = self._waiting.popleft() if self._waiting else None
-                self._has_leader = successor is not None
+                successor = self.waiting.popleft() if self.waiting else None
+                self.has_leader = successor is not None
             if successor is not None:
                 successor.leads = True
                 successor.woken.set()
 
 
-def commit_alone(arguments: Arguments) -> Committed:
+def commit_alone(arguments: CommitArguments) -> Committed:
     """Commit by a statement of its own, in the caller's transaction if there is one."""
     # Outside of a transaction the statement commits by itself: one round trip.
     with prepared_cursor() as cursor:

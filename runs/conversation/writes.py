@@ -93,7 +93,7 @@ def _write_postgres(commit: Commit) -> bool:
         "checkpoint": _document(commit.checkpoint) if commit.checkpoint else None,
         "finished": _finished_document(commit.finished_call, commit.expected_status) if commit.finished_call else None,
     }
-    arguments = group_commit.Arguments(
+    arguments = group_commit.CommitArguments(
         commit.run_id,
         commit.epoch,
         commit.source.value,

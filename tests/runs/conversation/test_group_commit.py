@@ -87,9 +87,9 @@ def behind_a_leader(threads: Threads, *others: Callable[[], object]) -> list[Fut
     first = claimed_run()
     with locked(first.run_id):
         led = threads.start(partial(writes.write, first))
-        eventually(lambda: GROUP._has_leader, why="nobody leads", within_s=20)
+        eventually(lambda: GROUP.has_leader, why="nobody leads", within_s=20)
         waiting = [threads.start(other) for other in others]
-        eventually(lambda: len(GROUP._waiting) == len(others), why="not all of them wait", within_s=20)
+        eventually(lambda: len(GROUP.waiting) == len(others), why="not all of them wait", within_s=20)
     assert led.result(20) is False
     return waiting
 
@@ -152,7 +152,7 @@ def test_nobody_waits_long_for_a_leader_that_waits(threads: Threads) -> None:
     first, other = claimed_run(), claimed_run()
     with locked(first.run_id):
         led = threads.start(partial(writes.write, first))
-        eventually(lambda: GROUP._has_leader, why="nobody leads", within_s=20)
+        eventually(lambda: GROUP.has_leader, why="nobody leads", within_s=20)
 
         assert threads.start(partial(writes.write, other)).result(4) is False
         assert not led.done()
