@@ -52,9 +52,6 @@ READERS = {"viewer", "operator", "admin", "superuser"}
 OPERATORS = READERS - {"viewer"}
 ADMINS = OPERATORS - {"operator"}
 METHODS = ["GET", "POST"]
-#: Who is refused the methods that an address does not have. That is decided before anybody is looked at: these two, of
-#: no rights and of all, stand for the others (agentops/http/middleware.py, tests/test_bad_requests.py).
-REFUSED = {"anonymous", "superuser"}
 #: What pages answer that need to be told more than their address says.
 ANSWERS = {
     "/new": {"GET": 302, "POST": 422},  # the form has an address of its own
@@ -161,7 +158,10 @@ def test_every_address_is_in_the_table() -> None:
 
 
 def test_who_gets_what(project: Project, foreign: Project, run: AgentRun) -> None:
-    """The run has ended, so that nobody's act changes what the next one may do."""
+    """The run has ended, so that nobody's act changes what the next one may do.
+
+    Methods that an address does not have are refused before it is known who asks (tests/test_bad_requests.py).
+    """
     parts = parts_of(run)
     urls = {address: filled(address, parts) for address in PAGES}
     for who in cases(EVERYONE):
@@ -169,7 +169,7 @@ def test_who_gets_what(project: Project, foreign: Project, run: AgentRun) -> Non
         responses = {
             (address, method): client.generic(method, url)
             for address, url in urls.items()
-            for method in (METHODS if who in REFUSED else PAGES[address])
+            for method in (METHODS if who == "anonymous" else PAGES[address])
         }
         answers = {request: response.status_code for request, response in responses.items()}
         # The top of every page of the project links to its settings, for those who may change them.
