@@ -27,6 +27,7 @@ from tests.support.accounts import make_person, with_key
 from tests.support.annotations import annotation_ids
 from tests.support.factories import drive, make_agent, make_import, make_project, make_run
 from tests.support.flows.flow_runs import CONSTANT, make_ended_flow_run
+from tests.support.second_pass import cases
 from tests.support.sinks import make_sink
 from tests.support.web.addresses import addresses, bare, headers_of
 
@@ -378,14 +379,16 @@ def test_who_may_not_act_changes_nothing(project: Project, foreign: Project) -> 
     assert AgentRun.objects.filter(external_id=None).count() == 1
 
 
-@pytest.mark.parametrize("who", ["anonymous", "outsider's key", "key:ingest", "superuser"])
-def test_another_method_is_refused_to_everyone(who: str, project: Project, foreign: Project) -> None:
-    """Before the credential is read: test_another_method_is_told_which_there_are."""
-    client, parts = caller(who, project, foreign), parts_of(ended_run(project))
-    others = [(address, method) for address, served in API.items() for method in METHODS if method not in served]
+def test_another_method_is_refused_to_everyone(project: Project, foreign: Project) -> None:
+    """Before the credential is read (test_another_method_is_told_which_there_are): with one, one method of each."""
+    parts = parts_of(ended_run(project))
+    others = {address: [method for method in METHODS if method not in served] for address, served in API.items()}
 
-    statuses = {other: ask(client, other[1], other[0], parts).status_code for other in others}
-    assert statuses == dict.fromkeys(others, 405)
+    for who in cases(["anonymous", "outsider's key", "key:ingest", "superuser"]):
+        client = caller(who, project, foreign)
+        for address, methods in others.items():
+            for method in methods if who == "anonymous" else methods[-1:]:
+                assert ask(client, method, address, parts).status_code == 405, (who, method, address)
 
 
 def test_who_may_kill_and_who_may_resume_everything(project: Project, foreign: Project) -> None:
@@ -398,9 +401,9 @@ def test_who_may_kill_and_who_may_resume_everything(project: Project, foreign: P
             assert answer.status_code in ({200, 409} if who in ADMINS else {403}), (who, body)
 
 
-@pytest.mark.parametrize("who", sorted(READERS - {"superuser"}))
+@pytest.mark.parametrize("who", ["viewer", "admin"])
 def test_a_foreign_object_is_an_unknown_one(who: str, project: Project, foreign: Project) -> None:
-    """Byte for byte, but for the id of the request."""
+    """Byte for byte, but for the id of the request. At each address an operator has the rights of one of these two."""
     client, theirs = caller(who, project, foreign), parts_of(ended_run(foreign))
     ours = {**theirs, "project": "alpha"}  # their run under our project's address
     with time_machine.travel(1_795_000_000, tick=False):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import Enum, IntEnum, StrEnum
 from typing import Any
@@ -92,16 +93,17 @@ def test_cycles_and_depths_end() -> None:
 
 
 @pytest.mark.parametrize(
-    "payload",
+    "make_output",
     [
-        {"output": "é" * 5_000_000},
-        {"output": [{"text": "x" * 3_000, "n": number} for number in range(1_000)]},
-        {"output": {str(number): number for number in range(500_000)}},
+        lambda: "é" * 5_000_000,
+        lambda: [{"text": "x" * 3_000, "n": number} for number in range(1_000)],
+        lambda: {str(number): number for number in range(500_000)},
     ],
     ids=["a text", "many texts", "many numbers"],
 )
-def test_what_is_too_long_is_cut_to_what_a_site_accepts(payload: dict[str, Any]) -> None:
-    text = encode({"runId": "r", "type": "tool.end", "event_id": "e", "payload": {"call_id": "c", **payload}})
+def test_what_is_too_long_is_cut_to_what_a_site_accepts(make_output: Callable[[], Any]) -> None:
+    payload = {"call_id": "c", "output": make_output()}
+    text = encode({"runId": "r", "type": "tool.end", "event_id": "e", "payload": payload})
 
     assert len(text) <= MAX_EVENT_BYTES < ACCEPTED_BYTES
     event = read_event(json.loads(text))

@@ -54,10 +54,16 @@ def end() -> None:
 
 
 TOOLS.register(ends_as_told)
-HUGE = "0123456789" * 10_000_000
+
+
+def huge() -> str:
+    """A hundred megabytes."""
+    return "0123456789" * 10_000_000
+
+
 #: What no tool should return or raise, by name.
 ODD_RESULTS: dict[str, Callable[[], object]] = {
-    "bytes": lambda: bytes(range(256)), "huge": lambda: HUGE, "endless": itertools.count, "exits": exit_process,
+    "bytes": lambda: bytes(range(256)), "huge": huge, "endless": itertools.count, "exits": exit_process,
     "ends": end, "object": object,
 }  # fmt: skip
 
@@ -112,8 +118,8 @@ def test_what_no_tool_should_return_or_raise(scripted: MakeScripted, worker: Wor
     data = hashlib.sha256(bytes(range(256))).hexdigest()
     assert found["bytes"][1] == f"[256 bytes that are not text, sha256 {data}]"
     kept, note = found["huge"][1][:MAX_OUTPUT], found["huge"][1][MAX_OUTPUT:]
-    assert HUGE.startswith(kept)
-    whole = hashlib.sha256(HUGE.encode()).hexdigest()
+    assert huge().startswith(kept)
+    whole = hashlib.sha256(huge().encode()).hexdigest()
     assert note == f"\n… [cut: {MAX_OUTPUT} of 100000000 characters kept, sha256 {whole}]"
     assert "not an iterator" in found["endless"][1]
     assert (found["exits"][1], found["ends"][1]) == ("SystemExit: 3", "BaseException: the end")

@@ -112,7 +112,6 @@ def test_rates_are_limited(exporter: Exporter, settings: Settings) -> None:
 
 # --- Bodies ---------------------------------------------------------------------------------------------------------
 
-BOMB = gzip.compress(b"\0" * 50_000_000)
 DEEP = '{"a":' * 100 + "1" + "}" * 100
 NESTED: Any = {"stringValue": "x"}
 for _ in range(40):
@@ -146,7 +145,7 @@ REFUSED: dict[str, tuple[int, str, bytes, dict[str, str]]] = {
     "a time that does not fit": (400, JSON, in_json(SPAN | {"startTimeUnixNano": "99999999999999999999999"}), {}),
     "a duplicate key": (400, JSON, b'{"resourceSpans": [], "resourceSpans": []}', {}),
     "a BOM": (400, JSON, b"\xef\xbb\xbf{}", {}),
-    "a gzip bomb": (413, PROTOBUF, BOMB, {"Content-Encoding": "gzip"}),
+    "a gzip bomb": (413, PROTOBUF, b"", {"Content-Encoding": "gzip"}),
     "no gzip": (400, PROTOBUF, BODY, {"Content-Encoding": "gzip"}),
     "half a gzip": (400, PROTOBUF, gzip.compress(BODY)[:-9], {"Content-Encoding": "gzip"}),
     "gzip twice": (400, PROTOBUF, gzip.compress(gzip.compress(BODY)), {"Content-Encoding": "gzip"}),
@@ -175,13 +174,18 @@ def length_prefixed(field: int, inner: bytes) -> bytes:
     return bytes([*prefix, size]) + inner
 
 
+#: Bodies that take long to make: each worker of the suite loads this module, and one of them sends them.
+MADE = {
+    "deep protobuf": deep_protobuf,
+    "many empty spans": lambda: length_prefixed(1, length_prefixed(2, b"\x12\x00" * 500_000)),
+    "a gzip bomb": lambda: gzip.compress(b"\0" * 50_000_000),
+}
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_body_that_is_refused(exporter: Exporter, case: str) -> None:
     status, content_type, body, headers = REFUSED[case]
-    if case == "deep protobuf":
-        body = deep_protobuf()
-    elif case == "many empty spans":
-        body = length_prefixed(1, length_prefixed(2, b"\x12\x00" * 500_000))
+    body = MADE[case]() if case in MADE else body
     answer = exporter.post(body, content_type=content_type, **headers)
 
     assert status_of(answer)[0] == status, answer.content[:300]
