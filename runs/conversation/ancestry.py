@@ -37,9 +37,11 @@ class _Link(NamedTuple):
 def segments_of(run: AgentRun) -> list[Segment]:
     """Return the segments of the conversation of `run`, oldest first, back to the newest fresh start.
 
-    One query for the lineage, and two more for each fork on the way.
+    One query for the lineage, and two more for each fork on the way. None for a run that continues no other.
     """
     segments = [Segment(run.pk)]
+    if run.starts_fresh or (run.resumed_from_id is None and run.forked_from_id is None):
+        return segments
     links = _links(run.root_run_id)
     while True:
         link = links[segments[-1].run_id]

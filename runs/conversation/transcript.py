@@ -49,7 +49,7 @@ class Conversation:
 
 
 def load(run: AgentRun) -> Conversation:
-    """Load the conversation of a run: three queries, and two more for each fork on the way."""
+    """Load the conversation of a run: two queries, one more if it continues a run, and two for each fork on the way."""
     rows = rows_of(run)
     return Conversation(merge(rows), position=last_position(run.pk), last_role=rows[-1].role if rows else "")
 

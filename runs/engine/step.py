@@ -41,6 +41,8 @@ class _ClaimContext:
     #: Whether the last worker died, and no policy has been applied to that yet. It is applied once per claim,
     #: however often the run is loaded.
     death_undecided: bool
+    #: Whether nobody has driven the run, in this claim or before.
+    is_new: bool
     loop: LoopThread
     shutdown: Shutdown
     on_progress: Callable[[], None]
@@ -64,7 +66,7 @@ def drive_run(
     if claimed is None:
         return False
     with project_scope.limited_to(), keeper.keep(run_id, claimed.epoch, began) as lease:
-        claim = _ClaimContext(lease, claimed.deaths, claimed.died, loop, shutdown, on_progress)
+        claim = _ClaimContext(lease, claimed.deaths, claimed.died, claimed.is_first, loop, shutdown, on_progress)
         try:
             while _drive(claim) is Progress.RELOAD:
                 _wait_for_storage(lease)
@@ -122,7 +124,9 @@ def _drive(claim: _ClaimContext) -> Progress:
     except STORAGE_ERRORS as error:
         return _handle_storage_failure(lease, error)
     try:
-        ending.abandon_open_turn(lease)
+        if not claim.is_new:
+            ending.abandon_open_turn(lease)
+        claim.is_new = False
         if claim.death_undecided and occasions.on_dead(drive) is Progress.RELEASED:
             return Progress.RELEASED
         claim.death_undecided = False

@@ -72,6 +72,8 @@ class ClaimedRun:
     deaths: int
     #: Whether the last worker died with the run, and no policy has been applied to that yet.
     died: bool = False
+    #: Whether no worker has had the run before.
+    is_first: bool = False
 
 
 def move(
@@ -160,10 +162,11 @@ def claim(run_id: UUID, owner: str) -> ClaimedRun | None:
         lapsed = run.state is RunStatus.RUNNING
         # Or queued again before a policy was applied to the death.
         died = lapsed or run.status_reason in DEATH_UNDECIDED
+        last_event_at = log.last_event_at(run.pk) if lapsed else None
         if lapsed:
             chaos.point("lease.lapse_seen")
             # It ended with its last event, not when its loss was noticed.
-            alive_until = Greatest("claimed_at", Value(log.last_event_at(run.pk)))
+            alive_until = Greatest("claimed_at", Value(last_event_at))
             _end_attempt(run, DIED, step_number=run.step_count + 1, ended_at=alive_until)
         previous, epoch = run.lease_epoch, run.lease_epoch + 1
         AgentRun.objects.filter(pk=run.pk, lease_epoch=previous, status=run.status).update(
@@ -178,7 +181,6 @@ def claim(run_id: UUID, owner: str) -> ClaimedRun | None:
         )
         log.raise_epoch(run.pk, epoch)
         Attempt.objects.create(run=run, epoch=epoch, owner=owner, step_number=run.step_count + 1, claimed_at=Now())
-        last_event_at = log.last_event_at(run.pk)
         log.append(
             run.pk,
             [Entry(_claimed_event(run, owner, epoch, last_event_at, lapsed=lapsed))],
@@ -186,10 +188,10 @@ def claim(run_id: UUID, owner: str) -> ClaimedRun | None:
             epoch=epoch,
         )
         log.announce_run(run.project_id, run.pk)
-        deaths = _count_deaths(run)
+        deaths = _count_deaths(run) if previous else 0
     run.status, run.lease_owner, run.lease_epoch = RunStatus.RUNNING.value, owner, epoch
     chaos.point("run.taken_over" if lapsed else "claim.committed")
-    return ClaimedRun(run, epoch, deaths, died)
+    return ClaimedRun(run, epoch, deaths, died, is_first=not previous)
 
 
 def fence(run: AgentRun, *, by: str) -> None:
