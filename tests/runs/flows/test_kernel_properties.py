@@ -38,7 +38,8 @@ def edges_into(draw: st.DrawFn, target: str, earlier: list[str]) -> list[dict[st
         edge: dict[str, Any] = {"from": source, "to": target, "gate": gate}
         if condition := draw(st.sampled_from(CONDITIONS)):
             edge["when"] = condition.format(source=source)
-        if draw(st.integers(0, 5)) == 0:
+        # With "any", the list would be that of the source which comes first.
+        if gate == "all" and draw(st.integers(0, 5)) == 0:
             edge["forEach"] = {"in": f"outputs.{source}.list"}
         edges.append(edge)
     if draw(st.integers(0, 3)) == 0:

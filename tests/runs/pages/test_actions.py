@@ -146,7 +146,7 @@ def test_every_field_of_a_message_has_the_limit_of_the_server() -> None:
                 if f'name="{name}"' in field:
                     found.append(field)
 
-    assert len(fields["message"]) == 10
+    assert len(fields["message"]) == 9
     assert [field for field in fields["message"] if " maxlength=" not in field] == []
     # Definitions of agents and flows have no number of characters that is refused.
     unlimited = [field for field in fields["text"] if " maxlength=" not in field]

@@ -191,7 +191,7 @@ def test_the_way_up_and_down(project: Project, viewer: Client, top: AgentRun) ->
     chips = {link.words: link.attributes["href"] for link in body_of(viewer, f"/runs/{top.pk}").all("lineage")}
     assert chips["2 child runs"] == f"/runs/{top.pk}/tree"
     badges = [badge.words for badge in body_of(viewer, "/p/alpha/runs").all("tree-badge")]
-    assert badges == ["1 child runs of one", "2 child runs of top"]
+    assert badges == ["Child runs of one: 1", "Child runs of top: 2"]
 
 
 @pytest.mark.breaks_invariants("runs of others without events")
