@@ -1,4 +1,4 @@
-"""What one worker asks the database: statements of a sweep, a renewal, a claim and a step, and the cost of a sweep.
+"""What one worker asks the database: statements of a sweep, renewals, a claim and a step, and what the first two cost.
 
 A sweep is measured with 0, 1,000 and 10,000 running runs, once with a free slot and once without. Statements are
 counted by Django; BEGIN and COMMIT are not among them.
@@ -19,6 +19,8 @@ from bench.workspace import Workspace, truncate_tables, vacuum
 
 RUNNING = (0, 1_000, 10_000)
 SWEEPS, QUICK_SWEEPS = 40, 5
+LEASES = (1, 10, 100)
+RENEWALS, QUICK_RENEWALS = 500, 20
 SHORT, LONG = 5, 25
 #: Takes the only slot.
 _SOMETHING = UUID(int=1)
@@ -51,6 +53,7 @@ def counting() -> Iterator[StatementCounter]:
 def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
     heading("sweep: statements that one worker sends, and the cost of its sweep")
     _count_acts(workspace)
+    _measure_renewals(QUICK_RENEWALS if quick else RENEWALS)
     for running in RUNNING[:2] if quick else RUNNING:
         truncate_tables(workspace)
         _measure_sweeps(workspace, running, QUICK_SWEEPS if quick else SWEEPS)
@@ -75,17 +78,45 @@ def _count_acts(workspace: Workspace) -> None:
     show(Row("step", f"{(counted['long'] - counted['short']) / (LONG - SHORT):.1f} statements"))
     created = driven.created("short", SHORT)
     with counting() as claim:
-        claimed = transitions.claim(created.pk, "bench")
+        transitions.claim(created.pk, "bench")
     show(Row("claim", f"{claim.count} statements"))
-    assert claimed is not None
-    with counting() as renewal:
-        transitions.renew(created.pk, claimed.epoch)
-    show(Row("renewal of one lease", f"{renewal.count} statements"))
     for name, look in _looks().items():
         look()
         with counting() as counter:
             look()
         show(Row(f"look: {name}", f"{counter.count} statements"))
+
+
+def _measure_renewals(rounds: int) -> None:
+    """Renew the leases of a worker, again and again."""
+    from bench import driven
+    from runs.engine import renewals
+    from runs.lifecycle import transitions
+
+    held = []
+    while len(held) < max(LEASES):
+        claimed = transitions.claim(driven.created("short", SHORT).pk, "bench")
+        assert claimed is not None
+        held.append((claimed.run.pk, claimed.epoch))
+    for count in LEASES:
+        leases = held[:count]
+        with counting() as counter:
+            renewals.renew_unlocked(leases)
+        before = _server_s()
+        for _ in range(rounds):
+            renewals.renew_unlocked(leases)
+        cost = (_server_s() - before) / rounds * 1000
+        show(Row(f"renewal of {count} leases", f"{counter.count} statements", f"CPU of PostgreSQL: {cost:.2f} ms"))
+
+
+def _server_s() -> float:
+    """Return the processor time of this thread's server process, in seconds."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        [server] = cursor.fetchone()
+    return process_cpu_s(server)
 
 
 def _looks() -> dict[str, Callable[[], object]]:
@@ -140,15 +171,10 @@ def _measure_sweeps(workspace: Workspace, running: int, sweeps: int) -> None:
 
 def _sweep_ms(worker: Any, sweeps: int) -> tuple[list[float], float, float]:
     """Return the milliseconds of each sweep, and the processor time of one in this thread and in PostgreSQL."""
-    from django.db import connection
-
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        [server] = cursor.fetchone()
-    took, before, server_before = [], time.thread_time(), process_cpu_s(server)
+    took, before, server_before = [], time.thread_time(), _server_s()
     for _ in range(sweeps):
         began = time.perf_counter()
         worker.sweep_once()
         took.append((time.perf_counter() - began) * 1000)
-    spent, server_spent = time.thread_time() - before, process_cpu_s(server) - server_before
+    spent, server_spent = time.thread_time() - before, _server_s() - server_before
     return took, spent / sweeps * 1000, server_spent / sweeps * 1000

@@ -132,11 +132,12 @@ class SimulatedWorker:
     def _keep_leases(self) -> Wait:
         yield self.env.timeout(self.site.random.uniform(0, self.settings.renew_s))
         while self.is_alive:
-            for run in list(self.driving):
-                if run.holder is self and self.is_alive:
-                    yield from self._ask(self.costs.renewal_statements)
-                    if run.holder is self and self.is_alive:
-                        run.lease_until = self.env.now + self.settings.lease_s
+            held = [run for run in self.driving if run.holder is self]
+            if held:
+                yield from self._ask(1, self.costs.statement_ms + self.costs.renewal_ms_per_lease * len(held))
+            for run in held if self.is_alive else ():
+                if run.holder is self:
+                    run.lease_until = self.env.now + self.settings.lease_s
             yield self.env.timeout(self.settings.renew_s)
 
     def _sweep(self, wait: float) -> Wait:

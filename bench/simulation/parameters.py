@@ -54,8 +54,10 @@ class Costs:
     #: more with 10,000 (`python -m bench sweep`).
     statement_ms: float = 0.35
     search_ms_per_run: float = 0.00114
-    claim_statements: int = 8
-    renewal_statements: int = 1
+    claim_statements: int = 6
+    #: A worker renews its leases by one statement: 1.11 ms for one, 3.28 ms for ten, where a statement of a sweep took
+    #: 1.11 ms (`python -m bench sweep` on a busy machine).
+    renewal_ms_per_lease: float = 0.07
     #: A step whose answer comes at once (`python -m bench sweep`).
     step_statements: int = 2
     #: What an answer that streams for a second adds, mostly its partial texts: 27 of 64 transactions of six such steps
