@@ -15,8 +15,8 @@ from django.db.models import Q, Sum
 from django.utils import timezone
 from pydantic_ai.messages import ModelResponse
 
-from runs.agents.prices import COST_PLACES, ModelPrice, price_for
-from runs.conversation.turn_usage import MAX_COST, buckets_of, cost_by
+from runs.agents.prices import COST_PLACES, MAX_COST, ModelPrice, price_for
+from runs.conversation.turn_usage import buckets_of, cost_by
 from runs.lifecycle.session_subagents import subagents_of
 from runs.models import AgentRun, TurnUsage
 from runs.models.run import CostSource
