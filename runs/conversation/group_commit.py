@@ -47,7 +47,7 @@ class Committed(NamedTuple):
 
 
 class _Member:
-    """A commit that waits for its turn."""
+    """A commit, with what became of it."""
 
     def __init__(self, arguments: CommitArguments) -> None:
         self.arguments = arguments

@@ -37,7 +37,7 @@ pytestmark = [
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine, no thread shall tire of waiting for the leader of a group."""
+    """Let no thread stop waiting for the leader of a group, however busy the machine is."""
     monkeypatch.setattr(group_commit, "PATIENCE_S", 60)
 
 
