@@ -98,7 +98,8 @@ class ReportedCosts:
         )  # fmt: skip
         price = price_for(prices, model)
         if price is not None:
-            row.cost_usd, row.cost_source = cost_by(price, buckets_of(row)), CostSource.PROJECT.value
+            row.cost_usd = cost_by(price, buckets_of(row))
+            row.cost_source = (CostSource.UNKNOWN if row.cost_usd is None else CostSource.PROJECT).value
         return row
 
     def _known(self, usage: TurnUsage) -> dict[str, _Used]:
