@@ -207,9 +207,8 @@ def _message(content: object) -> ModelMessage:
     if isinstance(part, ToolReturnPart) and not _is_output(part.content):
         text = "the content of a tool result must be a text, or a list of texts and media"
         raise RejectedEvent("invalid_message", text, "/message/parts/0/content")
-    for name in _TOKENS if isinstance(message, ModelResponse) else ():
-        if not 0 <= getattr(message.usage, name) <= MAX_TOKENS:
-            raise RejectedEvent("invalid_message", f"{name} is not a number of tokens", f"/message/usage/{name}")
+    if isinstance(message, ModelResponse):
+        _check_tokens(message)
     return message
 
 
@@ -219,6 +218,12 @@ def _is_output(content: object) -> bool:
     except ValidationError:
         return False
     return True
+
+
+def _check_tokens(message: ModelResponse) -> None:
+    for name in _TOKENS:
+        if not 0 <= getattr(message.usage, name) <= MAX_TOKENS:
+            raise RejectedEvent("invalid_message", f"{name} is not a number of tokens", f"/message/usage/{name}")
 
 
 def _fits(event: IncomingEvent, message: ModelMessage) -> bool:
