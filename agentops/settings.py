@@ -272,8 +272,8 @@ CELERY_TASK_PUBLISH_RETRY = False
 CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = {"polling_interval": 0.05}
 if REDIS_URL:
     # max_retries: a publish to a broker that is down fails at once, not after kombu's own six seconds of trying.
-    # ack_emulation: hints are not kept in Redis until they are acknowledged. A worker that acknowledges one after its
-    # connection was lost would end with an AttributeError in kombu.
+    # ack_emulation: with it, Redis would keep each hint until a worker acknowledges it, and a worker that does so after
+    # its connection was lost would end with an AttributeError in kombu.
     CELERY_BROKER_TRANSPORT_OPTIONS = {
         "socket_timeout": 5,
         "socket_connect_timeout": 1,

@@ -22,6 +22,10 @@ MAX_PRICES = 200
 TOKENS_PER_PRICE = 1_000_000
 #: Decimal places of a cost in its column.
 COST_PLACES = 8
+#: More than any model call costs, in US dollars, and has of each kind of token: so little that the sums and prices of
+#: many calls fit their columns.
+MAX_COST = Decimal(10) ** 6
+MAX_TOKENS = 10**12
 
 
 class InvalidPrices(ValueError):

@@ -47,7 +47,7 @@ class Committed(NamedTuple):
 
 
 class _Member:
-    """A commit that waits for its turn."""
+    """A commit, with what became of it."""
 
     def __init__(self, arguments: CommitArguments) -> None:
         self.arguments = arguments
@@ -74,18 +74,26 @@ class GroupCommit:
         `OperationalError` also means that the connection was lost while another thread committed for this one.
         """
         member = _Member(arguments)
+        try:
+            self._enter(member)
+            if not member.leads:
+                self._wait(member)
+            if member.leads:
+                self._lead(member)
+        finally:
+            # Also if the thread was interrupted, for example by Ctrl-C: nobody would ever lead the others.
+            self._leave(member)
+        if member.lost is not None:
+            raise OperationalError("the connection was lost in a commit of several runs") from member.lost
+        return member.result or commit_alone(arguments)
+
+    def _enter(self, member: _Member) -> None:
+        """Lead if nobody does, or wait in the line."""
         with self._lock:
             if self.has_leader:
                 self.waiting.append(member)
             else:
                 self.has_leader = member.leads = True
-        if not member.leads:
-            self._wait(member)
-        if member.leads:
-            self._lead(member)
-        if member.lost is not None:
-            raise OperationalError("the connection was lost in a commit of several runs") from member.lost
-        return member.result or commit_alone(arguments)
 
     def _wait(self, member: _Member) -> None:
         """Wait until the member leads, has its result, or has waited for too long and commits alone."""
@@ -99,10 +107,12 @@ class GroupCommit:
         member.woken.wait()
 
     def _lead(self, leader: _Member) -> None:
-        """Commit for the leader and for those that wait, and let the next one lead those that have come meanwhile."""
-        with self._lock:
-            others = [self.waiting.popleft() for _ in range(min(len(self.waiting), MAX_GROUP - 1))]
+        """Commit for the leader and for those that wait."""
+        others: list[_Member] = []
         try:
+            with self._lock:
+                while self.waiting and len(others) < MAX_GROUP - 1:
+                    others.append(self.waiting.popleft())
             if others:
                 _commit_group([leader, *others])
             else:
@@ -110,9 +120,16 @@ class GroupCommit:
         finally:
             for other in others:
                 other.woken.set()
-            with self._lock:
-                successor = self.waiting.popleft() if self.waiting else None
-                self.has_leader = successor is not None
+
+    def _leave(self, member: _Member) -> None:
+        """Leave the line. If the member has led, let the first of those that have come meanwhile lead."""
+        with self._lock:
+            if member in self.waiting:
+                self.waiting.remove(member)
+            if not member.leads:
+                return
+            successor = self.waiting.popleft() if self.waiting else None
+            self.has_leader = successor is not None
             if successor is not None:
                 successor.leads = True
                 successor.woken.set()
@@ -135,15 +152,16 @@ def _commit_group(members: Sequence[_Member]) -> None:
     try:
         with prepared_cursor() as cursor:
             cursor.execute(_GROUP, columns)
-            results = cursor.fetchall()
+            for member, result in zip(members, cursor.fetchall(), strict=True):
+                member.result = Committed(*result)
     except BaseException as error:
-        if isinstance(error, Error) and connection.is_usable():
-            return
+        # First of all: a member without either would commit again, although its rows may be stored.
         for member in members:
-            member.lost = error
-        raise
-    for member, result in zip(members, results, strict=True):
-        member.result = Committed(*result)
+            member.result, member.lost = None, error
+        if not isinstance(error, Error) or not connection.is_usable():
+            raise
+        for member in members:
+            member.lost = None
 
 
 GROUP = GroupCommit()

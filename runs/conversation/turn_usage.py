@@ -12,13 +12,10 @@ from django.utils import timezone
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.usage import RequestUsage
 
-from runs.agents.prices import COST_PLACES, Buckets, ModelPrice, price_for
+from runs.agents.prices import COST_PLACES, MAX_COST, MAX_TOKENS, Buckets, ModelPrice, price_for
 from runs.models import AgentRun, TurnUsage
 from runs.models.run import CostSource
 
-#: More than any model call costs or counts, and so little that the sums of many fit their column.
-MAX_COST = Decimal(10) ** 6
-MAX_TOKENS = 10**12
 #: Sources of a cost that its event names: the others go without saying.
 SOURCES_IN_EVENTS = frozenset({CostSource.REPORTED, CostSource.PROJECT})
 

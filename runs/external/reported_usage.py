@@ -9,6 +9,8 @@ from typing import Any
 
 from pydantic_ai.usage import RequestUsage
 
+from runs.agents.prices import MAX_COST, MAX_TOKENS
+
 #: The names of each count, in snake case. Those of a provider that counts cached tokens apart come last.
 _NAMES: dict[str, tuple[str, ...]] = {
     "input_tokens": ("input_tokens", "prompt_tokens", "input"),
@@ -19,9 +21,6 @@ _NAMES: dict[str, tuple[str, ...]] = {
 }
 #: Counts that Anthropic reports beside its input tokens, which do not include them.
 _APART = ("cache_read_input_tokens", "cache_creation_input_tokens")
-#: More than any answer has, and so little that the sums and prices of many answers fit their columns.
-MAX_COUNT = 10**12
-MAX_COST = Decimal(10) ** 6
 
 
 def read_usage(usage: Mapping[str, Any]) -> RequestUsage:
@@ -61,7 +60,7 @@ def read_cost(value: object) -> Decimal | None:
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS
 
 
 @lru_cache(maxsize=1024)

@@ -30,9 +30,9 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from runs.agents.prices import MAX_TOKENS
 from runs.external.event_input import MAX_IDENTIFIER, MAX_RUN_REFERENCE, IncomingEvent, RejectedEvent, read_event
 from runs.external.importers.base import ImportedRun, Item
-from runs.external.reported_usage import MAX_COUNT
 from runs.providers import messages
 from runs.statuses import RunStatus
 from timeline import events
@@ -53,10 +53,7 @@ def _printable(text: str) -> str:
 _Reference = Annotated[str, StringConstraints(max_length=MAX_RUN_REFERENCE), AfterValidator(_printable)]
 _Name = Annotated[str, StringConstraints(max_length=MAX_IDENTIFIER)]
 #: The tokens of an exact answer, which are added up.
-_TOKENS = (
-    *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"),
-    "output_reasoning_tokens",
-)
+_TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "output_reasoning_tokens")
 _ENDS = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.STOPPED})
 
 
@@ -210,9 +207,8 @@ def _message(content: object) -> ModelMessage:
     if isinstance(part, ToolReturnPart) and not _is_output(part.content):
         text = "the content of a tool result must be a text, or a list of texts and media"
         raise RejectedEvent("invalid_message", text, "/message/parts/0/content")
-    counts = _tokens_of(message) if isinstance(message, ModelResponse) else {}
-    if (name := next((name for name, count in counts.items() if not 0 <= count <= MAX_COUNT), None)) is not None:
-        raise RejectedEvent("invalid_message", f"{name} is not a number of tokens", f"/message/usage/{name}")
+    if isinstance(message, ModelResponse):
+        _check_tokens(message)
     return message
 
 
@@ -224,8 +220,10 @@ def _is_output(content: object) -> bool:
     return True
 
 
-def _tokens_of(message: ModelResponse) -> dict[str, int]:
-    return {name: getattr(message.usage, name) for name in _TOKENS}
+def _check_tokens(message: ModelResponse) -> None:
+    for name in _TOKENS:
+        if not 0 <= getattr(message.usage, name) <= MAX_TOKENS:
+            raise RejectedEvent("invalid_message", f"{name} is not a number of tokens", f"/message/usage/{name}")
 
 
 def _fits(event: IncomingEvent, message: ModelMessage) -> bool:

@@ -111,7 +111,7 @@ class AgentRun(models.Model):
     dismissed_at = models.DateTimeField(null=True)
 
     objects = RunManager()
-    #: Includes runs that are being removed. For runs.upkeep.retention only.
+    #: Includes runs that are being removed. For retention, and for imports, whose runs must not exist twice.
     with_removed = RunQuerySet.as_manager()
 
     class Meta:

@@ -1,7 +1,7 @@
 """The claims of sinks by workers, and what becomes of a batch. A claim is a lease by the database's clock.
 
-Lock order: the cursor of a sink, then its deliveries and the sink itself, so that nobody who changes a sink waits for a
-worker that waits for him.
+Lock order: the cursor of a sink, then its deliveries and the sink itself. So a change of the sink and the result of a
+delivery never each hold a row that the other waits for.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.test import Client
 
 from agentops.projects.errors import InvalidRule, RuleNotFound
@@ -322,6 +322,20 @@ def test_a_form_of_another_site_is_refused_and_the_administration_shows_no_secre
         answer = strict.get(f"/admin/projects/redactionrule/{path}")
         assert (answer.status_code, SECRET in answer.content.decode()) == (200, False)
         assert "billing" in answer.content.decode()
+
+
+@pytest.mark.django_db
+def test_rules_that_could_not_be_read_are_read_before_the_next_text(project: Project) -> None:
+    rule_changes.add_secret(project, "billing", SECRET, actor="test")
+    cache = RuleCache(clock=lambda: 0.0)
+
+    def fail(*_: Any) -> Any:
+        raise OperationalError("the server has gone away")
+
+    with connection.execute_wrapper(fail):
+        cache.redactor_of(frozenset({project.pk}))
+
+    assert cache.redactor_of(frozenset({project.pk})).clean_text(SECRET)[0] == mark("billing", SECRET)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -102,13 +102,13 @@ class RuleCache:
     def current(self) -> _Snapshot:
         """Return the rules, at most REFRESH_S seconds old where this thread can query the database.
 
-        While a thread looks for changes, the others go on with the rules so far. Before the first look there are none,
-        so they wait for it: what they mask may be stored.
+        While a thread looks for changes, the others go on with the rules so far. Before the rules were read for the
+        first time there are none, so the others wait, and read them if that has failed: what they mask may be stored.
         """
         is_due = not self._is_loaded or self._clock() >= self._fresh_until
         if is_due and _can_query() and self._lock.acquire(blocking=not self._is_loaded):
             try:
-                if self._clock() >= self._fresh_until:
+                if self._clock() >= self._fresh_until or not self._is_loaded:
                     self._refresh()
             finally:
                 self._lock.release()

@@ -15,8 +15,8 @@ from django.db.models import Q, Sum
 from django.utils import timezone
 from pydantic_ai.messages import ModelResponse
 
-from runs.agents.prices import COST_PLACES, ModelPrice, price_for
-from runs.conversation.turn_usage import MAX_COST, buckets_of, cost_by
+from runs.agents.prices import COST_PLACES, MAX_COST, ModelPrice, price_for
+from runs.conversation.turn_usage import buckets_of, cost_by
 from runs.lifecycle.session_subagents import subagents_of
 from runs.models import AgentRun, TurnUsage
 from runs.models.run import CostSource
@@ -98,7 +98,8 @@ class ReportedCosts:
         )  # fmt: skip
         price = price_for(prices, model)
         if price is not None:
-            row.cost_usd, row.cost_source = cost_by(price, buckets_of(row)), CostSource.PROJECT.value
+            row.cost_usd = cost_by(price, buckets_of(row))
+            row.cost_source = (CostSource.UNKNOWN if row.cost_usd is None else CostSource.PROJECT).value
         return row
 
     def _known(self, usage: TurnUsage) -> dict[str, _Used]:

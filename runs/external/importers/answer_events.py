@@ -13,6 +13,7 @@ from pydantic_ai.messages import FinishReason, ModelResponse, ModelResponsePart,
 from pydantic_ai.messages import UserContent as Media
 from pydantic_ai.usage import RequestUsage
 
+from runs.agents.prices import MAX_TOKENS
 from runs.conversation.call_ids import MAX_CALL_ID
 from runs.external.event_input import MAX_IDENTIFIER, IncomingEvent, RejectedEvent, read_time
 from runs.external.importers.base import GrowingEvent
@@ -20,8 +21,6 @@ from runs.providers.messages import request
 from timeline.events.llm import LlmTurnEnd, LlmTurnStart
 from timeline.events.tool import ToolEnd, ToolStart
 
-#: Tokens of one answer, so that no sum of them exceeds its column.
-MAX_TOKENS = 10**12
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TypedDict
 
+from runs.agents.prices import MAX_TOKENS
 from runs.external.event_input import RejectedEvent, read_time
 from runs.external.otlp.attribute_names import first, label
 from runs.external.otlp.received import ReceivedLog, believed
 from runs.external.otlp.span_messages import decoded
-from runs.external.reported_usage import MAX_COUNT
 
 PROMPT, ANSWER, ANSWER_TEXT, TOOL_RESULT, TOOL_REFUSED, FAILURE, NOTE = (
     *("log:prompt", "log:answer", "log:text", "log:result", "log:refused"),
@@ -194,4 +194,4 @@ def _number(value: Any) -> int | None:
         number = round(float(value)) if isinstance(value, int | float | str) and not isinstance(value, bool) else -1
     except (ValueError, OverflowError):
         return None
-    return number if 0 <= number <= MAX_COUNT else None
+    return number if 0 <= number <= MAX_TOKENS else None

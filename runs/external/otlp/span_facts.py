@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any, TypedDict
 
+from runs.agents.prices import MAX_TOKENS
 from runs.external.importers.langfuse_export import tokens_of_details
 from runs.external.otlp import attribute_names as names
 from runs.external.otlp.attribute_names import AGENT, EMBEDDING, MODEL_CALL, OTHER, TOOL_CALL, first, label
 from runs.external.otlp.received import ReceivedSpan
 from runs.external.otlp.span_messages import decoded, input_of, output_of, with_details
-from runs.external.reported_usage import MAX_COUNT
 from runs.statuses import RunStatus
 
 _MAX_NAME = 256
@@ -152,7 +152,7 @@ def _usage(attributes: Mapping[str, Any]) -> dict[str, int]:
 def _count(value: Any) -> int | None:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS else None
 
 
 def _cost(attributes: Mapping[str, Any]) -> float | str | None:

@@ -76,7 +76,7 @@ def _errors_at_the_beginning(text: str) -> Iterator[Any]:
     while begin is not None:
         try:
             error, end = json.JSONDecoder().raw_decode(text, begin.end())
-        except ValueError:
+        except (ValueError, RecursionError):  # cut, or nested without end
             return
         yield error
         begin = _BETWEEN.match(text, end)

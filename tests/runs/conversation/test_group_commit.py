@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -35,7 +37,7 @@ pytestmark = [
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine, no thread shall tire of waiting for the leader of a group."""
+    """Let no thread stop waiting for the leader of a group, however busy the machine is."""
     monkeypatch.setattr(group_commit, "PATIENCE_S", 60)
 
 
@@ -51,7 +53,7 @@ def claimed_run() -> Commit:
 
 
 class Threads:
-    """Threads that commit, each of which closes its connection."""
+    """Threads that commit. Alone, they wait for a locked row for up to a minute."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool = pool
@@ -59,8 +61,13 @@ class Threads:
     def start(self, write: Callable[[], object]) -> Future[object]:
         def writing() -> object:
             try:
+                with connection.cursor() as cursor:
+                    # On a busy machine, the usual five seconds pass before all threads wait.
+                    cursor.execute("SET lock_timeout = '60s'")
                 return write()
             finally:
+                with connection.cursor() as cursor:
+                    cursor.execute("RESET lock_timeout")
                 connection.close()
 
         return self._pool.submit(writing)
@@ -159,6 +166,49 @@ def test_nobody_waits_long_for_a_leader_that_waits(threads: Threads) -> None:
     assert led.result(20) is False
     assert stored(first)
     assert stored(other)
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_leader_that_is_refused_lets_another_lead(threads: Threads) -> None:
+    first, *others = [claimed_run() for _ in range(3)]
+    assert first.epoch is not None
+    log.raise_epoch(first.run_id, first.epoch + 1)
+    with locked(first.run_id):
+        led = threads.start(partial(writes.write, first))
+        eventually(lambda: GROUP.has_leader, why="nobody leads", within_s=20)
+        waiting = [threads.start(partial(writes.write, other)) for other in others]
+        eventually(lambda: len(GROUP.waiting) == len(others), why="not all of them wait", within_s=20)
+
+    with pytest.raises(LeaseLost):
+        led.result(20)
+    assert [future.result(20) for future in waiting] == [False, False]
+    assert [stored(commit) for commit in (first, *others)] == [False, True, True]
+    eventually(lambda: not GROUP.has_leader, why="somebody still leads", within_s=20)
+
+
+def test_a_thread_that_is_interrupted_while_it_waits_never_leads(
+    threads: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "PATIENCE_S", 1)  # an interrupt comes after it
+    first, other = claimed_run(), claimed_run()
+    idents: list[int] = []
+
+    def interrupted() -> bool:
+        idents.append(threading.get_ident())
+        return writes.write(other)
+
+    with locked(first.run_id):
+        led = threads.start(partial(writes.write, first))
+        eventually(lambda: GROUP.has_leader, why="nobody leads", within_s=20)
+        waiting = threads.start(interrupted)
+        eventually(lambda: GROUP.waiting, why="nobody waits", within_s=20)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(idents[0]), ctypes.py_object(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            waiting.result(20)
+        assert not GROUP.waiting
+    assert led.result(20) is False
+    eventually(lambda: not GROUP.has_leader, why="somebody still leads", within_s=20)
+    assert not stored(other)
 
 
 @pytest.fixture

@@ -175,7 +175,7 @@ def test_unknown_event_types_are_refused(receiver: Receiver, types: list[str]) -
 
 @pytest.mark.postgres
 def test_a_sink_can_be_changed_while_results_of_deliveries_are_stored(receiver: Receiver) -> None:
-    """Who changes a sink hastens its deliveries: he and a worker must not each have a row that the other waits for."""
+    """A change makes its deliveries due. It and a worker must not each hold a row that the other one waits for."""
     run = make_run()
     sink = make_webhook(run, receiver)
     append(run, "one", "two", "three")

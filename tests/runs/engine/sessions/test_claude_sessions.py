@@ -262,6 +262,20 @@ def test_the_cost_that_the_program_reports_is_counted_once(session_run: MakeRun,
     assert (frame.tokens["input_tokens"], frame.tokens["output_tokens"], frame.cost_usd) == (309, 29, run.cost_usd)
 
 
+def test_a_cost_that_no_model_has_by_the_prices_of_the_project_is_unknown(session_run: MakeRun) -> None:
+    used = {"haiku-20260101": {"inputTokens": 10**12, "outputTokens": 1, "costUSD": 0.1}}
+    done = {"result": "success", "is_error": False, "total_cost_usd": 0.1, "modelUsage": used}
+    run = session_run({"text": "Done.", "then": done})
+    run.project.settings = {"prices": [{"model": "haiku*", "input": "999999", "output": "1"}]}
+    run.project.save(update_fields=["settings"])
+
+    run = drive(run)
+
+    assert run.status == "completed"
+    usage = TurnUsage.objects.get(run=run, model="haiku-20260101")
+    assert (usage.input_tokens, usage.cost_usd, usage.cost_source) == (10**12, None, "unknown")
+
+
 def test_an_output_for_a_schema_is_the_run_s(session_run: MakeRun, program: StubProgram) -> None:
     schema = {"type": "object", "properties": {"tests": {"type": "integer"}}, "required": ["tests"]}
     made = {"result": "success", "is_error": False, "structured_output": {"tests": 2}}
