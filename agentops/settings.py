@@ -97,7 +97,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "agentops.http.body_limit.RefusedBodies",
     "agentops.http.health.Health",
-    "agentops.http.middleware.StaticFiles",
+    "agentops.static_files.StaticFiles",
     "agentops.http.utf8_requests.Utf8Only",
     "agentops.http.middleware.Methods",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -320,6 +320,10 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 STATIC_URL = "static/"
 STATICFILES_DIRS = [FILES_DIR / "static"]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "agentops.static_files.HashedAddresses"},
+}
 # Served from where they lie: there is nothing to collect.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_ALLOW_ALL_ORIGINS = False

@@ -1,4 +1,4 @@
-"""The site's own middleware: static files, security headers, allowed methods, and errors as answers.
+"""The site's own middleware: security headers, allowed methods, and errors as answers.
 
 All of it is synchronous, like the views.
 """
@@ -21,7 +21,6 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.log import log_response
 from django_htmx.middleware import HtmxDetails
-from whitenoise.middleware import WhiteNoiseMiddleware
 
 from agentops.http.error_pages import API, answer
 from agentops.http.storage_faults import StorageFault, fault_of
@@ -42,29 +41,6 @@ PROBES = {"/healthz", "/readyz", "/metrics"}
 #: Methods of views that declare none, such as those of the administration.
 METHODS = ("GET", "HEAD", "POST")
 MAX_HOST = 100
-
-
-class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc]
-    """WhiteNoise, which answers with the content of small files.
-
-    Under ASGI Django would warn about its open files, and read them whole anyway.
-    """
-
-    @staticmethod
-    def serve(static_file: Any, request: HttpRequest) -> HttpResponse:
-        result = static_file.get_response(request.method, request.META)
-        content = b""
-        if result.file is not None:
-            with result.file as file:
-                content = file.read()
-        response = HttpResponse(content, status=int(result.status))
-        del response.headers["Content-Type"]
-        for name, value in result.headers:
-            response.headers[name] = value
-        if result.file is not None:
-            # WhiteNoise read the size at the start; a replaced file has another one.
-            response.headers["Content-Length"] = str(len(content))
-        return response
 
 
 class SecureHeaders:

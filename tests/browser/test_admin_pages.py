@@ -86,7 +86,7 @@ def test_a_new_key_can_be_copied(tabs: Tabs, web: WebThread, boss: User) -> None
     """There is no button before the script that makes it work: a click on it would be lost."""
     project = make_project()
     page = tabs.open(web.url, boss, **CLIPBOARD)
-    script = HeldRequest(page, "**/js/copy*.js")
+    script = HeldRequest(page, "**/js/copy.js*")
     page.goto("/admin/projects/apikey/add/")
     page.get_by_label("Project").select_option(label=project.slug)
     page.get_by_label("Name").fill("runner")

@@ -175,7 +175,7 @@ def test_the_stream_is_asked_for_once_and_loses_nothing_of_the_time_before_the_s
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     # The library without which no row can be placed.
-    library = HeldRequest(page, "**/vendor/htmx-2.0.11.min.js")
+    library = HeldRequest(page, "**/vendor/htmx-2.0.11.min.js*")
     page.goto(f"/runs/{run.pk}", wait_until="commit")
     library.wait()
     until(page, lambda: [url for url in asked if "/stream" in url], why="the stream is asked for")

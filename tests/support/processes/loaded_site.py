@@ -31,6 +31,7 @@ MODULES = [
     "agentops.http.utf8_requests",
     "agentops.mcp_server.http_endpoint",
     "agentops.projects.rate_limits.headers",
+    "agentops.static_files",
     "runs.management.commands.serve",
     "timeline.live.bus",
     "timeline.live.server",
