@@ -125,11 +125,12 @@
     const { target, xhr, serverResponse, isError } = event.detail;
     if (isError || !["older", "newer", "timeline"].includes(target.id)) return;
     event.detail.shouldSwap = false;
+    const cursor = target.id === "older" ? null : xhr.getResponseHeader("Timeline-Cursor");
+    if (cursor) emit("agentops:before-end");
     if (target === timeline) replaceAll(serverResponse);
     else if (target.id === "older") insert(target, parseNew(serverResponse), shortenBottom);
     else insert(target, parseNew(serverResponse), shortenTop);
     // The rows reach the end of the log: what comes next is appended again, from there on.
-    const cursor = target.id === "older" ? null : xhr.getResponseHeader("Timeline-Cursor");
     if (cursor) emit("agentops:rows-reach-end", { cursor });
     emit("agentops:page");
   });

@@ -119,12 +119,44 @@
     return node ? [node, offset] : [root, root.childNodes.length];
   }
 
+  // --- What is pressed is replaced when it is released: otherwise the browser would not fire the click event ---------------
+
+  let pressed = null;
+  const late = new Map(); // target → the newest of its replacements
+  function isDelayed(target, act) {
+    if (!target.contains(pressed)) return false;
+    late.set(target, act);
+    return true;
+  }
+
+  function release() {
+    pressed = null;
+    for (const [target, act] of late) if (target.isConnected) act();
+    late.clear();
+  }
+
+  document.addEventListener("pointerdown", ({ target }) => (pressed = target), { capture: true });
+  // The menu of a right click takes the event of its release.
+  for (const name of ["pointerup", "pointercancel", "contextmenu"]) {
+    addEventListener(name, () => setTimeout(release), { capture: true });
+  }
+
   // --- The ways in which elements are replaced -------------------------------------------------------------------------
 
-  // Rows of lists, which htmx replaces out of band.
-  document.addEventListener("htmx:oobBeforeSwap", ({ detail: { target, fragment } }) => {
-    if (fragment.firstElementChild?.id) carryOver(target, fragment.firstElementChild, true);
+  // Rows of lists and other parts of a page, which htmx replaces out of band.
+  document.addEventListener("htmx:oobBeforeSwap", ({ detail }) => {
+    const { target, fragment } = detail;
+    const fresh = fragment.firstElementChild;
+    if (!fresh?.id) return;
+    if (fresh.id === target.id && isDelayed(target, () => replace(target, fresh))) detail.shouldSwap = false;
+    else carryOver(target, fresh, true);
   });
+
+  function replace(target, fresh) {
+    carryOver(target, fresh, true);
+    target.replaceWith(fresh);
+    htmx.process(fresh);
+  }
 
   // Cards of the timeline (rows.js).
   let isSelecting = false;
@@ -157,28 +189,29 @@
     for (const row of rows) if (left.has(row.id)) restoreDetails(row, left.get(row.id));
   });
 
-  // Request swaps: the run header is reloaded when the run's status changes. Delayed while a button in it is pressed,
-  // because the browser would not fire the click event.
+  // Request swaps: parts of a page that are loaded again, such as the header of a run.
   const waiting = new Map();
-  let pressed = null;
-  document.addEventListener("pointerdown", ({ target }) => (pressed = target), { capture: true });
-  for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => setTimeout(release), { capture: true });
+  document.addEventListener("htmx:beforeSwap", ({ detail }) => {
+    if (!detail.shouldSwap) return;
+    if (isDelayed(detail.target, () => swap(detail))) detail.shouldSwap = false;
+    else rememberUntilSwapped(detail.target);
+  });
 
-  let late = null;
-  function release() {
-    pressed = null;
-    const spec = { swapStyle: "innerHTML", swapDelay: 0, settleDelay: 0 };
-    if (late?.target.isConnected) htmx.swap(late.target, late.serverResponse, spec, { eventInfo: late });
-    late = null;
+  function rememberUntilSwapped(target) {
+    if (target.id) waiting.set(target.id, remember(target));
   }
 
-  document.addEventListener("htmx:beforeSwap", ({ detail }) => {
-    const { target } = detail;
-    if (target.id && detail.shouldSwap) waiting.set(target.id, remember(target));
-    if (target.id !== "head" || !target.contains(pressed)) return;
-    detail.shouldSwap = false;
-    late = detail;
-  });
+  // As htmx does with a response.
+  function swap(detail) {
+    const { target, serverResponse, requestConfig } = detail;
+    const { elt } = requestConfig;
+    rememberUntilSwapped(target);
+    const attributeOf = (name) => elt.closest(`[${name}]`)?.getAttribute(name);
+    const spec = { swapStyle: attributeOf("hx-swap"), swapDelay: 0, settleDelay: 0 };
+    const [select, selectOOB] = [attributeOf("hx-select"), attributeOf("hx-select-oob")];
+    htmx.swap(target, serverResponse, spec, { select, selectOOB, eventInfo: detail, contextElement: elt });
+  }
+
   document.addEventListener("htmx:afterSwap", ({ detail: { target } }) => {
     const kept = target?.id && waiting.get(target.id);
     const fresh = kept && document.getElementById(target.id);

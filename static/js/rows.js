@@ -63,11 +63,15 @@
   function cut() {
     const [first] = waiting;
     if (!edges.isCut()) edges.offerNewer(first.from, following());
+    updateOnly();
+    if (following()) edges.loadNewest();
+  }
+
+  // What changes rows of the page does not come again with the newer ones.
+  function updateOnly() {
     const messages = waiting;
     waiting = [];
-    // What changes rows of the page does not come again with the newer ones.
     for (const { data } of messages) [...edges.parse(data).children].forEach(update);
-    if (following()) edges.loadNewest();
   }
 
   function flush() {
@@ -102,9 +106,9 @@
     if (waiting.length) schedule();
   }
 
-  // The rows loaded last end where the stream continues: what came meanwhile comes again.
+  // The rows loaded last end where the stream continues: what came after them comes again.
+  timeline.addEventListener("agentops:before-end", updateOnly);
   timeline.addEventListener("agentops:rows-reach-end", ({ detail: { cursor } }) => {
-    waiting = [];
     if (timeline.dataset.last === cursor) return;
     timeline.dataset.last = cursor;
     emit("agentops:reopen");

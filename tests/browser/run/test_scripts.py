@@ -188,3 +188,26 @@ def test_the_stream_is_asked_for_once_and_loses_nothing_of_the_time_before_the_s
     expect(page.locator("#timeline")).to_have_attribute("data-last", re.compile(rf"^{last_seq(run)}([.]0)?$"))
     assert_each_once(page)
     assert len([url for url in asked if "/stream" in url]) == 1
+
+
+@pytest.mark.breaks_invariants("events without rows are planted")
+def test_what_waits_for_a_frame_changes_the_rows_before_the_newest_ones_are_loaded(tabs: Tabs, web: WebThread) -> None:
+    run = make_run()
+    say(run, "tool.start", call_id="c1", tool_name="search")
+    start = last_seq(run)
+    grow(run, 300)  # so many that the page does not show them all, and so few that they are loaded at once
+    page = visit(tabs, web, run, f"?event={start}")
+    card = page.locator(".card-tool")
+    expect(page.locator("#newer")).to_have_count(1)
+    expect(card.locator(".status")).to_have_text("running")
+    page.evaluate("window.frames = []; window.requestAnimationFrame = (frame) => window.frames.push(frame); null")
+    say(run, "tool.end", call_id="c1", tool_name="search", status="completed", output="found")
+    end = last_seq(run)
+    expect(page.locator("#timeline")).to_have_attribute("data-last", re.compile(rf"^{end}([.]0)?$"))
+    expect(card.locator(".status")).to_have_text("running")
+    page.evaluate("timelineEdges.loadNewer()")
+    expect(page.locator("#newer")).to_have_count(0)
+
+    expect(card.locator(".status")).to_have_text("completed")
+    page.evaluate("for (const frame of window.frames) frame()")
+    assert_each_once(page)
