@@ -12,34 +12,37 @@ from tests.support.factories import make_project
 from tests.support.web.server import WebThread
 
 pytestmark = [pytest.mark.browser]
-#: Milliseconds. Swagger UI builds the whole document, with hundreds of operations, before anything can be clicked.
+#: Milliseconds. Swagger UI builds the whole document, with hundreds of operations, before anything can be clicked, and
+#: again when a part of it is opened.
 BUILT_MS = 60_000
 
 
 def test_it_shows_the_document_and_sends_what_is_tried(tabs: Tabs, web: WebThread) -> None:
     project = make_project()
     page = tabs.open(web.url, make_person(project))
+    page.set_default_timeout(BUILT_MS)
     page.goto("/api/docs")
-    page.get_by_role("link", name="projects", exact=True).click(timeout=BUILT_MS)
+    page.get_by_role("link", name="projects", exact=True).click()
     page.get_by_text("List the projects that the caller may see").click()
     page.get_by_role("button", name="Execute", exact=True).click()
 
     answer = page.locator(".live-responses-table")
-    expect(answer).to_contain_text(f'"slug": "{project.slug}"')
+    expect(answer).to_contain_text(f'"slug": "{project.slug}"', timeout=BUILT_MS)
 
 
 def test_a_post_is_sent_with_its_token(tabs: Tabs, web: WebThread) -> None:
     project = make_project()
     page = tabs.open(web.url, make_person(project))
+    page.set_default_timeout(BUILT_MS)
     tabs.expect("422|console error")
     page.goto("/api/docs")
-    page.get_by_role("link", name="agent-runs", exact=True).click(timeout=BUILT_MS)
+    page.get_by_role("link", name="agent-runs", exact=True).click()
     page.get_by_text("Start a run of an agent.").click()
     page.get_by_role("textbox", name="project").first.fill(project.slug)
     page.get_by_role("button", name="Execute", exact=True).click()
 
     # Past the token's check: what is refused is the agent.
-    expect(page.locator(".live-responses-table")).to_contain_text("agent_not_found")
+    expect(page.locator(".live-responses-table")).to_contain_text("agent_not_found", timeout=BUILT_MS)
     assert not AgentRun.objects.exists()
 
 
