@@ -47,7 +47,7 @@ class Committed(NamedTuple):
 
 
 class _Member:
-    """A commit, with what became of it."""
+    """The commit of one thread, and its result or error."""
 
     def __init__(self, arguments: CommitArguments) -> None:
         self.arguments = arguments

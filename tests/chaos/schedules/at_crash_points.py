@@ -106,8 +106,10 @@ def twice(made: Case) -> Case:
 
 
 def play(environment: PlayerEnvironment, case: Case) -> Result:
-    """Once; where the point is not met so often after all, with one hit less. Hit 0 is the last that there is. Nobody
-    struck at the first hit is a finding."""
+    """Play a case. If its point was not reached that many times, play it again with one hit less.
+
+    Hit 0 stands for the last hit of a run. If not even the first hit strikes anybody, that is a finding.
+    """
     hit = case.hit or _last_hit(environment, case)
     strikes = 1 + sum(spec.startswith(f"{case.point}:") for spec in case.before)
     while True:

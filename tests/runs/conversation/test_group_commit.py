@@ -1,4 +1,4 @@
-"""Commits of several runs in one transaction of PostgreSQL: who waits for whom, and what each of them is told."""
+"""Commits of several runs in one transaction of PostgreSQL: which of them share it, and what a failure does to each."""
 
 from __future__ import annotations
 

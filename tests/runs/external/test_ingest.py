@@ -330,7 +330,7 @@ def test_the_invalid_part_of_a_requested_call_is_named(sender: Sender) -> None:
 
 
 def test_costs_beyond_what_a_run_can_have_are_unknown(sender: Sender) -> None:
-    """Such as those of a runner that takes millionths of a dollar for dollars: its events are stored all the same."""
+    """A runner may report millionths of a dollar as dollars. Its events are stored, without that cost."""
     turns = [event("llm.turn.end", {"text": "x", "costUsd": 999_999}) for _ in range(120)]
     results = send(sender, STARTED, *turns, event("run.completed"))
 
