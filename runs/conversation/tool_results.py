@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
+from django.db import connection
 from django.utils import timezone
 from pydantic_ai.messages import ModelMessage, ToolReturnPart
 
@@ -43,6 +44,12 @@ _OUTCOMES: dict[ToolStatus, Literal["success", "failed", "denied", "interrupted"
     ToolStatus.DENIED: "denied",
     ToolStatus.UNKNOWN: "interrupted",
 }
+#: Calls of these statuses, and those with a result message, are not closed with their run.
+_CLOSED = (ToolStatus.COMPLETED, ToolStatus.ERROR, ToolStatus.DENIED)
+_OPEN_CALL = """
+SELECT 1 FROM agent_run_tool_calls
+WHERE run_id = %s AND result_message_id IS NULL AND status NOT IN (%s, %s, %s) LIMIT 1
+"""
 
 
 @dataclass(frozen=True)
@@ -121,16 +128,24 @@ def close_open_calls(run: AgentRun, *, epoch: int | None, source: Source) -> Non
     Planned calls are denied, and running calls get an unknown outcome. Providers refuse a history in which a call
     has no result, and a later resume sends this one.
     """
-    calls = list(
+    if not _has_open_call(run):
+        return
+    calls = (
         AgentRunToolCall.objects.filter(run=run, result_message=None)
-        .exclude(status__in=[ToolStatus.COMPLETED, ToolStatus.ERROR, ToolStatus.DENIED])
+        .exclude(status__in=_CLOSED)
         .order_by("step_number", "id")
     )
-    if not calls:
-        return
     for position, call in enumerate(calls, start=transcript.last_position(run.pk) + 1):
         result = denied_result(call) if call.status == ToolStatus.PLANNED else _interrupted_result(call)
         writes.write(close(call, result, position=position, epoch=epoch, source=source).commit)
+
+
+def _has_open_call(run: AgentRun) -> bool:
+    """Whether the run has a call to close. At the end of each run, so without the ORM."""
+    key = AgentRun._meta.pk.get_db_prep_value(run.pk, connection)
+    with connection.cursor() as cursor:
+        cursor.execute(_OPEN_CALL, [key, *(status.value for status in _CLOSED)])
+        return cursor.fetchone() is not None
 
 
 def denied_result(call: AgentRunToolCall) -> CallResult:

@@ -49,9 +49,12 @@ class Conversation:
 
 
 def load(run: AgentRun) -> Conversation:
-    """Load the conversation of a run: two queries, one more if it continues a run, and two for each fork on the way."""
-    rows = rows_of(run)
-    return Conversation(merge(rows), position=last_position(run.pk), last_role=rows[-1].role if rows else "")
+    """Load the conversation of a run: one query, one more if it continues a run, and two for each fork on the way."""
+    all_rows = _stored_rows(run)
+    rows = _with_newest_instructions([row for row in all_rows if row.rolled_back_at is None])
+    # A message that was rolled back keeps its position.
+    position = max((row.position for row in all_rows if row.run_id == run.pk), default=0)
+    return Conversation(merge(rows), position=position, last_role=rows[-1].role if rows else "")
 
 
 def last_position(run_id: UUID) -> int:
@@ -67,10 +70,15 @@ def merge(rows: Iterable[AgentRunMessage]) -> list[ModelMessage]:
 
 def rows_of(run: AgentRun) -> list[AgentRunMessage]:
     """Return the messages of the conversation that `run` continues, oldest first, without those rolled back."""
+    return _with_newest_instructions(_stored_rows(run, rolled_back_at=None))
+
+
+def _stored_rows(run: AgentRun, **conditions: Any) -> list[AgentRunMessage]:
+    """Return the messages of the segments of the conversation, oldest first."""
     segments = ancestry.segments_of(run)
     order = {segment.run_id: number for number, segment in enumerate(segments)}
-    rows = AgentRunMessage.objects.filter(ancestry.within(segments), rolled_back_at=None)
-    return _with_newest_instructions(sorted(rows, key=lambda row: (order[row.run_id], row.position)))
+    rows = AgentRunMessage.objects.filter(ancestry.within(segments), **conditions)
+    return sorted(rows, key=lambda row: (order[row.run_id], row.position))
 
 
 def _with_newest_instructions(rows: list[AgentRunMessage]) -> list[AgentRunMessage]:

@@ -39,7 +39,7 @@ from runs.engine.spending import Spending
 from runs.engine.turns.calls_ahead import CallsAhead
 from runs.hooks.base import TURN_EVENTS, HookEvent
 from runs.hooks.deciding import ActiveHook
-from runs.lifecycle import inbox
+from runs.lifecycle import command_outcomes
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
 from runs.providers import base as providers
 from runs.providers import model_servers
@@ -220,7 +220,7 @@ class Drive:
 
     def _is_stop_pending(self) -> bool:
         try:
-            return "stop" in inbox.pending_types(self.run.pk)
+            return "stop" in command_outcomes.pending_types(self.run.pk)
         except STORAGE_ERRORS as error:
             raise_unless_storage_error(error)
             connection.close()
@@ -287,9 +287,15 @@ def node_of(config: Mapping[str, Any]) -> str:
 
 
 def open_drive(
-    run: AgentRun, lease: Lease, loop: LoopThread, shutdown: Shutdown, on_progress: Callable[[], None]
+    run: AgentRun,
+    lease: Lease,
+    loop: LoopThread,
+    shutdown: Shutdown,
+    on_progress: Callable[[], None],
+    *,
+    is_new: bool = False,
 ) -> Drive:
-    """Load a run for driving, once per claim.
+    """Load a run for driving, once per claim. Of a run that nobody has driven, only what it was created with is read.
 
     Raises `LeaseLost` if another worker took the run over meanwhile, and `LookupError`, `ValueError` or `TypeError`
     if the run's provider, tools, settings or conversation cannot be loaded.
@@ -311,9 +317,7 @@ def open_drive(
         shutdown=shutdown,
         provider=session or provider,
         session=session,
-        toolset=SessionTools(session, tool_settings)
-        if session
-        else TOOLS.resolve(config.get("tools") or [], tool_settings, [FrontEndTools(config.get(CONFIG_KEY) or [])]),
+        toolset=SessionTools(session, tool_settings) if session else _tools_of(config, tool_settings),
         policies=rules,
         slice_end=time.monotonic() + settings.AGENTOPS_SLICE_S,
         spending=spending.load(run),
@@ -322,15 +326,19 @@ def open_drive(
         context=Context(window_of(tool_settings) or provider.context_window(config["model"])),
         on_progress=on_progress,
         conversation=conversation,
-        open_calls=list(open_calls(run)),
-        checkpointed_step=checkpoints.last_checkpoint(run),
-        failed_attempts=_failed_attempts(run),
+        open_calls=[] if is_new else list(open_calls(run)),
+        checkpointed_step=0 if is_new else checkpoints.last_checkpoint(run),
+        failed_attempts=FailedAttempts() if is_new else _failed_attempts(run),
         hooks=hooks,
         approval_rules=(approval_rules.of_project(run.project.settings), rules.approvals),
-        hooks_asked=_hooks_asked(run, hooks),
+        hooks_asked={} if is_new else _hooks_asked(run, hooks),
     )
     _open_tools(drive)
     return drive
+
+
+def _tools_of(config: Mapping[str, Any], tool_settings: Mapping[str, Any]) -> AgentTools:
+    return TOOLS.resolve(config.get("tools") or [], tool_settings, [FrontEndTools(config.get(CONFIG_KEY) or [])])
 
 
 def _open_tools(drive: Drive) -> None:

@@ -37,7 +37,7 @@ from runs.engine.results import (
 from runs.engine.shutdown import ShutdownDue, StopPending
 from runs.engine.turns import model_turn, subagents, tool_turn, turn_hooks
 from runs.hooks.base import HookEvent
-from runs.lifecycle import inbox
+from runs.lifecycle import command_outcomes, inbox
 from runs.lifecycle.command_outcomes import mark_applied
 from runs.models import AgentRunMessage, RunCommand
 from runs.providers.messages import content_of, request
@@ -62,7 +62,7 @@ def run_until_released(drive: Drive) -> None:
 
 def _decide(drive: Drive) -> Next:
     drive.check()
-    return decisions.next_action(views.load_view(drive, inbox.pending_types(drive.run.pk)))
+    return decisions.next_action(views.load_view(drive, command_outcomes.pending_types(drive.run.pk)))
 
 
 def _act(drive: Drive, action: Next) -> ActResult:

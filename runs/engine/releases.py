@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
+from uuid import UUID
 
-from django.db import transaction
+from django.db import connection, transaction
 
 from runs.engine.leases import Lease
 from runs.engine.results import Progress
 from runs.engine.safe_commit import commit_safely, do_nothing
-from runs.lifecycle import inbox, transitions
-from runs.lifecycle.command_outcomes import mark_applied
+from runs.lifecycle import command_outcomes, transitions
 from runs.models import AgentRun, RunCommand
 from runs.statuses import RunStatus
+from timeline.bulk.fast_rows import locked
 from timeline.events import Payload
 from timeline.models import Source
+
+_RUN = "SELECT 1 FROM agent_runs WHERE "
 
 
 class HeldRun(Protocol):
@@ -70,14 +73,16 @@ def release_run(
     def write() -> None:
         run.status, run.status_reason = status_before
         with transaction.atomic():
-            # NO KEY, as for a command: see runs.lifecycle.inbox.
-            AgentRun.objects.select_for_update(no_key=True, of=("self",)).only("pk").get(pk=run.pk)
-            if unless and unless & inbox.pending_types(run.pk):
+            _lock(run.pk)
+            if unless and unless & command_outcomes.pending_types(run.pk):
                 raise DecideAgain
             if also is not None:
                 also()
-            mark_applied(applied or [])
-            transitions.move(run, to, payload, source=source, reason=reason, epoch=held_run.epoch, **changes)
+            if applied:
+                command_outcomes.mark_applied(applied)
+            transitions.move(
+                run, to, payload, source=source, reason=reason, epoch=held_run.epoch, savepoint=False, **changes
+            )
             if then is not None:
                 then()
 
@@ -86,3 +91,11 @@ def release_run(
 
     commit_safely(write, is_committed=is_committed, read_result=do_nothing, lease=held_run.lease)
     return Progress.RELEASED
+
+
+def _lock(run_id: UUID) -> None:
+    """Lock the run's row as posting a command does. At the end of each run, so without the ORM."""
+    key = AgentRun._meta.pk.get_db_prep_value(run_id, connection)
+    with connection.cursor() as cursor:
+        # NO KEY: see runs.lifecycle.inbox.
+        cursor.execute(_RUN + locked("id = %s", key=False), [key])

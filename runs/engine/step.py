@@ -36,6 +36,8 @@ STORAGE_WAIT_S = 0.5
 class _ClaimContext:
     """A claimed run, and what is needed to drive it."""
 
+    #: The run as the claim has left it; None once it was loaded, because it may have changed if it is loaded again.
+    run: AgentRun | None
     lease: Lease
     deaths: int
     #: Whether the last worker died, and no policy has been applied to that yet. It is applied once per claim,
@@ -66,7 +68,9 @@ def drive_run(
     if claimed is None:
         return False
     with project_scope.limited_to(), keeper.keep(run_id, claimed.epoch, began) as lease:
-        claim = _ClaimContext(lease, claimed.deaths, claimed.died, claimed.is_first, loop, shutdown, on_progress)
+        claim = _ClaimContext(
+            claimed.run, lease, claimed.deaths, claimed.died, claimed.is_first, loop, shutdown, on_progress
+        )
         try:
             while _drive(claim) is Progress.RELOAD:
                 _wait_for_storage(lease)
@@ -111,9 +115,7 @@ def _drive(claim: _ClaimContext) -> Progress:
     """Load the run and drive it until it is released. Returns RELOAD if the database failed."""
     lease = claim.lease
     try:
-        run = AgentRun.objects.select_related("project").get(pk=lease.run_id)
-        if run.lease_epoch != lease.epoch:
-            raise LeaseLost(f"run {run.pk} was taken over before it was loaded")
+        run = _take_run(claim)
         project_scope.add(run.project_id)
         if claim.deaths >= MAX_DEATHS and ending.pause_poisoned(run, lease, claim.deaths) is Progress.RELEASED:
             return Progress.RELEASED
@@ -138,11 +140,21 @@ def _drive(claim: _ClaimContext) -> Progress:
     return Progress.RELEASED
 
 
+def _take_run(claim: _ClaimContext) -> AgentRun:
+    """Return the run as it was claimed, or read it again. Raises `LeaseLost`."""
+    run, claim.run = claim.run, None
+    if run is None:
+        run = AgentRun.objects.select_related("project").get(pk=claim.lease.run_id)
+    if run.lease_epoch != claim.lease.epoch:
+        raise LeaseLost(f"run {run.pk} was taken over before it was loaded")
+    return run
+
+
 def _open(run: AgentRun, claim: _ClaimContext) -> Drive:
     """Load the run, after rolling back a turn that has to be rolled back."""
     rollback.roll_back_unstarted_turn(run, claim.lease)
     try:
-        return open_drive(run, claim.lease, claim.loop, claim.shutdown, claim.on_progress)
+        return open_drive(run, claim.lease, claim.loop, claim.shutdown, claim.on_progress, is_new=claim.is_new)
     except ValueError:
         if not rollback.roll_back_unreadable_turn(run, claim.lease):
             raise

@@ -1,6 +1,7 @@
-"""The outcome of commands: applied, superseded or refused. Every accepted command gets one, at the latest with its run.
+"""The commands without an outcome, and their outcomes: applied, superseded or refused.
 
-Called in the transaction of what ends them, while the run's row is locked.
+Every accepted command gets one, at the latest with its run. It is given in the transaction of what ends the command,
+while the run's row is locked.
 """
 
 from __future__ import annotations
@@ -8,14 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
+from django.db import connection
 from django.db.models import Case, Value, When
 
-from runs.models import RunCommand
+from runs.models import AgentRun, RunCommand
 from runs.statuses import RunStatus
 from timeline.database_clock import Now
 
 Outcome = RunCommand.Outcome
 CONTROL_TYPES = (RunCommand.Type.PAUSE, RunCommand.Type.STOP)
+
+
+def pending_types(run_id: UUID) -> set[str]:
+    """Return the types of the unread commands. Called before each model call, so without the ORM."""
+    key = AgentRun._meta.pk.get_db_prep_value(run_id, connection)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT type FROM agent_run_commands WHERE run_id = %s AND applied_at IS NULL", [key])
+        return {row[0] for row in cursor.fetchall()}
 
 
 def mark_applied(commands: Iterable[RunCommand]) -> None:
@@ -30,6 +40,8 @@ def close(run_id: UUID, to: RunStatus) -> None:
     A pause or a stop is superseded by what happened first. A message is refused if no run will read it; messages to
     a paused run stay open for the run that continues it.
     """
+    if not pending_types(run_id):
+        return
     unread = RunCommand.objects.filter(run_id=run_id, applied_at=None)
     if not to.terminal:
         unread = unread.filter(type__in=CONTROL_TYPES)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
 from pydantic import JsonValue
 
@@ -76,14 +76,6 @@ def _post_message(run_id: UUID, kind: Type, message: str, *, by: str, key: str |
 def pending_commands(run_id: UUID) -> list[RunCommand]:
     """Return the unread commands, oldest first."""
     return list(RunCommand.objects.filter(run_id=run_id, applied_at=None).order_by("id"))
-
-
-def pending_types(run_id: UUID) -> set[str]:
-    """Return the types of the unread commands. Called before each model call, so without the ORM."""
-    key = AgentRun._meta.pk.get_db_prep_value(run_id, connection)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT type FROM agent_run_commands WHERE run_id = %s AND applied_at IS NULL", [key])
-        return {row[0] for row in cursor.fetchall()}
 
 
 def recorded_turn(run_id: UUID, turn: Any, *, number: int) -> RunCommand:

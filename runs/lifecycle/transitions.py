@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from django.conf import settings
@@ -65,6 +65,7 @@ PHASES = {
 class ClaimedRun:
     """The result of a claim."""
 
+    #: As the claim has left it, with its project.
     run: AgentRun
     epoch: int
     #: Processes that died in the current step while they held only this run. A death beside other runs, or one that no
@@ -86,6 +87,7 @@ def move(
     epoch: int | None = None,
     ref_id: UUID | None = None,
     events_before: Sequence[Entry] = (),
+    savepoint: bool = True,
     **changes: Any,
 ) -> None:
     """Change the status of `run` and append the event, in one transaction.
@@ -94,23 +96,20 @@ def move(
     Otherwise nothing is written, and `MoveRefused` or `LeaseLost` is raised. `events_before` are events to append
     before the move. A move because of an error has an `error` event before it (see runs.lifecycle.causes), a run
     that ends or pauses gets its summary, and a pause that needs a person notifies the project. Open calls and
-    commands of a run that ends or pauses are closed.
+    commands of a run that ends or pauses are closed. Without a `savepoint`, an error ends the caller's transaction too.
     """
     if to not in MOVES[run.state]:
         raise MoveRefused(f"a {run.status} run cannot become {to}", run_status=run.status)
     if (to.terminal and to is not RunStatus.RESUMED) or to is RunStatus.PAUSED:
         summaries.fill_in(run, changes)
-    with transaction.atomic():
+    with transaction.atomic(savepoint=savepoint):
         rows = AgentRun.objects.filter(pk=run.pk, status=run.status)
         if epoch is not None:
             rows = rows.filter(lease_epoch=epoch)
         if not rows.update(**{**_columns(to, reason), **changes}):
             raise _conflict_error(run, epoch)
         if to.terminal or to is RunStatus.PAUSED:
-            _end_subagents(run, source=source, epoch=epoch)
-            tool_results.close_open_calls(run, epoch=epoch, source=source)
-            command_outcomes.close(run.pk, to)
-            events_before = [*approval_rows.cancel(run), *events_before]
+            events_before = [*_close_what_is_open(run, to, source=source, epoch=epoch), *events_before]
         error = causes.error_events(run, to, payload, reason=reason, events_before=events_before, changes=changes)
         entry = Entry(payload, phase=PHASES[to], ref_id=ref_id)
         log.append(run.pk, [*error, *events_before, entry], source=source, epoch=epoch)
@@ -126,6 +125,14 @@ def move(
         if to.terminal:
             chaos.point("end.in_transaction")
     run.status, run.status_reason = to.value, reason
+
+
+def _close_what_is_open(run: AgentRun, to: RunStatus, *, source: Source, epoch: int | None) -> list[Entry]:
+    """End what cannot go on without the run. Returns the event of its approval."""
+    _end_subagents(run, source=source, epoch=epoch)
+    tool_results.close_open_calls(run, epoch=epoch, source=source)
+    command_outcomes.close(run.pk, to)
+    return approval_rows.cancel(run)
 
 
 def _end_subagents(run: AgentRun, *, source: Source, epoch: int | None) -> None:
@@ -156,7 +163,7 @@ def claim(run_id: UUID, owner: str) -> ClaimedRun | None:
     with transaction.atomic():
         # NO KEY: the old holder may be committing just now; see runs.lifecycle.inbox.
         claimable = AgentRun.objects.runnable().select_for_update(skip_locked=True, no_key=True, of=("self",))
-        run = claimable.filter(pk=run_id).first()
+        run = claimable.select_related("project").annotate(now=Now()).filter(pk=run_id).first()
         if run is None:
             return None
         lapsed = run.state is RunStatus.RUNNING
@@ -168,19 +175,20 @@ def claim(run_id: UUID, owner: str) -> ClaimedRun | None:
             # It ended with its last event, not when its loss was noticed.
             alive_until = Greatest("claimed_at", Value(last_event_at))
             _end_attempt(run, DIED, step_number=run.step_count + 1, ended_at=alive_until)
-        previous, epoch = run.lease_epoch, run.lease_epoch + 1
-        AgentRun.objects.filter(pk=run.pk, lease_epoch=previous, status=run.status).update(
-            status=RunStatus.RUNNING,
-            status_reason="",
-            lease_owner=owner,
-            lease_epoch=epoch,
-            lease_expires_at=lease_end(),
-            not_before=None,
+        previous, epoch, now = run.lease_epoch, run.lease_epoch + 1, cast("datetime", cast("Any", run).now)
+        columns: dict[str, Any] = {
+            "status_reason": "",
+            "lease_owner": owner,
+            "lease_epoch": epoch,
+            "lease_expires_at": now + timedelta(seconds=settings.AGENTOPS_LEASE_S),
+            "not_before": None,
             # Not before it was queued, a time that another machine's clock may have set.
-            started_at=Coalesce("started_at", Greatest(Now(), "queued_at")),
-        )
+            "started_at": run.started_at or max(now, run.queued_at),
+        }
+        rows = AgentRun.objects.filter(pk=run.pk, lease_epoch=previous, status=run.status)
+        rows.update(status=RunStatus.RUNNING, **columns)
         log.raise_epoch(run.pk, epoch)
-        Attempt.objects.create(run=run, epoch=epoch, owner=owner, step_number=run.step_count + 1, claimed_at=Now())
+        Attempt.objects.create(run=run, epoch=epoch, owner=owner, step_number=run.step_count + 1, claimed_at=now)
         log.append(
             run.pk,
             [Entry(_claimed_event(run, owner, epoch, last_event_at, lapsed=lapsed))],
@@ -189,7 +197,8 @@ def claim(run_id: UUID, owner: str) -> ClaimedRun | None:
         )
         log.announce_run(run.project_id, run.pk)
         deaths = _count_deaths(run) if previous else 0
-    run.status, run.lease_owner, run.lease_epoch = RunStatus.RUNNING.value, owner, epoch
+    for name, value in {"status": RunStatus.RUNNING.value, **columns}.items():
+        setattr(run, name, value)
     chaos.point("run.taken_over" if lapsed else "claim.committed")
     return ClaimedRun(run, epoch, deaths, died, is_first=not previous)
 

@@ -55,17 +55,18 @@ def times_of(run: AgentRun, now: datetime) -> Times | None:
     """Return the times of a run, or None if it has not started. Without `with_times`, this costs a query."""
     if run.started_at is None:
         return None
-    return times_between(run, run.log.last_event_at, _holds(run), now)
+    # The log of a running run, whose duration goes on, is not read for it.
+    last_event_at = None if run.state is RunStatus.RUNNING else run.log.last_event_at
+    return times_between(run, last_event_at, _holds(run), now)
 
 
 def times_between(run: TimedRun, last_event_at: datetime | None, holds: Holds, now: datetime) -> Times | None:
     """Return the times of a run, or None if it has not started."""
     worked_time, open_since = holds
-    last = run.completed_at or last_event_at
-    if run.started_at is None or last is None:
-        return None
     is_running = run.state is RunStatus.RUNNING
-    end = now if is_running else last
+    end = now if is_running else run.completed_at or last_event_at
+    if run.started_at is None or end is None:
+        return None
     if worked_time is None and open_since is None:
         # An external run has no attempts: only its start and its last event are known.
         return _times(end - run.started_at, timedelta(0), now if is_running else None)

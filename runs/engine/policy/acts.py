@@ -28,7 +28,7 @@ from runs.engine.releases import DecideAgain, HeldRun, release_run
 from runs.engine.results import Progress
 from runs.engine.safe_commit import commit_safely, do_nothing
 from runs.engine.turns import open_call
-from runs.lifecycle import causes, inbox
+from runs.lifecycle import causes, command_outcomes, inbox
 from runs.lifecycle.wake import wake
 from runs.models import AgentRun, RunCommand
 from runs.statuses import PauseReason, RunStatus, WaitReason
@@ -135,7 +135,7 @@ def _nudge(act: PolicyAct) -> Progress:
         with transaction.atomic():
             # Posting a command locks this row too: see runs.lifecycle.inbox.
             AgentRun.objects.select_for_update(no_key=True, of=("self",)).get(pk=run.pk)
-            if inbox.pending_types(run.pk):
+            if command_outcomes.pending_types(run.pk):
                 raise DecideAgain
             log.append(run.pk, [*events, received_event], source=Source.POLICY, epoch=epoch)
             command.save(force_insert=True)

@@ -16,7 +16,7 @@ from runs.engine.releases import DecideAgain, UnloadedRun
 from runs.engine.results import Progress
 from runs.engine.shutdown import ShutdownDue, StopPending
 from runs.engine.turns import open_call
-from runs.lifecycle import causes, inbox
+from runs.lifecycle import causes, command_outcomes
 from runs.models import AgentRun, RunCommand
 from runs.providers.base import FixtureExhausted
 from runs.providers.retries import Failure
@@ -64,7 +64,7 @@ def on_load_failure(run: AgentRun, lease: Lease, error: Exception) -> Progress:
 
 
 def _release_unloaded(held_run: UnloadedRun, rules: Policies, error: Exception) -> Progress:
-    pending, error_type = inbox.pending_types(held_run.run.pk), "unusable_agent"
+    pending, error_type = command_outcomes.pending_types(held_run.run.pk), "unusable_agent"
     if RunCommand.Type.STOP in pending:
         return ending.stop(held_run)
     if RunCommand.Type.PAUSE in pending:
@@ -82,7 +82,7 @@ def _release_unloaded(held_run: UnloadedRun, rules: Policies, error: Exception) 
 
 def on_dead(drive: Drive) -> Progress:
     """The last worker died and this one has taken over. Returns CONTINUE without a rule for that."""
-    if inbox.pending_types(drive.run.pk) & STOP_OR_PAUSE:
+    if command_outcomes.pending_types(drive.run.pk) & STOP_OR_PAUSE:
         return Progress.CONTINUE
     where = f"in step {drive.run.step_count + 1}"
     occasion = Occasion(Trigger.ON_DEAD, "worker_died", f"the worker died {where}", where)
@@ -108,6 +108,6 @@ def on_prompt(drive: Drive) -> Progress:
     text = question.question
     occasion = Occasion(Trigger.ON_PROMPT, "asked", f"the agent asks: {text}", text, question=question)
     progress = None
-    if not question.is_for_program and not inbox.pending_types(drive.run.pk) & STOP_OR_MESSAGE:
+    if not question.is_for_program and not command_outcomes.pending_types(drive.run.pk) & STOP_OR_MESSAGE:
         progress = acts.act(drive, drive.policies, occasion)
     return progress or ending.wait_for_answer(drive, question)

@@ -10,7 +10,7 @@ from django.db import OperationalError
 
 from runs import chaos
 from runs.engine import leases
-from runs.lifecycle import inbox
+from runs.lifecycle import command_outcomes
 from runs.models import AgentRun, AgentRunToolCall, RunError
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
@@ -49,7 +49,7 @@ class Outage:
 def outage(begin: str, end: str, monkeypatch: pytest.MonkeyPatch) -> Outage:
     made = Outage(begin, end)
     monkeypatch.setattr(chaos, "point", made.point)
-    monkeypatch.setattr(inbox, "pending_types", made.spoil(inbox.pending_types))
+    monkeypatch.setattr(command_outcomes, "pending_types", made.spoil(command_outcomes.pending_types))
     return made
 
 

@@ -18,7 +18,7 @@ from runs import chaos
 from runs.conversation import transcript
 from runs.engine import notes, releases, safe_commit
 from runs.engine.turns import model_turn, tool_turn
-from runs.lifecycle import inbox
+from runs.lifecycle import command_outcomes
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
@@ -157,7 +157,7 @@ def test_a_commit_of_unknown_outcome_counts_once(
 
 def test_storage_that_fails_at_a_look_is_no_death(scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads are not repeated one by one: the run is loaded again, under the same lease."""
-    for owner, name in [(inbox, "pending_types"), (log, "require_epoch"), (transcript, "load")]:
+    for owner, name in [(command_outcomes, "pending_types"), (log, "require_epoch"), (transcript, "load")]:
         real, left = getattr(owner, name), [1, 1]
 
         def failing(*args: Any, real: Any = real, left: list[int] = left) -> Any:

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 from django.db import IntegrityError, transaction
+from pytest_django import DjangoAssertNumQueries
 
 from runs.errors import MoveRefused
 from runs.lifecycle import transitions
@@ -107,6 +108,25 @@ def test_a_claim_fences_the_one_before() -> None:
         move(run, S.COMPLETED, epoch=1)
     assert not transitions.renew(run.pk, 1)
     assert transitions.renew(run.pk, 2)
+
+
+@pytest.mark.parametrize("is_lapsed", [False, True])
+def test_a_claimed_run_is_as_it_is_stored(is_lapsed: bool, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+    """A worker drives what the claim returns, without reading it again."""
+    run = make(S.RUNNING) if is_lapsed else make_run()
+    AgentRun.objects.filter(pk=run.pk, status=S.RUNNING).update(lease_expires_at="2000-01-01T00:00Z")
+
+    claimed = transitions.claim(run.pk, "another")
+
+    assert claimed is not None
+    stored = AgentRun.objects.get(pk=run.pk)
+    names = [field.attname for field in AgentRun._meta.concrete_fields]
+    assert {name: getattr(claimed.run, name) for name in names} == {name: getattr(stored, name) for name in names}
+    attempt = Attempt.objects.get(run=run, epoch=claimed.epoch)
+    assert claimed.run.started_at is not None
+    assert claimed.run.started_at <= attempt.claimed_at
+    with django_assert_num_queries(0):
+        assert claimed.run.project.pk == run.project_id
 
 
 def test_a_live_lease_is_left_alone() -> None:
