@@ -29,6 +29,11 @@ export TEST_REDIS_URL
 REQUIRE_SERVICES ?=
 export REQUIRE_SERVICES
 
+# 1: every test, as the gate runs them. `make test` alone leaves out the slowest, most of those in a browser, and on
+# PostgreSQL those of pages, API and commands, whose statements are sent on SQLite before.
+ALL ?=
+export ALL
+
 # More arguments for pytest: make test PYTEST_ARGS="-k lease -x"
 PYTEST_ARGS ?=
 # The paths among them. A path that is named is run, even if its directory has a target of its own.
@@ -53,7 +58,7 @@ help:
 	@echo 'make up      the whole site on 127.0.0.1, until Ctrl-C; PORT (8000) and AGENTOPS_HOME (.agentops) are honoured'
 	@echo 'make watch   sessions of Claude Code, Codex CLI and Gemini CLI on this machine, live in that site, until Ctrl-C'
 	@echo 'make env     set up .venv with everything locked in requirements-dev.lock'
-	@echo 'make test    the suite: on SQLite, then on PostgreSQL and Redis if they answer, and in a browser'
+	@echo 'make test    the suite: on SQLite, then on PostgreSQL and Redis if they answer, and in a browser; ALL=1: every test'
 	@echo 'make screenshots   a picture of every page and state, in screenshots/'
 	@echo 'make pictures   the pictures of README.md and docs/, from a new site with the demo'
 	@echo 'make processes   whole programs: workers that are killed, sites that are stopped and upgraded, commands'
@@ -165,7 +170,8 @@ REDIS_ANSWERS = $(BIN)/python -c \
 	'import sys, redis; redis.Redis.from_url(sys.argv[1], socket_connect_timeout=3).ping()' '$(TEST_REDIS_URL)'
 
 # What has a target of its own is left out.
-EVERYDAY := not scale and not browser and not bench and not chaos
+EVERYDAY := not scale and not browser and not bench and not chaos$(if $(ALL)$(NAMED),, and not slow)
+IN_A_BROWSER := browser$(if $(ALL)$(NAMED),, and smoke)
 ON_SQLITE := env -u DATABASE_URL -u REDIS_URL
 
 # $(call ENTER_SERVICES,NAME): put the addresses of the servers into the environment of the commands that follow. Without
@@ -193,14 +199,14 @@ test: test-sqlite test-services
 test-sqlite: $(ENV_STAMP)
 	@echo '== Suite on SQLite =='
 	$(ON_SQLITE) $(PYTEST) -m '$(EVERYDAY)' $(PYTEST_ARGS)
-	@# Where PostgreSQL answers, the second pass runs all browser tests.
+	@# Where PostgreSQL answers, the second pass runs the browser tests.
 	$(POSTGRES_ANSWERS) >/dev/null 2>&1 || $(ON_SQLITE) $(BROWSERS) -m 'browser and smoke' $(PYTEST_ARGS) || [ $$? = 5 ]
 
 .PHONY: test-services
 test-services: $(ENV_STAMP)
 	@$(call ENTER_SERVICES,Suite); \
 	$(PYTEST) $(ONCE) -m '$(EVERYDAY)' $(PYTEST_ARGS); \
-	$(BROWSERS) -m browser $(PYTEST_ARGS) || [ $$? = 5 ]
+	$(BROWSERS) -m '$(IN_A_BROWSER)' $(PYTEST_ARGS) || [ $$? = 5 ]
 
 # A picture of every page and state in screenshots/: light, dark, 320 and 1920 pixels wide.
 .PHONY: screenshots

@@ -144,6 +144,7 @@ def test_a_real_server_passes_on_what_was_sent(web: WebThread) -> None:
 WRONG = ["PUT", "PATCH", "DELETE", "TRACE", "OPTIONS", "CONNECT", "BREW"]
 
 
+@pytest.mark.slow
 def test_pages_refuse_other_methods_before_they_ask_for_a_token(client: Client) -> None:
     """Whoever asks, with a token or without, and whether the object is there or not."""
     wrong = []

@@ -245,6 +245,7 @@ def private_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, name) for name in names if is_private(name))
 
 
+@pytest.mark.slow
 def test_tests_share_code_only_through_tests_support_and_use_no_private_names() -> None:
     """Each file is parsed once for both rules: there are hundreds of them."""
     faults = []

@@ -291,6 +291,7 @@ def test_no_sink_is_sent_a_canary(run: AgentRun, settings: Any) -> None:
     assert [kinds for text in texts if (kinds := seen_in(text.decode(errors="replace")))] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", [Role.OPERATOR, Role.ADMIN])
 def test_no_page_has_a_canary(run: AgentRun, role: Role) -> None:
     client = Client()

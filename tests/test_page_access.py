@@ -188,6 +188,7 @@ def test_who_gets_what(project: Project, foreign: Project, run: AgentRun) -> Non
         assert AgentRun.objects.get(pk=run.pk).status == "completed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", ["viewer", "admin"])
 def test_a_foreign_object_is_an_unknown_one(who: str, project: Project, foreign: Project, their_run: AgentRun) -> None:
     """Byte for byte, but for the id of the request: not even the code tells them apart.
@@ -206,6 +207,7 @@ def test_a_foreign_object_is_an_unknown_one(who: str, project: Project, foreign:
                 assert headers_of(of_others) == headers_of(of_nobody), address
 
 
+@pytest.mark.slow
 def test_pages_are_the_same_whether_another_project_is_empty_or_full(
     project: Project, foreign: Project, run: AgentRun
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
-from tests.support.plugins.run_once import asks_a_database, without_further_cases
+from tests.support.plugins.run_once import asks_a_database, without_tests_of_doors
 from tests.support.second_pass import is_of_a_door
 
 
@@ -45,13 +45,13 @@ CASES = "import pytest\n{mark}\n@pytest.mark.parametrize('n', [1, 2, 3])\ndef te
 def kept_of(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """How many cases are kept of a door's test with this mark and these arguments."""
 
-    def count(mark: str, arguments: str) -> int:
+    def count(mark: str, arguments: str, *, first_cases: bool = True) -> int:
         monkeypatch.setattr("tests.support.second_pass.ROOT", tmp_path)
         file = tmp_path / "tests" / "test_door.py"
         file.parent.mkdir()
         file.write_text(CASES.format(mark=mark, arguments=arguments))
         cases = pytest.Module.from_parent(request.session, path=file).collect()
-        return len(list(without_further_cases(cases)))  # type: ignore[arg-type]
+        return len(list(without_tests_of_doors(cases, first_cases=first_cases)))  # type: ignore[arg-type]
 
     return count
 
@@ -61,9 +61,14 @@ def test_of_a_door_the_first_case_is_enough(mark: str, kept_of: Callable[..., in
     assert kept_of(mark, "n") == 1
 
 
+@pytest.mark.parametrize("arguments", ["n", "n, tmp_path"])
+def test_unless_every_test_runs_none_of_a_door_does(arguments: str, kept_of: Callable[..., int]) -> None:
+    assert kept_of("@pytest.mark.django_db", arguments, first_cases=False) == 0
+
+
 def test_cases_that_send_different_statements_all_run(kept_of: Callable[..., int]) -> None:
-    assert kept_of("@pytest.mark.every_database", "n") == 3
+    assert kept_of("@pytest.mark.every_database", "n", first_cases=False) == 3
 
 
 def test_cases_for_each_database_all_run(kept_of: Callable[..., int]) -> None:
-    assert kept_of("", "n, engine") == 2 * 3
+    assert kept_of("", "n, engine", first_cases=False) == 2 * 3

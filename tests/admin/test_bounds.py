@@ -44,6 +44,7 @@ def pages(client: Client, url: str) -> list[list[str]]:
     raise AssertionError("the list does not end")
 
 
+@pytest.mark.slow
 @pytest.mark.every_database
 @pytest.mark.parametrize("model", [AgentRun, AgentRunMessage, Event, AuditEntry], ids=lambda model: model.__name__)
 @pytest.mark.parametrize("anchor", ["", "project"])

@@ -40,6 +40,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(admin.site._registry[model], "list_per_page", SIZE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", ["superuser", "staff"])
 def test_nothing_costs_more_with_more_rows(client: Client, project: Project, reader: str) -> None:
     """As many queries for more rows than a page holds as for few."""

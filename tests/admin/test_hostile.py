@@ -95,6 +95,7 @@ def written(kept_texts: Written, db: None) -> Written:
     return kept_texts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", OF_PROJECTS, ids=lambda model: model._meta.label)
 def test_rows_are_text_and_secrets_are_not_shown(written: Written, model: Any) -> None:
     """Postgres takes no NUL; everything else may stand in a row. Nobody may have looked for secrets before."""

@@ -58,6 +58,7 @@ CHOOSERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("app", OURS)
 def test_a_full_neighbour_changes_not_a_byte(project: Project, other: Project, app: str) -> None:
     fill_global()

@@ -65,6 +65,7 @@ def test_every_table_is_there() -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.every_database
 @every_model
 def test_every_list_answers(filled: Filled, model: Any) -> None:

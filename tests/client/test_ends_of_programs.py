@@ -25,6 +25,7 @@ def end(url: str, key: str, way: str) -> tuple[int, str]:
     return process.returncode, process.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "code", "runs"),
     [

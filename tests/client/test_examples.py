@@ -50,6 +50,7 @@ EXPECTED: dict[str, tuple[Any, ...]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPECTED)
 def test_an_example_becomes_a_run(site: Site, name: str) -> None:
     env = {"PATH": os.environ["PATH"], "SITE_URL": site.url, "SITE_KEY": site.key("ingest"), "PYTHONUTF8": "1"}

@@ -330,6 +330,7 @@ def test_a_change_just_before_a_stream_is_opened_is_not_missed(no_looks: None, t
 # --- Between processes ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_other_processes_hear_of_it_by_redis(shared_redis: OwnRedis, stage: Stage, listeners: Listeners) -> None:
     """The server of the streams never looks by itself; the right ends here, and in a command that then ends too."""
     web = WebProcess(stage, "agentops-web", settings_module="tests.support.live.unwatched_settings").start()

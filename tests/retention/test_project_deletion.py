@@ -251,6 +251,7 @@ def test_when_it_is_refused(project: Project, agent: Agent) -> None:
 # --- Cut off ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 @pytest.mark.breaks_invariants("rows that are made to be deleted")
 def test_cut_off_after_any_batch_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,11 @@ def runs_after_sqlite() -> bool:
     return os.environ.get("AFTER_SQLITE") == "1"
 
 
+def runs_every_test() -> bool:
+    """Whether this is a run of every test, as in the gate."""
+    return os.environ.get("ALL") == "1"
+
+
 def is_of_a_door(path: Path) -> bool:
     """Whether the file tests a door, as do those directly in tests/, which go through all doors."""
     tests = ROOT / "tests"

@@ -254,6 +254,7 @@ ATTACKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_it_takes_linear_time(attack: str) -> None:
     for before, after in (("", ""), ("", "!"), ("password=", ""), ("-----BEGIN PRIVATE KEY-----", "")):

@@ -177,6 +177,7 @@ def test_tools_that_write_are_offered_on_request_only(web: WebThread, run: Agent
     assert entry.actor.startswith("key:")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "arguments", "code"),
     [

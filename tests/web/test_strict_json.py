@@ -141,6 +141,7 @@ def hostile() -> Iterator[tuple[str, bytes]]:
     yield "strings and a long one", b"[" + strings + b',"' + b"y" * 200_001 + b'"]'
 
 
+@pytest.mark.slow
 def test_nothing_makes_it_slow() -> None:
     """Five hostile MiB cost no more than three times what the standard parser takes for five usual ones.
 

@@ -147,7 +147,7 @@ def test_what_one_reader_does_another_one_sees(tabs: Tabs, web: WebThread) -> No
     status(watcher, "paused")
 
     expect(draft).to_have_value("half a sent")
-    assert draft.evaluate("box => box === document.activeElement")
+    expect(draft).to_be_focused()
 
 
 @both_ways

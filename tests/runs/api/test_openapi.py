@@ -57,6 +57,7 @@ def whole(schema: dict[str, Any], described: dict[str, Any]) -> dict[str, Any]:
     return {**schema, "components": described["components"]}
 
 
+@pytest.mark.slow
 def test_it_is_valid_openapi_3_1(described: dict[str, Any]) -> None:
     assert described["openapi"] == "3.1.0"
     validate_schema(described)

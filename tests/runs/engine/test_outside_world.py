@@ -223,6 +223,7 @@ def undisturbed(scripted: MakeScripted) -> dict[str, Any]:
 UNDISTURBED: dict[str, Any] = {}
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 @pytest.mark.parametrize("cut_at", sorted(set(chaos.POINTS) - NOT_DRIVEN))
 def test_a_cut_connection_is_no_death(

@@ -189,6 +189,7 @@ def test_a_full_disk_is_waited_out(
     check(run)
 
 
+@pytest.mark.slow
 def test_an_outage_that_outlasts_the_lease_is_no_death(
     scripted: MakeScripted, settings: Settings, monkeypatch: pytest.MonkeyPatch, outage: Outage
 ) -> None:

@@ -309,6 +309,7 @@ def test_a_value_that_repeats_itself_is_measured_without_being_written() -> None
     assert is_true(evaluate("length(to_string(inputs)) == `2`", {"inputs": []}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "expression",
     [

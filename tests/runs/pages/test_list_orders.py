@@ -78,6 +78,7 @@ def walk(client: Client, query: str, rel: str = "next") -> tuple[list[str], str]
 KEYS, DIRECTIONS = ["created", "duration", "cost", "tokens", "last_event"], ["asc", "desc"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "direction"), list(itertools.product(KEYS, DIRECTIONS)))
 def test_every_order_shows_every_run_once_in_both_directions(
     key: str, direction: str, project: Project, viewer: Client, monkeypatch: pytest.MonkeyPatch

@@ -59,6 +59,7 @@ def test_the_recordings_hold_every_protocol() -> None:
     assert len(WHOLE) >= 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WHOLE or ["none"])
 def test_no_answer_is_complete_without_its_terminal_event(name: str, vendor: Vendor) -> None:
     shared_directory()
@@ -111,6 +112,7 @@ def test_a_model_in_this_process_needs_no_finish_reason(monkeypatch: pytest.Monk
     assert (answer.text, answer.finish_reason) == ("All done.", None)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("protocol", cases(list(MODELS)))
 def test_a_run_asks_again_after_an_answer_that_was_cut(protocol: str, vendor: Vendor, worker: Worker) -> None:

@@ -119,6 +119,7 @@ def test_an_answer_without_content_is_an_empty_one(protocol: str, vendor: Vendor
     check(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", list(SPEAKERS))
 @pytest.mark.parametrize("is_alive", [True, False], ids=["pings", "silence"])
 def test_a_stream_that_never_ends_is_given_up(

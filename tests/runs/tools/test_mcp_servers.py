@@ -198,6 +198,7 @@ def over_stdio(command: list[str]) -> AbstractContextManager[dict[str, Any]]:
     return nullcontext({"command": command[0], "args": [*command[1:], "stdio"]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", [over_stdio, over_http])
 def test_the_reference_server(
     transport: Callable[[list[str]], AbstractContextManager[dict[str, Any]]], everything: list[str],

@@ -254,6 +254,7 @@ def test_a_pipe_that_appears_between_looking_and_opening_is_refused_at_once(ctx,
         read_file.run(ctx, {"path": "docs/a.txt"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["directory", "file"])
 def test_swapping_a_step_for_a_link_meanwhile_never_leads_outside(ctx, root, tmp_path, target):
     """Someone flips `docs` (or `docs/a.txt`) between the real thing and a link, thousands of times."""

@@ -1,12 +1,12 @@
 """Leaves out of a run on PostgreSQL what the run on SQLite has proven already.
 
 A plugin of the suite (tests/conftest.py names it). `make test` runs the suite on SQLite first; a test that is named by
-itself is never left out. Two kinds of tests are:
+itself is never left out. Of the others, two kinds are:
 
 - those that ask no database: none of their fixtures and marks does;
 - of a page, an API view, an admin page or a command, all cases of a parametrized test but the first. They differ in
   what is asked and answered; the statements that they send are those of the first case. A test whose cases send
-  different statements is marked `every_database`.
+  different statements is marked `every_database`. The first case runs with `make test ALL=1`, as in the gate.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from tests.support.second_pass import is_of_a_door, runs_after_sqlite
+from tests.support.second_pass import is_of_a_door, runs_after_sqlite, runs_every_test
 
 #: Fixtures and marks by which a test has a database, a broker or processes on them.
 FIXTURES = frozenset({"django_db_setup", "db", "transactional_db", "databases", "process_env", "redis_url"})
@@ -29,14 +29,16 @@ def asks_a_database(fixtures: frozenset[str], marks: frozenset[str]) -> bool:
     return bool(fixtures & FIXTURES or marks & MARKS)
 
 
-def without_further_cases(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
-    """All but the further cases of parametrized tests of doors."""
+def without_tests_of_doors(items: Iterable[pytest.Item], *, first_cases: bool) -> Iterator[pytest.Item]:
+    """All but the tests of doors. With `first_cases`, the first case of each of them is kept."""
     tests_met = set()
     for item in items:
         test = item.nodeid.partition("[")[0]
-        has_cases = hasattr(item, "callspec") and PER_DATABASE not in getattr(item, "fixturenames", ())
-        has_own_mark = any(item.get_closest_marker(mark) for mark in MARKS - {"django_db"})
-        if has_own_mark or not (has_cases and is_of_a_door(item.path) and test in tests_met):
+        runs_anyway = PER_DATABASE in getattr(item, "fixturenames", ()) or any(
+            item.get_closest_marker(mark) for mark in MARKS - {"django_db"}
+        )
+        is_first = not hasattr(item, "callspec") or test not in tests_met
+        if runs_anyway or not is_of_a_door(item.path) or (first_cases and is_first):
             yield item
         tests_met.add(test)
 
@@ -50,7 +52,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marks = frozenset(mark.name for mark in item.iter_markers())
         if asks_a_database(fixtures, marks):
             asking.append(item)
-    kept = list(without_further_cases(asking))
+    kept = list(without_tests_of_doors(asking, first_cases=runs_every_test()))
     left = set(items) - set(kept)
     items[:] = kept
     config.hook.pytest_deselected(items=list(left))

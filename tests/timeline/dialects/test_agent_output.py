@@ -119,6 +119,7 @@ SAYABLE: dict[str, dict[str, st.SearchStrategy[Any]]] = {
 REQUIRED = {"text", "type"}
 
 
+@pytest.mark.slow
 @given(st.data())
 @pytest.mark.parametrize("type_", SAYABLE)
 def test_what_the_dialect_can_say_survives_the_way_there_and_back(type_: str, data: st.DataObject) -> None:

@@ -38,6 +38,7 @@ def resumed(arguments: list[str]) -> list[str]:
     return [argument for argument in arguments if argument.startswith("--resume=")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("message", "append", "has_transcript", "heard"),
     [

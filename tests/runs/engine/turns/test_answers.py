@@ -83,6 +83,7 @@ def test_more_calls_than_one_answer_may_have(scripted: MakeScripted, effects: Wo
     check(run)
 
 
+@pytest.mark.slow
 def test_ten_thousand_calls(scripted: MakeScripted, effects: Words) -> None:
     """Some are answered, so that the model learns of it. The rest would be stored and sent again for nothing."""
     histories: list[list[ModelMessage]] = []

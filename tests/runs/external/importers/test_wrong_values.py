@@ -58,6 +58,7 @@ def replaced(document: Any, path: tuple[str | int, ...], value: Any) -> Any:
     return changed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FILES)
 def test_every_wrong_value_is_read_or_refused(kind: str) -> None:
     path: Path = DATA / FILES[kind]

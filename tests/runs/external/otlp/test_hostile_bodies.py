@@ -278,6 +278,7 @@ STRANGE: dict[str, list[Span]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", STRANGE)
 def test_strange_spans_leave_consistent_runs(exporter: Exporter, case: str) -> None:
     exporter.send(*STRANGE[case])
