@@ -17,8 +17,7 @@ MOST = 3
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        waits = item.get_closest_marker("slow") or item.get_closest_marker("bench")
-        if waits or not PROCESSES.isdisjoint(item.path.parents):
+        if item.get_closest_marker("bench") or not PROCESSES.isdisjoint(item.path.parents):
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 
