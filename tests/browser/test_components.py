@@ -41,6 +41,9 @@ def test_the_top_bar_takes_two_lines_of_a_narrow_screen(
     viewport = {"width": 320, "height": 700}
     page = tabs.open(web.url, boss, javascript=javascript, viewport=viewport)
     page.goto("/p/alpha/runs")
+    if javascript:
+        # Until then, the bar says so in words.
+        expect(page.locator(".topbar .connection")).to_have_attribute("data-state", "live")
 
     height = page.locator(".topbar").evaluate("bar => bar.offsetHeight")
     assert height <= 2 * LINE
