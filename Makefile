@@ -170,8 +170,8 @@ REDIS_ANSWERS = $(BIN)/python -c \
 	'import sys, redis; redis.Redis.from_url(sys.argv[1], socket_connect_timeout=3).ping()' '$(TEST_REDIS_URL)'
 
 # What has a target of its own is left out.
-EVERYDAY := not scale and not browser and not bench and not chaos$(if $(ALL)$(NAMED),, and not slow)
-IN_A_BROWSER := browser$(if $(ALL)$(NAMED),, and smoke)
+EVERYDAY := not scale and not browser and not bench and not chaos$(if $(filter 1,$(ALL))$(NAMED),, and not slow)
+IN_A_BROWSER := browser$(if $(filter 1,$(ALL))$(NAMED),, and smoke)
 ON_SQLITE := env -u DATABASE_URL -u REDIS_URL
 
 # $(call ENTER_SERVICES,NAME): put the addresses of the servers into the environment of the commands that follow. Without
@@ -199,8 +199,8 @@ test: test-sqlite test-services
 test-sqlite: $(ENV_STAMP)
 	@echo '== Suite on SQLite =='
 	$(ON_SQLITE) $(PYTEST) -m '$(EVERYDAY)' $(PYTEST_ARGS)
-	@# Where PostgreSQL answers, the second pass runs the browser tests.
-	$(POSTGRES_ANSWERS) >/dev/null 2>&1 || $(ON_SQLITE) $(BROWSERS) -m 'browser and smoke' $(PYTEST_ARGS) || [ $$? = 5 ]
+	@# Where PostgreSQL answers, the second pass does this.
+	$(POSTGRES_ANSWERS) >/dev/null 2>&1 || $(ON_SQLITE) $(BROWSERS) -m '$(IN_A_BROWSER)' $(PYTEST_ARGS) || [ $$? = 5 ]
 
 .PHONY: test-services
 test-services: $(ENV_STAMP)

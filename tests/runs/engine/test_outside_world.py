@@ -173,6 +173,22 @@ def test_storage_that_fails_at_a_look_is_no_death(scripted: MakeScripted, monkey
         check(run)
 
 
+def test_a_run_that_is_loaded_again_is_read_again(scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has changed since its claim counts, here its step limit."""
+    real, left = transcript.load, [1]
+
+    def failing(run: AgentRun) -> transcript.Conversation:
+        if left and left.pop():
+            AgentRun.objects.filter(pk=run.pk).update(max_steps=1)
+            raise OperationalError("connection refused")
+        return real(run)
+
+    monkeypatch.setattr(transcript, "load", failing)
+    run = drive(scripted(calls=[["ledger_read"]]))
+
+    assert (run.status, run.status_reason, run.step_count) == (RunStatus.PAUSED, "max_steps", 1)
+
+
 def types(run: AgentRun) -> list[str]:
     return [event.type for event in events(run)]
 

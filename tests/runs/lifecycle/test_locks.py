@@ -12,11 +12,16 @@ from django.db import connection, connections, transaction
 from django.utils import timezone
 
 from runs.actions.resume import resume
+from runs.engine.leases import Lease, clock
+from runs.engine.releases import UnloadedRun, release_run
+from runs.errors import RunTerminal
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, RunError
+from runs.statuses import RunStatus
 from tests.support.factories import make_run
 from tests.support.waiting import eventually
 from timeline import log
+from timeline.events.run import RunFailed
 
 LOCKS: dict[str, Callable[[Any], Any]] = {
     "stop": lambda pk: inbox.stop(pk, by="ann"),
@@ -55,6 +60,35 @@ def test_a_worker_that_commits_a_result_is_waited_for(name: str) -> None:
 
     assert len(outcome) == 1
     assert not isinstance(outcome[0], Exception), outcome
+
+
+@pytest.mark.postgres
+@pytest.mark.django_db(transaction=True)
+def test_a_command_waits_for_an_end_that_has_looked_for_commands() -> None:
+    """Otherwise it would be accepted, and the run would end without it."""
+    claimed = transitions.claim(make_run().pk, "worker")
+    assert claimed is not None
+    run, outcome = claimed.run, list[Any]()
+
+    def stop() -> None:
+        try:
+            outcome.append(inbox.stop(run.pk, by="ann"))
+        except RunTerminal as error:
+            outcome.append(error)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=stop)
+
+    def post() -> None:
+        thread.start()
+        eventually(_somebody_waits, why="the command waits for the row of the run")
+
+    held = UnloadedRun(run, Lease(run.pk, claimed.epoch, clock() + 60))
+    release_run(held, RunStatus.FAILED, RunFailed(error_type="test"), reason="test", unless={"stop"}, also=post)
+    thread.join(60)
+
+    assert [type(each) for each in outcome] == [RunTerminal]
 
 
 def _somebody_waits() -> bool:
