@@ -9,7 +9,8 @@ import pytest
 from tests.support.fuzz.seeds import write_seeds
 from tests.support.fuzz.targets import TARGETS
 from tests.support.paths import ROOT
-from tests.support.services import shared_directory
+from tests.support.recordings.recorded_files import OWN
+from tests.support.services import SHARED, shared_directory
 
 KNOWN = sorted(path for path in (ROOT / "tests/support/fuzz/known").rglob("*") if path.is_file())
 
@@ -20,6 +21,6 @@ def test_an_input_that_failed_once_does_not(path: Path) -> None:
 
 
 def test_no_seed_fails(tmp_path: Path) -> None:
-    for target, directory in write_seeds(tmp_path, shared_directory() / "data").items():
+    for target, directory in write_seeds(tmp_path, (shared_directory() / "data" if SHARED.is_dir() else OWN)).items():
         for path in directory.iterdir():
             TARGETS[target](path.read_bytes())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from tests.support import services
 from tests.support.plugins.summary import left_out
 from tests.support.services import NO_SHARED
 
@@ -14,3 +17,10 @@ def test_tests_without_shared_recordings_are_counted_in_one_sentence() -> None:
 
 def test_nothing_is_said_where_nothing_was_left_out() -> None:
     assert left_out(["Skipped: Redis does not answer"]) == ""
+
+
+def test_a_module_that_looks_for_them_while_it_is_loaded_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "is_collecting", True)
+
+    with pytest.raises(RuntimeError, match="while it is loaded"):
+        services.shared_directory()

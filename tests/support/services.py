@@ -21,15 +21,23 @@ def missing(what: str) -> NoReturn:
     pytest.skip(what)
 
 
+#: Recorded material that is not part of the project. A clone has none.
+SHARED = ROOT.parent / "shared"
 NO_SHARED = "needs the recordings in ../shared, a directory beside the project"
+#: Whether pytest loads the test modules. tests/support/plugins/summary.py sets it.
+is_collecting = False
 
 
 def shared_directory() -> Path:
-    """Return the directory `shared` beside the project: recorded material that is not part of it."""
-    path = ROOT.parent / "shared"
-    if not path.is_dir():
+    """Return the directory `shared` beside the project, or skip the test.
+
+    Raises RuntimeError while a test module is loaded: a clone without the directory could not collect the module.
+    """
+    if is_collecting:
+        raise RuntimeError("A module looks for ../shared while it is loaded. Look for it within a test or a fixture.")
+    if not SHARED.is_dir():
         missing(NO_SHARED)
-    return path
+    return SHARED
 
 
 def chromium_path() -> str:

@@ -13,6 +13,7 @@ from agentops.testing import AgentTester, RunResult, UnusableFixture
 from runs.errors import InvalidAgent
 from runs.fixtures.library import SHIPPED
 from tests.support.failures import failure_of
+from tests.support.recordings.recorded_files import recording
 
 pytestmark = pytest.mark.django_db(transaction=True)
 AGENT: dict[str, Any] = {
@@ -36,8 +37,8 @@ TRANSCRIPT = """
 
 
 @pytest.fixture
-def plain(shared: Path) -> Path:
-    return shared / "data/fixtures-format/workflow-abc"
+def plain() -> Path:
+    return recording("fixtures-format/workflow-abc")
 
 
 def test_it_plays_files_and_folders_and_says_what_happened(tester: AgentTester, plain: Path, tmp_path: Path) -> None:

@@ -17,11 +17,11 @@ from runs.models import AgentRun
 from tests.support.command_line import MANAGE
 from tests.support.factories import make_project
 from tests.support.imported_runs import check_run, content_of, import_path
-from tests.support.services import shared_directory
+from tests.support.recordings.recorded_files import recording
 from tests.support.waiting import eventually
 from timeline.models import Event
 
-SESSION = shared_directory() / "data" / "claude-code-growing" / "768de5d6.3.jsonl"
+SESSION = recording("claude-code-growing/768de5d6.3.jsonl")
 #: The session is written at so many times its pace, without the longer of its pauses, in seconds.
 FASTER, LONGEST_PAUSE = 10, 8
 KILLS = 5

@@ -21,7 +21,7 @@ from tests.support.factories import drive, make_agent, make_awaiting_approval, m
 from tests.support.imported_runs import import_path
 from tests.support.plugins.web_fixtures import CLIENTS, MakeWeb
 from tests.support.processes.stage import Stage
-from tests.support.services import shared_directory
+from tests.support.recordings.recorded_files import recording
 from timeline import log
 
 EVENTS: TypeAdapter[Any] = TypeAdapter(Event)
@@ -128,7 +128,7 @@ def test_the_npm_verifier_finds_no_fault_in_any_log(node_modules: Path) -> None:
         make_awaiting_approval(),
         drive(make_run(make_agent(fixture="claude-code-7e"))),
     ]
-    import_path(make_project(), shared_directory() / "data/claude-code-growing/768de5d6.3.jsonl")
+    import_path(make_project(), recording("claude-code-growing/768de5d6.3.jsonl"))
     runs += AgentRun.objects.filter(source="import")
     logs = [list(log.events_of(run.pk)) for run in runs]
     streams = [[text for texts in ag_ui_texts(events[0].log_id, events) for text in texts] for events in logs]

@@ -13,6 +13,7 @@ import pytest
 from runs.fixtures import fixture_files as fixtures
 from runs.fixtures.library import SHIPPED
 from tests.support.paths import ROOT
+from tests.support.recordings.recorded_files import recording
 
 Command = Callable[..., str]
 
@@ -40,8 +41,8 @@ def test_verify_counts_what_is_in_them(command: Command) -> None:
     ]
 
 
-def test_verify_accepts_the_plain_form_as_it_is(command: Command, shared: Path) -> None:
-    folder = str(shared / "data/fixtures-format")
+def test_verify_accepts_the_plain_form_as_it_is(command: Command) -> None:
+    folder = str(recording("fixtures-format"))
 
     task, verifier = json.loads(command("verify_fixtures", folder, "--json"))
 
@@ -178,8 +179,8 @@ def test_convert_is_all_or_nothing(refused: Any, tmp_path: Path) -> None:
     assert not Path(out).exists()
 
 
-def test_convert_gives_a_session_a_name_that_the_provider_takes(command: Command, shared: Path, tmp_path: Path) -> None:
-    recorded = shared / "data/claude-code/b0-be9accda39-0.jsonl"
+def test_convert_gives_a_session_a_name_that_the_provider_takes(command: Command, tmp_path: Path) -> None:
+    recorded = recording("claude-code/b0-be9accda39-0.jsonl")
     session = tmp_path / ".my session (1).jsonl"
     session.write_bytes(recorded.read_bytes())
     [row] = json.loads(command("fixture", "convert", str(session), "--output", str(tmp_path), "--json"))
@@ -194,8 +195,8 @@ def test_an_output_that_cannot_be_written(refused: Any, tmp_path: Path) -> None:
     assert (code, str(tmp_path / "chats.json") in line) == (6, True)
 
 
-def test_convert_says_which_answers_it_leaves_out(command: Command, shared: Path, tmp_path: Path) -> None:
-    source = shared / "data/claude-code/7e-d4051c8a85-0.jsonl"
+def test_convert_says_which_answers_it_leaves_out(command: Command, tmp_path: Path) -> None:
+    source = recording("claude-code/7e-d4051c8a85-0.jsonl")
     words = ["fixture", "convert", str(source), "--output", str(tmp_path)]
 
     _, row = (line.split("\t") for line in command(*words).splitlines())

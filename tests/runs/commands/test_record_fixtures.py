@@ -16,6 +16,7 @@ from runs.models import Agent, AgentRun
 from tests.support.command_line import DEFINITION
 from tests.support.factories import drive
 from tests.support.imported_runs import import_path
+from tests.support.recordings.recorded_files import recording
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Command = Callable[..., str]
@@ -42,11 +43,11 @@ def test_an_agent_is_run_here_and_recorded(agent: Agent, command: Command, refus
 
 @pytest.mark.usefixtures("agent")
 def test_stored_runs_get_a_file_each(
-    project: Project, command: Command, shared: Path, tmp_path: Path, make_run: Callable[..., AgentRun]
+    project: Project, command: Command, tmp_path: Path, make_run: Callable[..., AgentRun]
 ) -> None:
     """Runs of one agent are told apart by their IDs; what a fixture does not carry is printed."""
     first, second = drive(make_run()), drive(make_run())
-    [imported] = import_path(project, shared / "data/claude-agent-sdk/golden-tool-use-roundtrip.json").runs
+    [imported] = import_path(project, recording("claude-agent-sdk/golden-tool-use-roundtrip.json")).runs
     runs = [str(run.pk) for run in (first, second, imported, first)]
 
     rows = json.loads(command("record_fixtures", "--run", *runs, "--output", str(tmp_path), "--json"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from pytest_django import Settings
 
@@ -12,16 +10,15 @@ from runs.models import AgentRunMessage
 from runs.worker.worker import Worker
 from tests.support.factories import make_agent, make_project
 from tests.support.flows.flow_runs import make_flow_run, play, run_of
+from tests.support.recordings.recorded_files import recording
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
 Role = AgentRunMessage.Role
 
 
-def test_a_plain_call_is_a_visit_of_its_node(
-    transactional_db: None, worker: Worker, settings: Settings, shared: Path
-) -> None:
+def test_a_plain_call_is_a_visit_of_its_node(transactional_db: None, worker: Worker, settings: Settings) -> None:
     """The folder of a workflow as users have it: what follows a call is for the next iteration."""
-    settings.AGENTOPS_FIXTURES = [str(shared / "data/fixtures-format")]
+    settings.AGENTOPS_FIXTURES = [str(recording("fixtures-format"))]
     library.load.cache_clear()
     project = make_project()
     for name in ("task-agent", "verifier-agent"):

@@ -24,6 +24,7 @@ from runs.models import AgentRun
 from runs.queries.recording.run_fixture import NothingRecorded, RunRecording, record
 from tests.support.factories import drive, make_agent, make_awaiting_approval, make_project, make_run
 from tests.support.imported_runs import import_path
+from tests.support.recordings.recorded_files import recording as recorded_file
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Play = Callable[[RunRecording], AgentRun]
@@ -81,8 +82,8 @@ def conversation_of(run: AgentRun) -> list[str]:
 
 
 @pytest.mark.parametrize("name", IMPORTED)
-def test_an_imported_run_plays_back_to_the_same_conversation(name: str, play: Play, shared: Path) -> None:
-    report = import_path(make_project(), shared / "data" / name)
+def test_an_imported_run_plays_back_to_the_same_conversation(name: str, play: Play) -> None:
+    report = import_path(make_project(), recorded_file(name))
     assert report.runs
     for run in report.runs:
         run.refresh_from_db()
@@ -95,9 +96,9 @@ def test_an_imported_run_plays_back_to_the_same_conversation(name: str, play: Pl
 
 
 @pytest.mark.parametrize("name", CHANGED)
-def test_what_cannot_be_carried_is_said(name: str, play: Play, shared: Path) -> None:
+def test_what_cannot_be_carried_is_said(name: str, play: Play) -> None:
     why, missing = CHANGED[name]
-    run = AgentRun.objects.get(pk=import_path(make_project(), shared / "data" / name).runs[-1].pk)
+    run = AgentRun.objects.get(pk=import_path(make_project(), recorded_file(name)).runs[-1].pk)
     recording = record(run)
 
     played = play(recording)

@@ -1,14 +1,15 @@
 """Says at the end of a run what was left out for want of ../shared, which no clone has.
 
-A plugin of the suite (tests/conftest.py names it).
+A plugin of the suite (tests/conftest.py names it). It also fails a module that needs the directory to be collected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 
 import pytest
 
+from tests.support import services
 from tests.support.services import NO_SHARED
 
 
@@ -16,6 +17,15 @@ def left_out(reasons: Iterable[str]) -> str:
     """Return one sentence on the tests that were skipped for want of ../shared; empty where none was."""
     count = sum(NO_SHARED in reason for reason in reasons)
     return f"Left out: {count} tests, each of which {NO_SHARED}; all others do without." if count else ""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    services.is_collecting = True
+    try:
+        return (yield)
+    finally:
+        services.is_collecting = False
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

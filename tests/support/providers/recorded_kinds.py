@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from tests.support.providers.recorded_vendor import DATA, blocks_of, usages_of
+from tests.support.providers.recorded_vendor import RECORDED, blocks_of, usages_of
+from tests.support.recordings.recorded_files import recordings
 
 #: What an agent with texts and tools can meet.
 MET = {
@@ -153,8 +153,8 @@ def _kinds() -> Iterator[tuple[str, str]]:
 def files_there() -> dict[str, set[str]]:
     """The files that there are, by directory, named as in `FILES`."""
     found: dict[str, set[str]] = {}
-    for path in filter(Path.is_file, DATA.rglob("*")):
-        directory = str(path.parent.relative_to(DATA))
+    for path in recordings(RECORDED):
+        directory = str(path.parent).partition(f"/{RECORDED}/")[2]
         is_usual = path.suffix == (".txt" if directory == STREAMS_ALONE else ".yaml")
         found.setdefault(directory, set()).add(path.stem if is_usual else path.name)
     return found

@@ -14,9 +14,10 @@ from typing import Any, Literal
 
 import yaml
 
-from tests.support.paths import ROOT
+from tests.support.recordings.recorded_files import recordings
 
-DATA = ROOT.parent / "shared/data/llm-http"
+#: The folder of recorded requests and answers.
+RECORDED = "llm-http"
 Framing = Literal["chunked", "broken", "close"]
 #: By the path of a request: which protocol it speaks.
 PROTOCOLS = {"/messages": "anthropic", "/chat/completions": "chat", "/responses": "responses"}
@@ -133,7 +134,7 @@ def streams() -> list[FixtureResult]:
     """Every streamed answer among the recorded exchanges."""
     found = [
         FixtureResult(path.stem, "anthropic", path.read_bytes() + b"\n\n")
-        for path in sorted(DATA.glob("anthropic-sdk/*.txt"))
+        for path in recordings(f"{RECORDED}/anthropic-sdk")
     ]
     for exchange in exchanges("text/event-stream"):
         if exchange.protocol and b"data: " in exchange.body:
@@ -156,8 +157,8 @@ class Exchange:
 def exchanges(containing: str = "") -> list[Exchange]:
     """All recorded exchanges of the files that contain this text."""
     found = []
-    for path in sorted(DATA.rglob("*.yaml")):
-        if containing not in (text := path.read_text()):
+    for path in recordings(RECORDED):
+        if path.suffix != ".yaml" or containing not in (text := path.read_text()):
             continue
         for number, recorded in enumerate(yaml.load(text, yaml.CSafeLoader)["interactions"]):
             answer, url = recorded["response"], recorded["request"]["uri"]

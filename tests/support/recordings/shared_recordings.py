@@ -9,10 +9,8 @@ from pathlib import Path
 
 from runs.fixtures.converting.convert import convert_file
 from runs.fixtures.format import Fixture
-from tests.support.paths import ROOT
-from tests.support.services import shared_directory
+from tests.support.recordings.recorded_files import recording
 
-DATA = ROOT.parent / "shared/data"
 TAU = "tau-bench/gpt-4o-airline.subset.json"
 TAU_RECORDS = 17
 SESSIONS = [
@@ -38,8 +36,8 @@ NAMES = [*SESSIONS, *(f"{TAU}#{index}" for index in range(TAU_RECORDS))]
 
 
 def path_of(name: str) -> Path:
-    """The file, or a skip; a failure where the environment promises that everything is there."""
-    return shared_directory() / "data" / name.partition("#")[0]
+    """Return the file that holds the recording; a skip where it is missing."""
+    return recording(name.partition("#")[0])
 
 
 def fixture_of(name: str) -> Fixture:

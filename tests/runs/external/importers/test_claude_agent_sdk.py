@@ -13,7 +13,7 @@ import pytest
 from agentops.projects.models import Project
 from runs.external.importers.base import ImportRefused
 from tests.support.imported_runs import content_of, counts, import_path, tokens_of
-from tests.support.services import shared_directory
+from tests.support.recordings.recorded_files import recording
 from timeline.models import Event
 
 pytestmark = pytest.mark.django_db
@@ -35,7 +35,7 @@ def project() -> Project:
 
 
 def data(name: str) -> Path:
-    return shared_directory() / "data" / "claude-agent-sdk" / name
+    return recording(f"claude-agent-sdk/{name}")
 
 
 def messages_of(path: Path) -> list[dict[str, Any]]:

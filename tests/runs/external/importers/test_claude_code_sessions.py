@@ -13,7 +13,7 @@ from agentops.projects.models import Project
 from runs.external.importers.base import ImportRefused
 from runs.models import AgentRun
 from tests.support.imported_runs import check_run, content_of, counts, import_path, tokens_of
-from tests.support.services import shared_directory
+from tests.support.recordings.recorded_files import recording
 
 pytestmark = pytest.mark.django_db
 
@@ -46,7 +46,7 @@ def project() -> Project:
 
 
 def data(name: str) -> Path:
-    return shared_directory() / "data" / name
+    return recording(name)
 
 
 def recount(path: Path) -> tuple[int, tuple[int, ...]]:
@@ -65,7 +65,13 @@ def recount(path: Path) -> tuple[int, tuple[int, ...]]:
     return messages + len(usages), (fresh + read + written, output, read, written)
 
 
-@pytest.mark.parametrize("name", SESSIONS)
+#: The largest ones.
+LARGE = {"claude-code/ad-a8171575ce-0.jsonl", "claude-code/b6-f735fbac66-0.jsonl"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else []) for name in SESSIONS]
+)
 def test_a_session_is_imported_whole_and_once(project: Project, name: str) -> None:
     report = import_path(project, data(name))
     run = report.runs[0]
@@ -95,6 +101,7 @@ def test_a_growing_session_is_imported_in_parts_as_in_one(project: Project) -> N
     assert counts(project) == before
 
 
+@pytest.mark.slow
 def test_a_file_that_is_cut_anywhere_loses_and_repeats_nothing(project: Project, tmp_path: Path) -> None:
     """Each line arrives with its own import, also the lines of an answer with parallel calls."""
     lines = data("claude-code/5c-1039ad85f4-0.jsonl").read_bytes().splitlines(keepends=True)

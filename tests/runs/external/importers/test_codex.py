@@ -11,7 +11,7 @@ import pytest
 from agentops.projects.models import Project
 from runs.external.importers.base import ImportRefused, NothingToImport
 from tests.support.imported_runs import counts, import_path, tokens_of
-from tests.support.services import shared_directory
+from tests.support.recordings.recorded_files import recording
 
 pytestmark = pytest.mark.django_db
 
@@ -23,7 +23,7 @@ def project() -> Project:
 
 @pytest.fixture
 def sample() -> Path:
-    return shared_directory() / "data" / "codex" / "codex-rollout.sample.jsonl"
+    return recording("codex/codex-rollout.sample.jsonl")
 
 
 def test_a_rollout_is_imported_whole_and_once(project: Project, sample: Path) -> None:

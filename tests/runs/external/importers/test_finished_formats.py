@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from django.db import transaction
 
 from agentops.projects.models import Project
 from runs.external.import_runs import ImportReport, import_file
@@ -13,12 +14,10 @@ from runs.external.importers.formats import find
 from runs.external.importers.formats import importers as all_importers
 from runs.models import AgentRun
 from runs.upkeep import invariants, replay_check
-from tests.support.paths import ROOT
-from tests.support.services import NO_SHARED, missing
+from tests.support.recordings.recorded_files import recordings
 
 pytestmark = pytest.mark.django_db
 
-DATA = ROOT.parent / "shared" / "data"
 FOLDERS = {
     "atif": "atif",
     "tau-bench": "openai-chat",
@@ -28,13 +27,13 @@ FOLDERS = {
     "inspect": "inspect",
     "langfuse-traces": "langfuse",
 }
-FILES = [path for folder in FOLDERS for path in sorted((DATA / folder).glob("*"))]
+#: Folders with recordings of other kinds.
+OTHERS = ("claude-agent-sdk", "claude-code", "claude-code-growing", "claude-code-synthetic", "codex", "fixtures-format",
+          "gemini-cli", "llm-http", "otlp")  # fmt: skip
 
 
 @pytest.fixture
 def project() -> Project:
-    if not DATA.is_dir():
-        missing(NO_SHARED)
     return Project.objects.create(slug="imported", name="Imported")
 
 
@@ -43,12 +42,20 @@ def bring(project: Project, path: Path) -> ImportReport:
     return import_file(project, file, find(file), by="test")
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_a_file_is_imported_once_and_consistently(project: Project, path: Path) -> None:
-    report = bring(project, path)
+@pytest.mark.parametrize(
+    "folder", [pytest.param(name, marks=[pytest.mark.slow] if name == "tau-bench" else []) for name in FOLDERS]
+)
+def test_a_file_is_imported_once_and_consistently(project: Project, folder: str) -> None:
+    for path in recordings(folder):
+        with transaction.atomic():
+            assert find(ImportFile.open(path)).name == FOLDERS[folder]
+            check_import(project, path)
+            transaction.set_rollback(True)
 
-    assert find(ImportFile.open(path)).name == FOLDERS[path.parent.name]
-    assert report.new_runs == len(report.runs) == AgentRun.objects.count() > 0
+
+def check_import(project: Project, path: Path) -> None:
+    report = bring(project, path)
+    assert report.new_runs == len(report.runs) == AgentRun.objects.count() > 0, path
     assert report.events > 0 == report.known_events
     for run in AgentRun.objects.all():
         assert run.state.terminal
@@ -63,12 +70,12 @@ def test_a_file_is_imported_once_and_consistently(project: Project, path: Path) 
 OURS = set(FOLDERS.values())
 
 
-@pytest.mark.parametrize("folder", sorted(path.name for path in DATA.glob("*") if path.is_dir()))
+@pytest.mark.parametrize("folder", [*FOLDERS, *OTHERS])
 def test_no_other_file_is_recognised(project: Project, folder: str) -> None:
     importers = [importer for importer in all_importers() if importer.name in OURS]
     assert len(importers) == len(OURS)
     expected = [FOLDERS[folder]] if folder in FOLDERS else []
-    for path in (path for path in (DATA / folder).rglob("*") if path.is_file()):
+    for path in recordings(folder):
         file = ImportFile.open(path)
         assert [importer.name for importer in importers if importer.detect(file)] == expected, path
 

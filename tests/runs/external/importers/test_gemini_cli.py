@@ -12,7 +12,7 @@ from agentops.projects.models import Project
 from runs.external.import_runs import ImportReport
 from runs.external.importers.base import ImportRefused, NothingToImport
 from tests.support.imported_runs import content_of, counts, import_path, tokens_of
-from tests.support.services import shared_directory
+from tests.support.recordings.recorded_files import recording
 
 pytestmark = pytest.mark.django_db
 
@@ -24,7 +24,7 @@ def project() -> Project:
 
 @pytest.fixture
 def chat() -> Path:
-    return shared_directory() / "data" / "gemini-cli" / "faff42ab.json"
+    return recording("gemini-cli/faff42ab.json")
 
 
 def test_a_chat_is_imported_whole_and_once(project: Project, chat: Path) -> None:

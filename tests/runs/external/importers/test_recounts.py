@@ -16,13 +16,12 @@ from runs.external.import_runs import import_file
 from runs.external.importers.base import ImportFile
 from runs.external.importers.formats import find
 from runs.models import AgentRun
-from tests.support.paths import ROOT
-from tests.support.services import NO_SHARED, missing
+from tests.support.recordings.recorded_files import recordings
+from tests.support.services import shared_directory
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 pytestmark = pytest.mark.django_db
 
-DATA = ROOT.parent / "shared" / "data"
 #: Messages as (role, text), tool calls as (name, has failed), input tokens, output tokens and dollars of a run.
 Count = tuple[list[tuple[str, str]], list[tuple[str, bool]], int, int, Decimal]
 ROLES = {"tool": "tool_result", "agent": "assistant", "developer": "system"}
@@ -159,18 +158,28 @@ RECOUNTS: dict[str, Callable[[Path], Iterator[Count]]] = {
     "inspect": inspect,
     "langfuse-traces": langfuse,
 }
-FILES = [path for folder in RECOUNTS for path in sorted((DATA / folder).glob("*")) if "subagent_loop" not in path.name]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_an_imported_file_equals_its_recount(path: Path) -> None:
+def counted_files(folder: str) -> list[Path]:
+    return [path for path in recordings(folder) if "subagent_loop" not in path.name]
+
+
+@pytest.mark.parametrize(
+    "folder", [pytest.param(name, marks=[pytest.mark.slow] if name == "tau-bench" else []) for name in RECOUNTS]
+)
+def test_an_imported_file_equals_its_recount(folder: str) -> None:
     project = Project.objects.create(slug="recounted", name="Recounted")
+    for path in counted_files(folder):
+        check_recount(project, path)
+
+
+def check_recount(project: Project, path: Path) -> None:
     file = ImportFile.open(path)
 
     runs = import_file(project, file, find(file), by="test").runs
 
     expected = list(RECOUNTS[path.parent.name](path))
-    assert len(runs) == len(expected)
+    assert len(runs) == len(expected), path
     for run, (turns, calls, sent, received, cost) in zip(runs, expected, strict=True):
         run.refresh_from_db()
         found_turns, found_calls, *found = stored(run)
@@ -179,13 +188,12 @@ def test_an_imported_file_equals_its_recount(path: Path) -> None:
             found_calls = [call for call in found_calls if call[0] != "final_result"]
         else:
             assert found_turns == [(role, REDACTOR.clean_text(text)[0]) for role, text in turns]
-        assert found_calls == calls
+        assert found_calls == calls, path
         assert found[:2] == [sent, received]
         # A cost that no file reports is computed from the published prices.
         assert found[2] == cost or run.cost_source == AgentRun.CostSource.COMPUTED
 
 
 def test_there_are_recorded_files() -> None:
-    if not DATA.is_dir():
-        missing(NO_SHARED)
-    assert len(FILES) == 29
+    shared_directory()
+    assert sum(len(counted_files(folder)) for folder in RECOUNTS) == 29

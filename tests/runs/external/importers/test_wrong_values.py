@@ -5,17 +5,14 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from runs.external.importers.base import ImportedRun, ImportFile, ImportRefused
 from runs.external.importers.formats import find
-from tests.support.paths import ROOT
-from tests.support.services import NO_SHARED, missing
+from tests.support.recordings.recorded_files import recording
 
-DATA = ROOT.parent / "shared" / "data"
 WRONG = [None, True, -7, 1.5, 10**30, "", "x", "\u0000", "n" * 300, [], [7], ["x"], [[]], [{}], {}, {"a": 1}]
 #: Places of a file that are tried.
 MAX_PLACES = 300
@@ -61,10 +58,7 @@ def replaced(document: Any, path: tuple[str | int, ...], value: Any) -> Any:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FILES)
 def test_every_wrong_value_is_read_or_refused(kind: str) -> None:
-    path: Path = DATA / FILES[kind]
-    if not path.is_file():
-        missing(NO_SHARED)
-    document = shortened(json.loads(path.read_bytes()))
+    document = shortened(json.loads(recording(FILES[kind]).read_bytes()))
     name = kind.partition(" ")[0]
     all_places = list(places(document))
     read = refused = 0

@@ -16,11 +16,9 @@ from tests.support.factories import make_project
 from tests.support.imported_runs import counts
 from tests.support.otlp.sending import Exporter
 from tests.support.otlp.spans import JSON, PROTOBUF, TRACE, Span
-from tests.support.paths import ROOT
-from tests.support.services import shared_directory
+from tests.support.recordings.recorded_files import recording
 
 pytestmark = pytest.mark.django_db
-DATA = ROOT.parent / "shared/data/otlp"
 #: The scope whose spans have the tokens of all calls, and the names of its two counts.
 GEN_AI = ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens")
 COUNTED = {
@@ -69,7 +67,7 @@ def tools_in(path: Path) -> Counter[tuple[str, bool]]:
 
 @pytest.mark.parametrize("name", COUNTED)
 def test_tokens_tools_and_parents_are_those_of_the_body(exporter: Exporter, name: str) -> None:
-    path = shared_directory() / "data/otlp/captured" / name
+    path = recording(f"otlp/captured/{name}")
     content_type = JSON if path.suffix == ".json" else PROTOBUF
     answer = exporter.post(path.read_bytes(), content_type=content_type)
     assert (answer.status_code, answer["Content-Type"]) == (200, content_type)
@@ -94,7 +92,7 @@ def test_tokens_tools_and_parents_are_those_of_the_body(exporter: Exporter, name
 
 def test_the_messages_of_two_libraries_that_traced_the_same_calls_are_the_same(exporter: Exporter) -> None:
     for name in list(COUNTED)[:2]:
-        exporter.post((shared_directory() / "data/otlp/captured" / name).read_bytes())
+        exporter.post((recording(f"otlp/captured/{name}")).read_bytes())
     exporter.settle()
 
     one, other = exporter.runs()
@@ -112,7 +110,7 @@ def test_the_messages_of_two_libraries_that_traced_the_same_calls_are_the_same(e
 
 
 def test_what_the_sdk_of_langfuse_has_sent(exporter: Exporter) -> None:
-    body = (shared_directory() / "data/otlp/captured/langfuse-sdk.pb").read_bytes()
+    body = (recording("otlp/captured/langfuse-sdk.pb")).read_bytes()
     exporter.post(body, "/api/public/otel/v1/traces")
     exporter.settle()
 
@@ -128,7 +126,7 @@ def test_what_the_sdk_of_langfuse_has_sent(exporter: Exporter) -> None:
 
 
 def test_spans_of_other_work_become_no_run(exporter: Exporter) -> None:
-    examples = shared_directory() / "data/otlp/json-examples"
+    examples = recording("otlp/json-examples")
     assert exporter.post((examples / "trace.json").read_bytes(), content_type=JSON).content == b"{}"
     exporter.settle()
     exporter.settle(700)
@@ -143,7 +141,7 @@ def test_spans_of_other_work_become_no_run(exporter: Exporter) -> None:
 
 
 def test_a_span_of_the_ai_sdk_counts(exporter: Exporter) -> None:
-    [recorded] = json.loads((shared_directory() / "data/otlp/vercel-ai-v6-spans-by-operation.json").read_text())
+    [recorded] = json.loads((recording("otlp/vercel-ai-v6-spans-by-operation.json")).read_text())
     exporter.send(Span(1, name=recorded["name"], trace=TRACE, attributes=recorded["attributes"]))
     exporter.settle()
 

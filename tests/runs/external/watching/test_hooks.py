@@ -23,11 +23,11 @@ from runs.models import AgentRun
 from tests.support.accounts import with_key
 from tests.support.factories import make_project
 from tests.support.imported_runs import check_run, import_path
-from tests.support.services import shared_directory
+from tests.support.recordings.recorded_files import recording
 from timeline.models import Event
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-SESSION = shared_directory() / "data" / "claude-code" / "68-e0ff0d6706-0.jsonl"
+SESSION = recording("claude-code/68-e0ff0d6706-0.jsonl")
 TASK = {"tool_name": "Task", "tool_input": {"subagent_type": "Explore", "description": "find it"}}
 #: Each hook in turn, and the status and the reason of the session after it.
 TOLD: list[tuple[dict[str, Any], str, str]] = [

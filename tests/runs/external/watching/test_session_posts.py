@@ -19,10 +19,10 @@ from runs.models import AgentRun
 from tests.support.accounts import with_key
 from tests.support.factories import make_project, make_run
 from tests.support.imported_runs import check_run, content_of, counts, import_path
-from tests.support.services import shared_directory
+from tests.support.recordings.recorded_files import recording
 
 pytestmark = pytest.mark.django_db
-SESSION = shared_directory() / "data" / "claude-code" / "7e-d4051c8a85-0.jsonl"
+SESSION = recording("claude-code/7e-d4051c8a85-0.jsonl")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from agentops.projects.models import Project
 from tests.support.imported_runs import check_run, content_of, counts, import_path
-from tests.support.services import shared_directory
+from tests.support.recordings.recorded_files import recording
 from tests.support.watched_site import Site
 from timeline.models import Event
 
@@ -31,7 +31,7 @@ GROWING = [
 
 
 def data(name: str) -> Path:
-    return shared_directory() / "data" / name
+    return recording(name)
 
 
 def pieces(path: Path, seed: int) -> Iterator[bytes]:

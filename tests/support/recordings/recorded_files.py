@@ -1,0 +1,25 @@
+"""Recorded files of other programs: some lie in tests/recordings, further ones in ../shared/data where that exists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.paths import ROOT
+from tests.support.services import NO_SHARED, SHARED, missing, shared_directory
+
+OWN = ROOT / "tests" / "recordings"
+
+
+def recording(name: str) -> Path:
+    """Return the file or directory of this name; skip the test where only ../shared has it."""
+    own = OWN / name
+    return own if own.exists() else shared_directory() / "data" / name
+
+
+def recordings(folder: str) -> list[Path]:
+    """Return all files of a folder, sorted: those of ../shared, or where that is missing those of this repository.
+
+    Skips the test if there are none.
+    """
+    place = shared_directory() / "data" if SHARED.is_dir() else OWN
+    return sorted(path for path in (place / folder).rglob("*") if path.is_file()) or missing(NO_SHARED)
