@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -45,19 +46,16 @@ def tinted(colour: Colour, ground: Colour) -> Colour:
 
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-@pytest.mark.parametrize("ground", GROUNDS)
-@pytest.mark.parametrize("word", WORDS)
-def test_words_can_be_read(word: str, ground: str, scheme: int) -> None:
-    assert contrast(colour(word, scheme), colour(ground, scheme)) >= AA
+def test_words_can_be_read(scheme: int) -> None:
+    for word, ground in product(WORDS, GROUNDS):
+        assert contrast(colour(word, scheme), colour(ground, scheme)) >= AA, (word, ground)
 
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-@pytest.mark.parametrize("ground", ["page", "raised", "hover"])
-@pytest.mark.parametrize("status", STATUSES)
-def test_statuses_can_be_read(status: str, ground: str, scheme: int) -> None:
-    ink = colour(status, scheme)
-
-    assert contrast(ink, tinted(ink, colour(ground, scheme))) >= AA
+def test_statuses_can_be_read(scheme: int) -> None:
+    for status, ground in product(STATUSES, ["page", "raised", "hover"]):
+        ink = colour(status, scheme)
+        assert contrast(ink, tinted(ink, colour(ground, scheme))) >= AA, (status, ground)
 
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
