@@ -29,8 +29,8 @@ export TEST_REDIS_URL
 REQUIRE_SERVICES ?=
 export REQUIRE_SERVICES
 
-# 1: every test, as the gate runs them. `make test` alone leaves out the slowest, most of those in a browser, and on
-# PostgreSQL those of pages, API and commands, whose statements are sent on SQLite before.
+# 1: every test, as `make nightly` runs them. `make test` and `make processes` alone leave out the slowest, most of those
+# in a browser, and on PostgreSQL those of pages, API and commands, whose statements are sent on SQLite before.
 ALL ?=
 export ALL
 
@@ -41,15 +41,19 @@ NAMED := $(filter tests/%,$(PYTEST_ARGS))
 # Two workers for each of two cores: some tests wait, and each worker spends seconds on collecting them.
 PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal --ignore=tests/browser $(if $(NAMED),,--ignore=tests/processes)
 # Three workers for each of two cores: these tests mostly wait.
-PROCESSES := $(BIN)/python -m pytest -n 6 --dist worksteal $(if $(NAMED),,tests/processes tests/browser/processes)
+PROCESSES := $(BIN)/python -m pytest -n 6 --dist worksteal
 # Browsers by themselves: beside everything else they are too slow for what people would see.
 # Exit code 5 says that PYTEST_ARGS has chosen none of them.
 BROWSERS := $(BIN)/python -m pytest -n 3 --dist worksteal $(if $(NAMED),,tests/browser --ignore=tests/browser/processes)
-# What has SQLite whatever the database of the suite is, or is about a provider or a file format, is run by the
-# first pass alone. So is all that asks no database: see tests/support/plugins/run_once.py.
-ONCE := $(addprefix --ignore=tests/,processes/embedded processes/outage/test_outage.py test_documented_examples.py \
-	runs/external/importers) \
-	$(addprefix --ignore=tests/browser/processes/,test_up.py test_demo_flow.py test_client_examples.py)
+# Processes that use SQLite whichever database the suite has, or are about a provider.
+ONLY_ON_SQLITE := $(addprefix tests/processes/,embedded outage/test_outage.py providers/test_conversations.py) \
+	$(addprefix tests/browser/processes/,test_up.py test_demo_flow.py test_client_examples.py)
+EVERY_PROCESS := $(if $(NAMED),,tests/processes tests/browser/processes)
+# Of the first pass: also commands, deployment, and the six crash points of SQLite; with ALL=1, everything.
+FIRST_PROCESSES := $(if $(filter 1,$(ALL))$(NAMED),$(EVERY_PROCESS),\
+	$(ONLY_ON_SQLITE) $(addprefix tests/processes/,commands deployment crash/test_kill.py))
+# What the second pass leaves out: these, tests about file formats, and what tests/support/plugins/run_once.py names.
+ONCE := $(addprefix --ignore=,$(ONLY_ON_SQLITE) tests/test_documented_examples.py tests/runs/external/importers)
 PACKAGES := agentops timeline runs
 TEMPLATES = $(shell git ls-files 'templates/*.html')
 
@@ -58,17 +62,19 @@ help:
 	@echo 'make up      the whole site on 127.0.0.1, until Ctrl-C; PORT (8000) and AGENTOPS_HOME (.agentops) are honoured'
 	@echo 'make watch   sessions of Claude Code, Codex CLI and Gemini CLI on this machine, live in that site, until Ctrl-C'
 	@echo 'make env     set up .venv with everything locked in requirements-dev.lock'
-	@echo 'make test    the suite: on SQLite, then on PostgreSQL and Redis if they answer, and in a browser; ALL=1: every test'
+	@echo 'make test    the suite: on SQLite, then on PostgreSQL and Redis if they answer, and in a browser'
+	@echo 'make nightly   every test, benchmark and schedule of crashes, with all services required: about an hour'
+	@echo 'make lone-clone   collect the whole suite, and run a part of it, in a clone with nothing beside it'
 	@echo 'make screenshots   a picture of every page and state, in screenshots/'
 	@echo 'make pictures   the pictures of README.md and docs/, from a new site with the demo'
 	@echo 'make processes   whole programs: workers that are killed, sites that are stopped and upgraded, commands'
 	@echo 'make scale   hundreds of stream clients, on PostgreSQL and Redis'
 	@echo 'make chaos   workers killed at every crash point, random faults by seed, and proof that the rig sees what is broken'
 	@echo 'make chaos-long   SEEDS=200 random schedules, from FIRST=1 on; make chaos SEED=17 plays one again'
-	@echo 'make chaos-check   the part of it that the gate plays; chaos-points and chaos-steps: every hit, every step'
+	@echo 'make chaos-check   a part of it, as in the gate; chaos-points and chaos-steps: every hit, every step'
 	@echo 'make chaos-flows   a flow with a loop, a forEach and a question under killed workers, 50 in one of them'
 	@echo 'make chaos-ingest   100 posters to one run for a minute, while web processes and PostgreSQL are killed (STORM_ARGS)'
-	@echo 'make consumers   schemathesis over the OpenAPI document, with a key of each scope, LONGER=5 times as long as the gate'
+	@echo 'make consumers   schemathesis over the OpenAPI document, with a key of each scope, LONGER=5 times as long as make nightly'
 	@echo 'make fuzz    the JSON parser, events of runners, OTLP bodies and files of other programs, for SECONDS=60'
 	@echo 'make bench-check   the benchmarks in small, as tests'
 	@echo 'make check   style, types, imports, migrations, deployment settings, documentation'
@@ -170,9 +176,13 @@ REDIS_ANSWERS = $(BIN)/python -c \
 	'import sys, redis; redis.Redis.from_url(sys.argv[1], socket_connect_timeout=3).ping()' '$(TEST_REDIS_URL)'
 
 # What has a target of its own is left out.
-EVERYDAY := not scale and not browser and not bench and not chaos$(if $(filter 1,$(ALL))$(NAMED),, and not slow)
+NOT_SLOW := $(if $(filter 1,$(ALL))$(NAMED),, and not slow)
+EVERYDAY := not scale and not browser and not bench and not chaos$(NOT_SLOW)
+WHOLE_PROGRAMS := not scale and not bench and not chaos$(NOT_SLOW)
 IN_A_BROWSER := browser$(if $(filter 1,$(ALL))$(NAMED),, and smoke)
 ON_SQLITE := env -u DATABASE_URL -u REDIS_URL
+# The same, as the first of two passes: see tests/support/plugins/run_once.py.
+FIRST_PASS := $(ON_SQLITE) $(if $(NAMED),,TEST_PASS=sqlite)
 
 # $(call ENTER_SERVICES,NAME): put the addresses of the servers into the environment of the commands that follow. Without
 # PostgreSQL there are none: the recipe ends. With REQUIRE_SERVICES=1, a server that does not answer is an error.
@@ -189,7 +199,7 @@ define ENTER_SERVICES
 	fi; \
 	if [ "$$skipped" = postgres ]; then exit 0; fi; \
 	echo "== $(1) on PostgreSQL $${redis:+and Redis }=="; \
-	export AFTER_SQLITE=1 DATABASE_URL='$(TEST_POSTGRES_URL)' REDIS_URL="$$redis"
+	export $(if $(NAMED),,TEST_PASS=postgres) DATABASE_URL='$(TEST_POSTGRES_URL)' REDIS_URL="$$redis"
 endef
 
 .PHONY: test
@@ -198,7 +208,7 @@ test: test-sqlite test-services
 .PHONY: test-sqlite
 test-sqlite: $(ENV_STAMP)
 	@echo '== Suite on SQLite =='
-	$(ON_SQLITE) $(PYTEST) -m '$(EVERYDAY)' $(PYTEST_ARGS)
+	$(FIRST_PASS) $(PYTEST) -m '$(EVERYDAY)' $(PYTEST_ARGS)
 	@# Where PostgreSQL answers, the second pass does this.
 	$(POSTGRES_ANSWERS) >/dev/null 2>&1 || $(ON_SQLITE) $(BROWSERS) -m '$(IN_A_BROWSER)' $(PYTEST_ARGS) || [ $$? = 5 ]
 
@@ -222,9 +232,26 @@ pictures: $(ENV_STAMP)
 .PHONY: processes
 processes: $(ENV_STAMP)
 	@echo '== Processes on SQLite =='
-	$(ON_SQLITE) $(PROCESSES) $(PYTEST_ARGS)
+	$(FIRST_PASS) $(PROCESSES) -m '$(WHOLE_PROGRAMS)' $(FIRST_PROCESSES) $(PYTEST_ARGS)
 	@$(call ENTER_SERVICES,Processes); \
-	$(PROCESSES) $(ONCE) $(PYTEST_ARGS)
+	$(PROCESSES) $(ONCE) -m '$(WHOLE_PROGRAMS)' $(EVERY_PROCESS) $(PYTEST_ARGS)
+
+# What nobody waits for at a change: everything, run before a release and each night.
+.PHONY: nightly
+nightly: export REQUIRE_SERVICES = 1
+nightly: export ALL = 1
+nightly: $(ENV_STAMP)
+	$(MAKE) test processes bench-check scale fuzz chaos
+
+# A clone with no directory beside it: every module is collected, and what needs recordings finds them in the clone.
+LONE_CLONE := $(VENV)/lone-clone/agentops
+.PHONY: lone-clone
+lone-clone: $(ENV_STAMP)
+	rm -rf $(dir $(LONE_CLONE)) && git clone --quiet --shared . $(LONE_CLONE)
+	$(MAKE) --directory $(LONE_CLONE) env
+	cd $(LONE_CLONE) && $(ON_SQLITE) $(BIN)/python -m pytest -q -k '$(LONE_PART)' tests
+	rm -rf $(dir $(LONE_CLONE))
+LONE_PART := test_log or test_watching or test_hooks or test_session_posts or test_codex or test_claude_code_sessions
 
 # Hundreds of clients; it has both cores for itself.
 .PHONY: scale
@@ -241,7 +268,7 @@ SEED ?=
 # More arguments: CHAOS_ARGS="--engine sqlite --jobs 2 --logs /tmp/chaos"
 CHAOS_ARGS ?=
 
-# All of them on both databases, within ten minutes.
+# All of them on PostgreSQL, and six crash points on SQLite, within ten minutes.
 .PHONY: chaos
 chaos: $(ENV_STAMP)
 	$(CHAOS) all --first $(FIRST) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) $(CHAOS_ARGS)
@@ -249,7 +276,6 @@ chaos: $(ENV_STAMP)
 # Four workers for two cores: a schedule mostly waits for leases to lapse.
 .PHONY: chaos-check
 chaos-check: $(ENV_STAMP)
-	env -u DATABASE_URL -u REDIS_URL $(BIN)/python -m pytest -n 4 --dist worksteal -m chaos tests/chaos $(PYTEST_ARGS)
 	DATABASE_URL='$(TEST_POSTGRES_URL)' REDIS_URL='$(TEST_REDIS_URL)' \
 		$(BIN)/python -m pytest -n 4 --dist worksteal -m chaos tests/chaos $(PYTEST_ARGS)
 	$(CHAOS) check --first $(FIRST) $(CHAOS_ARGS)

@@ -1,57 +1,56 @@
-"""What a second run of the suite, on PostgreSQL, leaves out: what SQLite has proven."""
+"""What each pass of the suite leaves out because the other one proves it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.paths import ROOT
-from tests.support.plugins.run_once import asks_a_database, without_tests_of_doors
+from tests.support.plugins.run_once import asks_a_database, without_crash_tests, without_tests_of_doors
 from tests.support.second_pass import is_of_a_door
 
 
-@pytest.mark.parametrize("fixture", ["db", "transactional_db", "databases", "process_env", "redis_url"])
-def test_a_test_with_a_database_or_a_broker_runs_again(fixture: str) -> None:
-    assert asks_a_database(frozenset({"tmp_path", fixture}), frozenset())
-
-
-@pytest.mark.parametrize("mark", ["django_db", "postgres", "redis", "every_database"])
-def test_a_test_that_is_marked_so_runs_again(mark: str) -> None:
-    assert asks_a_database(frozenset({"tmp_path"}), frozenset({"parametrize", mark}))
-
-
-def test_a_test_of_plain_functions_runs_once() -> None:
+def test_a_test_with_a_database_or_a_broker_runs_again() -> None:
+    for fixture in ("db", "transactional_db", "databases", "process_env", "redis_url"):
+        assert asks_a_database(frozenset({"tmp_path", fixture}), frozenset()), fixture
+    for mark in ("django_db", "postgres", "redis", "every_database"):
+        assert asks_a_database(frozenset({"tmp_path"}), frozenset({"parametrize", mark})), mark
     assert not asks_a_database(frozenset({"tmp_path", "monkeypatch"}), frozenset({"parametrize", "slow"}))
 
 
-@pytest.mark.parametrize("name", ["admin/test_pages.py", "runs/api/test_lists.py", "test_api_access.py"])
-def test_pages_the_api_and_the_admin_are_doors(name: str) -> None:
-    assert is_of_a_door(ROOT / "tests" / name)
-
-
-@pytest.mark.parametrize(
-    "name", ["runs/engine/control/test_kill.py", "timeline/test_log.py", "processes/crash/test_kill.py"]
-)
-def test_the_engine_and_the_log_are_no_doors(name: str) -> None:
-    assert not is_of_a_door(ROOT / "tests" / name)
+def test_pages_the_api_and_the_admin_are_doors_and_the_engine_and_the_log_are_not() -> None:
+    for name in ("admin/test_pages.py", "runs/api/test_lists.py", "test_api_access.py"):
+        assert is_of_a_door(ROOT / "tests" / name), name
+    for name in ("runs/engine/control/test_kill.py", "timeline/test_log.py", "processes/crash/test_kill.py"):
+        assert not is_of_a_door(ROOT / "tests" / name), name
 
 
 CASES = "import pytest\n{mark}\n@pytest.mark.parametrize('n', [1, 2, 3])\ndef test_it({arguments}): pass\n"
 
 
 @pytest.fixture
-def kept_of(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """How many cases are kept of a door's test with this mark and these arguments."""
+def cases_of(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """The cases of a door's test with this mark and these arguments."""
 
-    def count(mark: str, arguments: str, *, first_cases: bool = True) -> int:
+    def collect(mark: str, arguments: str) -> Any:
         monkeypatch.setattr("tests.support.second_pass.ROOT", tmp_path)
         file = tmp_path / "tests" / "test_door.py"
         file.parent.mkdir()
         file.write_text(CASES.format(mark=mark, arguments=arguments))
-        cases = pytest.Module.from_parent(request.session, path=file).collect()
-        return len(list(without_tests_of_doors(cases, first_cases=first_cases)))  # type: ignore[arg-type]
+        return pytest.Module.from_parent(request.session, path=file).collect()
+
+    return collect
+
+
+@pytest.fixture
+def kept_of(cases_of: Callable[..., Any]) -> Callable[..., int]:
+    """How many of these cases the pass on PostgreSQL keeps."""
+
+    def count(mark: str, arguments: str, *, first_cases: bool = True) -> int:
+        return len(list(without_tests_of_doors(cases_of(mark, arguments), first_cases=first_cases)))
 
     return count
 
@@ -72,3 +71,16 @@ def test_cases_that_send_different_statements_all_run(kept_of: Callable[..., int
 
 def test_cases_for_each_database_all_run(kept_of: Callable[..., int]) -> None:
     assert kept_of("", "n, engine", first_cases=False) == 2 * 3
+
+
+def test_on_sqlite_crashes_are_played_where_a_mark_says_so(cases_of: Callable[..., Any]) -> None:
+    cases = cases_of("@pytest.mark.every_database", "n, engine")
+    assert [item.name for item in without_crash_tests(cases)] == [f"test_it[sqlite-{n}]" for n in (1, 2, 3)]
+
+
+def test_on_sqlite_other_crashes_are_left_out(cases_of: Callable[..., Any]) -> None:
+    assert list(without_crash_tests(cases_of("", "n, engine"))) == []
+
+
+def test_on_sqlite_tests_without_a_case_for_each_database_are_kept(cases_of: Callable[..., Any]) -> None:
+    assert len(list(without_crash_tests(cases_of("", "n")))) == 3

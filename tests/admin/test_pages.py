@@ -116,6 +116,7 @@ ODD = (
 ODD_EVERYWHERE = ("p=99999", "o=1.2", "all=", "_to_field=id", "_popup=1", "e=1", "_facets=True")
 
 
+@pytest.mark.slow
 def test_odd_addresses_are_refused_or_passed_over(filled: Filled) -> None:
     """No scan that nobody foresaw, and no 500: only what a filter of the list understands gets to the database."""
     project = filled.project

@@ -134,7 +134,7 @@ def main() -> int:
 def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=report.COMMAND, description=__doc__)
     parser.add_argument("what", nargs="?", choices=catalogue.COLLECTIONS, default="all")
-    parser.add_argument("--engine", choices=ENGINES, help="of both databases only this one")
+    parser.add_argument("--engine", choices=ENGINES, help="the database (PostgreSQL)")
     parser.add_argument("--jobs", type=int, default=max(2 * (os.cpu_count() or 1), 2), help="schedules side by side")
     parser.add_argument("--seeds", type=int, help="how many random schedules")
     parser.add_argument("--first", type=int, default=1, metavar="SEED", help="the first seed (1)")

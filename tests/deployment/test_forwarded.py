@@ -67,6 +67,7 @@ def test_a_proxy_must_be_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
         Reader().proxies("FORWARDED_ALLOW_IPS")
 
 
+@pytest.mark.slow
 def test_on_this_machine_a_header_does_not_make_another_address(web: WebThread) -> None:
     """A new address for each guess, from loopback, at the server itself."""
     cache.clear()

@@ -162,6 +162,7 @@ def test_a_place_that_does_not_exist_ends_the_stream(front_end: Callable[..., Fr
     assert (error.type.value, error.code) == ("RUN_ERROR", "stream_reset")
 
 
+@pytest.mark.slow
 def test_a_stream_may_begin_at_any_event(front_end: Callable[..., FrontEnd]) -> None:
     client = front_end(["A" * 5000, "B" * 5000, LOOK, asks()], ["Thanks. ", "C" * 9000], **ASKING)
     [approval] = client.run("Go.")[-1].outcome.interrupts

@@ -61,6 +61,7 @@ def test_the_front_end_runs_its_tools_and_sends_the_results(front_end: Callable[
     check(run)
 
 
+@pytest.mark.slow
 def test_a_stream_of_such_a_run_may_begin_at_any_event(front_end: Callable[..., FrontEnd]) -> None:
     client = front_end(["A" * 500, PAINT], ["It is red."])
     client.run("Paint it.", tools=[COLOUR])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
+
 from runs.lifecycle import transitions
 from runs.models import AgentRun
 from runs.pages.timeline import live_cards
@@ -106,6 +108,7 @@ def test_line_ends_in_texts_do_not_cut_messages(streamed: StreamedRun) -> None:
         assert word in said
 
 
+@pytest.mark.slow
 def test_reconnections_at_every_place_show_the_same(streamed: StreamedRun) -> None:
     """Whatever a reader has seen already: what follows completes it, card by card."""
     run = drive(make_run(make_agent(streamed.project)))

@@ -198,6 +198,7 @@ def agentops(words: list[str], env: dict[str, str]) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_exit_codes_and_streams_of_a_process(process_env: dict[str, str]) -> None:
     project = create_project("ours", "Ours", actor=SYSTEM)
     for name in "ab":
@@ -234,6 +235,7 @@ def test_a_database_without_tables_is_one_line(tmp_path: Any, process_env: dict[
     assert (code, out, err.count("\n")) == (6, "", 1)
 
 
+@pytest.mark.slow
 def test_a_reader_who_leaves_ends_it_quietly(process_env: dict[str, str]) -> None:
     Project.objects.bulk_create(Project(slug=f"p{n}", name="N" * 200) for n in range(1000))
     command = f"set -o pipefail; {sys.executable} {settings.BASE_DIR / 'manage.py'} project ls | head -n 1"

@@ -291,6 +291,7 @@ def _killed_while_it_is_deleted(project: Project, process_env: dict[str, str]) -
     return project_removal.pending().exists()
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_it_survives_kill_9(process_env: dict[str, str]) -> None:
     for rows in (5_000, 50_000):  # again, where a busy machine has seen the beginning after the end
@@ -383,6 +384,7 @@ def test_a_project_that_cannot_be_deleted_holds_up_no_other(project: Project, ag
     assert not is_there(refused)
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_two_removals_share_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tombstones, "BATCH", 15)

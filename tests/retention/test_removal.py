@@ -203,6 +203,7 @@ def test_what_was_left_is_removed_also_where_nothing_new_is_due(
     assert rows_of(run.pk) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_it_survives_kill_9(process_env: dict[str, str]) -> None:
     project = make_project("alpha")
@@ -299,6 +300,7 @@ def test_whoever_comes_first_wins(act: str) -> None:
         assert invariants.check() == []
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_two_removals_share_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tombstones, "BATCH", 15)

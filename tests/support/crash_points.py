@@ -50,3 +50,13 @@ OUTSIDE_TRANSACTIONS = (
     "checkpoint.committed",
     "end.before",
 )
+#: The points at which SQLite is tested: between two transactions, within one, and around the effect of a tool.
+#: PostgreSQL is tested at all of them: a site on SQLite has a single process.
+ON_SQLITE = (
+    "claim.committed",
+    "model.answered",
+    "turn.in_transaction",
+    "turn.committed",
+    "tool.returned",
+    "checkpoint.in_transaction",
+)

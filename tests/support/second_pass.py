@@ -1,4 +1,4 @@
-"""What is known of the run of the suite on PostgreSQL that follows the one on SQLite."""
+"""The two passes of `make test` and `make processes`: one on SQLite, then one on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -10,18 +10,24 @@ from typing import TypeVar
 from tests.support.paths import ROOT
 
 Case = TypeVar("Case")
-#: The tests of what people and programs meet: pages, API, admin, commands, projects and their members.
-DOORS = ("admin", "deployment", "processes/commands", "processes/deployment", "projects", "runs/api", "runs/commands",
-         "runs/external/importers", "runs/external/otlp", "runs/external/watching", "runs/pages")  # fmt: skip
+#: The tests of what people and programs meet: pages, streams, API, admin, commands, projects and their members.
+DOORS = ("admin", "client", "deployment", "live", "processes/commands", "processes/deployment", "projects", "runs/api",
+         "runs/commands", "runs/external/importers", "runs/external/otlp", "runs/external/watching", "runs/pages",
+         "testing", "web")  # fmt: skip
+
+
+def is_first_pass() -> bool:
+    """Whether this is the pass on SQLite."""
+    return os.environ.get("TEST_PASS") == "sqlite"
 
 
 def runs_after_sqlite() -> bool:
     """Whether the whole suite has just run on SQLite."""
-    return os.environ.get("AFTER_SQLITE") == "1"
+    return os.environ.get("TEST_PASS") == "postgres"
 
 
 def runs_every_test() -> bool:
-    """Whether this is a run of every test, as in the gate."""
+    """Whether this is a run of every test, as in `make nightly`."""
     return os.environ.get("ALL") == "1"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from tests.support.crash_points import IN_A_STEP
+from tests.support.crash_points import IN_A_STEP, ON_SQLITE
 
 Order = dict[str, Any]
 #: What somebody meets at a crash point: the end, a stop for longer than the lease, the end of the connections.
@@ -58,14 +58,20 @@ def points() -> list[str]:
 
 
 def asked_for(asked: argparse.Namespace, engines: Sequence[str]) -> tuple[list[Order], list[tuple[str, str]]]:
-    """The orders, and the points at which somebody must be struck on each database."""
-    chosen = [asked.engine] if asked.engine else list(engines)
+    """The orders, and the points at which a process must be struck on each database.
+
+    A collection is played on PostgreSQL unless --engine names a database; of SQLite, "all" has the points ON_SQLITE.
+    """
     one = _one(asked)
     if one is not None:
+        chosen = [asked.engine] if asked.engine else engines
         return [{**one, "engine": engine} for engine in chosen if _possible(one, engine)], []
-    orders = [order for engine in chosen for order in _collection(asked, engine)]
-    wanted = [(engine, point) for engine in chosen for point in points()] if asked.what == "all" else []
-    return orders, wanted
+    engine = asked.engine or "postgres"
+    if asked.what != "all":
+        return _collection(asked, engine), []
+    on_sqlite = () if asked.engine else ON_SQLITE
+    orders = [*_collection(asked, engine), *_points("sqlite", on_sqlite)]
+    return orders, [*((engine, point) for point in points()), *(("sqlite", point) for point in on_sqlite)]
 
 
 def _one(asked: argparse.Namespace) -> Order | None:
@@ -104,7 +110,7 @@ def _collection(asked: argparse.Namespace, engine: str) -> list[Order]:
             return [*seeds(2, product_pace=True), *_some_crashes(engine), *_points(engine, points()), twice,
                     *_proofs(engine, SABOTAGES, controls=True), *_crowds(engine, CROWDS[:-1]), *some]  # fmt: skip
         case "long":
-            return [*seeds(5, product_pace=True), *seeds(-(-(asked.seeds or 200) // (1 if asked.engine else 2)))]
+            return [*seeds(5, product_pace=True), *seeds(asked.seeds or 200)]
         case "points":
             return _exhaustive(engine)
         case _:

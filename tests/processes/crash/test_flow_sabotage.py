@@ -31,6 +31,7 @@ PROOFS = {
 }
 
 
+@pytest.mark.every_database
 def test_each_sabotage_has_a_proof() -> None:
     assert set(PROOFS) == set(SABOTAGES)
 

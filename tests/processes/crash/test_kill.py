@@ -16,7 +16,7 @@ from runs.fixtures.format import UNKNOWN_OUTCOME
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunToolCall, Attempt
 from runs.statuses import RunStatus, ToolStatus
-from tests.support.crash_points import IN_A_STEP
+from tests.support.crash_points import IN_A_STEP, ON_SQLITE
 from tests.support.paths import ROOT
 from tests.support.processes.redis_server import OwnRedis
 from tests.support.processes.stage import Stage
@@ -54,7 +54,9 @@ def kill_and_go_on(stage: Stage, point: str, *, before: bool = False, **script: 
     return run
 
 
-@pytest.mark.parametrize("point", MET)
+@pytest.mark.parametrize(
+    "point", [pytest.param(name, marks=[pytest.mark.every_database] if name in ON_SQLITE else []) for name in MET]
+)
 def test_it_survives_a_kill(stage: Stage, undisturbed: Undisturbed, point: str) -> None:
     """At each point: the same rows, and each effect once, as if nothing had happened."""
     script = SLOW_TEXT if point == "model.streaming" else {}

@@ -19,10 +19,9 @@ from tests.support.factories import drive, make_agent, make_run
 from tests.support.providers.mock_model_server import MockModelServer, assert_prefixes
 from tests.support.providers.recorded_vendor import THINKING_MODELS as MODELS
 from tests.support.run_checks import check, events
-from tests.support.second_pass import cases
 
 pytestmark = pytest.mark.django_db(transaction=True)
-protocols = pytest.mark.parametrize("protocol", cases(list(MODELS)))
+protocols = pytest.mark.parametrize("protocol", list(MODELS))
 PARALLEL = [
     {"id": "call_Zürich", "name": "ledger_read", "arguments": '{"n": 1}'},
     {"id": "call_b", "name": "ledger_idempotent", "arguments": '{"n": 2}'},
@@ -169,7 +168,7 @@ def test_a_cut_stream_is_asked_for_again(
     check(run)
 
 
-@pytest.mark.parametrize("protocol", cases(["chat", "responses"]))
+@pytest.mark.parametrize("protocol", ["chat", "responses"])
 def test_malformed_arguments_are_an_error_for_the_model(
     protocol: str, models: MockModelServer, worker: Worker, tmp_path: Path
 ) -> None:
@@ -246,7 +245,7 @@ def test_a_resumed_run_continues_the_requests(models: MockModelServer, worker: W
     check(run)
 
 
-@pytest.mark.parametrize("vendor", cases(["openai-chat", "openai-responses", "anthropic"]))
+@pytest.mark.parametrize("vendor", ["openai-chat", "openai-responses", "anthropic"])
 def test_a_server_that_the_agent_names(
     *, vendor: str, models: MockModelServer, worker: Worker, tmp_path: Path, settings: Settings, monkeypatch: Any
 ) -> None:

@@ -13,7 +13,6 @@ from tests.support.processes.stage import Stage
 from tests.support.providers.mock_model_server import MockModelServer, assert_prefixes
 from tests.support.providers.recorded_vendor import THINKING_MODELS as MODELS
 from tests.support.run_checks import check
-from tests.support.second_pass import cases
 
 #: Where the worker dies, and the model calls of the run then: an answer that was not committed is asked for again.
 POINTS = {"turn.in_transaction:2": 5, "tool.returned:1": 4, "model.answered:3": 5}
@@ -35,7 +34,7 @@ def start(stage: Stage, prompt: str, model: str) -> AgentRun:
     return creation.create(project, agent, prompt, by="test")
 
 
-@pytest.mark.parametrize(("protocol", "point"), cases(list(zip(MODELS, POINTS, strict=True))))
+@pytest.mark.parametrize(("protocol", "point"), list(zip(MODELS, POINTS, strict=True)))
 def test_the_next_worker_continues_the_conversation(
     protocol: str, point: str, stage: Stage, mock_model_server: MockModelServer
 ) -> None:

@@ -266,6 +266,7 @@ def test_what_is_no_cursor_is_refused(name: str, run: AgentRun, client: Client) 
             assert (answer.status_code, answer.json()["code"]) == (400, "invalid_cursor"), (kind, cursor)
 
 
+@pytest.mark.slow
 def test_a_cursor_is_good_for_one_list_only(run: AgentRun, client: Client) -> None:
     """Of another view, project, run or filter set."""
     other = make_logless_run(make_project("beta"))

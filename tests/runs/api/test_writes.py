@@ -306,6 +306,7 @@ def test_an_ended_run_takes_no_command(alpha: Program, run: AgentRun) -> None:
     assert counts() == before
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_stop_races_with_completion(alpha: Program) -> None:
     """One terminal event; a stop that was taken stops, one that comes too late is told."""

@@ -226,6 +226,7 @@ def test_it_refuses_what_is_no_seq(seq: str, make_run: MakeRun) -> None:
 
 
 # --- As a process -----------------------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_another_process_sees_them_come(process_env: dict[str, str], make_run: MakeRun) -> None:
     run = make_run(RunStatus.RUNNING)
     words = [*MANAGE, "agent", "tail", str(run.pk)]

@@ -167,6 +167,7 @@ def test_ambiguous_prefixes_have_their_code(run: AgentRun) -> None:
     assert refusal(str(run.pk)[:4])[0] == 4
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_the_process_writes_utf8_and_ends_with_its_codes(
     run: AgentRun, tmp_path: Path, process_env: dict[str, str]

@@ -42,6 +42,7 @@ def test_the_version() -> None:
     assert run(["--version"], DATABASE_URL="bad").startswith(f"agentops {version('agentops')} (Django ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
     ["agentops.projects.management.commands.key", "runs.management.commands.agent", "runs.management.agent.run_table"],

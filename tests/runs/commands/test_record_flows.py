@@ -74,6 +74,7 @@ def without_ids(snapshot: dict[str, Any]) -> dict[str, Any]:
     return {**snapshot, "runId": "", "agentSessions": sorted(snapshot["agentSessions"])}
 
 
+@pytest.mark.slow
 def test_a_recorded_flow_run_plays_to_the_same_snapshot(
     project: Project, worker: Worker, command: Command, refused: Any, tmp_path: Path
 ) -> None:

@@ -109,6 +109,7 @@ def test_programs_see_size_and_digest_and_people_download_the_whole() -> None:
         assert "default-src" in download.headers["Content-Security-Policy"]
 
 
+@pytest.mark.slow
 @pytest.mark.every_database
 def test_a_download_is_sent_in_pieces_and_secrets_across_their_borders_are_masked() -> None:
     """By the server under ASGI: each piece is one read of bounded size, and nothing is joined."""

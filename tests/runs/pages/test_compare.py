@@ -194,6 +194,7 @@ def test_both_runs_must_be_ones_that_the_reader_may_see(viewer: Client, run: Age
     assert Client().get(f"/compare?a={run.pk}&b={run.pk}").status_code == 302
 
 
+@pytest.mark.slow
 def test_pages_of_steps(viewer: Client, project: Project, run: AgentRun) -> None:
     """Bounded: as many pairs and queries, however long the runs."""
     a, b = [drive(make_run(make_agent(project, **run_fields(run)), f"Go {n}.")) for n in range(2)]

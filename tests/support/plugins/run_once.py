@@ -1,12 +1,15 @@
-"""Leaves out of a run on PostgreSQL what the run on SQLite has proven already.
+"""Leaves out of one pass of the suite what the other pass proves.
 
-A plugin of the suite (tests/conftest.py names it). `make test` runs the suite on SQLite first; a test that is named by
-itself is never left out. Of the others, two kinds are:
+A plugin of the suite (tests/conftest.py names it). `make test` and `make processes` run on SQLite first, then on
+PostgreSQL; a pytest command by itself leaves out nothing. The pass on PostgreSQL leaves out
 
-- those that ask no database: none of their fixtures and marks does;
-- of a page, an API view, an admin page or a command, all cases of a parametrized test but the first. They differ in
-  what is asked and answered; the statements that they send are those of the first case. A test whose cases send
-  different statements is marked `every_database`. The first case runs with `make test ALL=1`, as in the gate.
+- tests without a database: none of their fixtures and marks needs one;
+- tests of a page, an API view, an admin page or a command. With `ALL=1`, as in `make nightly`, the first case of each
+  runs: further cases differ in input and answer, and send the same statements. A test whose cases send different
+  statements is marked `every_database`.
+
+The pass on SQLite leaves out crash tests, which have a case for each database, unless they are marked
+`every_database`: a site on SQLite has a single process.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from tests.support.second_pass import is_of_a_door, runs_after_sqlite, runs_every_test
+from tests.support.second_pass import is_first_pass, is_of_a_door, runs_after_sqlite, runs_every_test
 
 #: Fixtures and marks by which a test has a database, a broker or processes on them.
 FIXTURES = frozenset({"django_db_setup", "db", "transactional_db", "databases", "process_env", "redis_url"})
@@ -43,16 +46,29 @@ def without_tests_of_doors(items: Iterable[pytest.Item], *, first_cases: bool) -
         tests_met.add(test)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not runs_after_sqlite():
-        return
-    asking = []
+def without_crash_tests(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """All but the tests with a case for each database; of those marked `every_database`, the cases of SQLite."""
     for item in items:
-        fixtures = frozenset(getattr(item, "fixturenames", ()))
-        marks = frozenset(mark.name for mark in item.iter_markers())
-        if asks_a_database(fixtures, marks):
-            asking.append(item)
-    kept = list(without_tests_of_doors(asking, first_cases=runs_every_test()))
+        is_case_of_sqlite = item.get_closest_marker("every_database") and not item.get_closest_marker("postgres")
+        if is_case_of_sqlite or PER_DATABASE not in getattr(item, "fixturenames", ()):
+            yield item
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if is_first_pass():
+        keep_only(config, items, list(without_crash_tests(items)))
+    elif runs_after_sqlite():
+        asking = [item for item in items if asks_a_database(*fixtures_and_marks(item))]
+        keep_only(config, items, list(without_tests_of_doors(asking, first_cases=runs_every_test())))
+
+
+def fixtures_and_marks(item: pytest.Item) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names of the test's fixtures, and those of its marks."""
+    return frozenset(getattr(item, "fixturenames", ())), frozenset(mark.name for mark in item.iter_markers())
+
+
+def keep_only(config: pytest.Config, items: list[pytest.Item], kept: list[pytest.Item]) -> None:
+    """Deselect all other items."""
     left = set(items) - set(kept)
     items[:] = kept
     config.hook.pytest_deselected(items=list(left))

@@ -81,6 +81,7 @@ def rows(project: Project) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 def test_a_prepared_import_writes_what_a_direct_one_writes(project: Project, tmp_path: Path) -> None:
     first, longer = session(50), session(60)
     for part in (first, longer, longer):
@@ -96,6 +97,7 @@ def test_a_prepared_import_writes_what_a_direct_one_writes(project: Project, tmp
     assert AgentRunToolCall.objects.get(run__project=project, call_id="c0").child_run is not None
 
 
+@pytest.mark.slow
 def test_others_write_while_an_import_is_prepared_and_see_nothing_of_it(project: Project, tmp_path: Path) -> None:
     seen: list[int] = []
 
