@@ -6,11 +6,10 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator
-from string import ascii_letters, digits
 
-from timeline.redaction import secret_commands, secret_names, vendor_tokens
+from timeline.redaction import open_tokens, private_keys, secret_commands, secret_names, vendor_tokens
 from timeline.redaction.secret_names import DIGIT, LETTER, TEMPLATE, SecretSpan, each, lower_case
-from timeline.redaction.vendor_tokens import START
+from timeline.redaction.vendor_formats.all_formats import FORMATS
 
 # Every quantifier of these two modules is bounded, or possessive: it never gives back what it took. So time
 # is linear. There is no detector for high entropy as such: hashes, uuids, lockfiles and images are an agent's
@@ -35,88 +34,32 @@ def _shape(kind: str, prefix: str, body: str) -> Shape:
 
 
 _WORD = "[A-Za-z0-9_-]"
-_PEM_LABEL = r"(?:[A-Z]{2,10} ){0,2}PRIVATE KEY(?: BLOCK)?-----"
-_PEM_GAP = r"(?:[\s,:+\"']|\\[nr])"
-_PEM_HEADERS = rf"(?:{_PEM_GAP}{{1,4}}+[A-Z][A-Za-z-]{{2,20}}: [^\n\\]{{1,120}}+){{0,4}}+"
-# With its end in sight, or as far as it looks like a key: previews and streams cut keys in the middle.
-_PEM = (
-    rf"-----BEGIN {_PEM_LABEL}(?:(?:[^-]|-(?!----)){{0,16384}}+-----END {_PEM_LABEL}"
-    rf"|{_PEM_HEADERS}{_PEM_GAP}{{0,8}}+[A-Za-z0-9+/=]{{16,76}}+(?:{_PEM_GAP}|[A-Za-z0-9+/=]{{1,76}}+){{0,1024}}+)"
+_LOOK = 64  # how much of a token tells whether it is random
+#: What each shape contains, and the shape.
+SHAPES: tuple[tuple[str, Shape], ...] = (
+    ("sk-", _shape("api_key", "sk-", rf"{_WORD}{{16,}}+")),
+    # The prefix of an API key is not a secret: it identifies the key, for example in the audit log.
+    ("aok_", _shape("agentops_key", "aok_", rf"(?!(?:live|test)_[0-9A-Za-z]{{12}}(?!{_WORD})){_WORD}{{16,}}+")),
+    (":AA", ("telegram_token", re.compile(rf"(?<=[0-9]:)AA{_WORD}{{28,}}+", re.ASCII))),
+    ("eyJ", _shape("jwt", "eyJ", rf"{_WORD}{{8,}}+\.eyJ{_WORD}{{4,}}+(?:\.{_WORD}*+)?")),
+    ("eyJ", _shape("jwt", "eyJ", rf"{_WORD}{{8,}}+\.{_WORD}*+\.{_WORD}{{16,}}+(?:\.{_WORD}*+){{0,2}}")),
+    # What stands before these is shown: a stream cannot tell it from a word until it sees the rest.
+    (".atlasv1.", ("terraform_token", re.compile(rf"(?<=[A-Za-z0-9]{{14}})\.atlasv1\.{_WORD}{{16,}}+", re.ASCII))),
+    ("Q~", ("azure_client_secret", re.compile(r"(?<=[0-9])Q~(?:\.?[A-Za-z0-9_~-]){28,}+", re.ASCII))),
+    (private_keys.MARK, ("private_key", private_keys.PATTERN)),
 )
-_PEM_LINE = re.compile(r"[A-Za-z0-9+/=]{16}")
-
-# A family is tried only when its gate, which starts with one rare character, is found: clean text pays for
-# the gates alone.
-FAMILIES: tuple[tuple[re.Pattern[str], tuple[Shape, ...]], ...] = (
-    (
-        re.compile(r"-(?:(?<=sk-)|(?<=k-lf-)|(?<=glpat-)|(?<=xox[a-z]-)|(?<=xapp-)|(?<=-----)BEGIN )"),
-        (
-            _shape("anthropic_key", "sk-ant-", rf"{_WORD}{{16,}}+"),
-            _shape("langfuse_key", "[ps]k-lf-", rf"{_WORD}{{16,}}+"),
-            _shape("api_key", "sk-", rf"{_WORD}{{16,}}+"),
-            _shape("gitlab_token", "glpat-", rf"{_WORD}{{16,}}+(?:\.{_WORD}{{2,64}}+){{0,2}}"),
-            _shape("slack_token", "xox[abceoprs]-", r"(?=[A-Za-z-]{0,64}[0-9])[A-Za-z0-9-]{10,}+"),
-            _shape("slack_token", "xapp-", r"(?=[A-Za-z-]{0,64}[0-9])[A-Za-z0-9-]{16,}+"),
-            ("private_key", re.compile(_PEM)),
-        ),
-    ),
-    (
-        re.compile(r"_(?:(?<=gh[oprsu]_)|(?<=github_pat_)|(?<=aok_))"),
-        (
-            _shape("github_token", "gh[oprsu]_", r"[A-Za-z0-9]{20,}+"),
-            _shape("github_token", "github_pat_", r"[A-Za-z0-9_]{20,}+"),
-            # The prefix of an API key is not a secret: it identifies the key, for example in the audit log.
-            _shape("agentops_key", "aok_", rf"(?!(?:live|test)_[0-9A-Za-z]{{12}}(?!{_WORD})){_WORD}{{16,}}+"),
-        ),
-    ),
-    (
-        re.compile(r"A(?:KIA|SIA|BIA|CCA|Iza|A(?<=:AA)|A(?<=EAA)|KCp|I(?<=LTAI))"),
-        (
-            _shape("aws_key", "A(?:[KS]I|BI|CC)A", r"[A-Z0-9]{16}(?![A-Za-z0-9])"),
-            _shape("google_key", "AIza", rf"{_WORD}{{35}}(?!{_WORD})"),
-            ("telegram_token", re.compile(rf"(?<=[0-9]:)AA{_WORD}{{28,}}+", re.ASCII)),
-            _shape("square_token", "EAAA", rf"(?={_WORD}{{0,20}}[0-9]){_WORD}{{22,}}+"),
-            _shape("facebook_token", "EAA[MC]", r"[A-Za-z0-9]{60,}+"),
-            _shape("artifactory_key", "AKCp", r"[A-Za-z0-9]{40,}+"),
-            _shape("alibaba_key", "LTAI", r"(?=[A-Za-z]{0,20}[0-9])[A-Za-z0-9]{16,24}+(?![A-Za-z0-9])"),
-        ),
-    ),
-    (
-        re.compile(r"S(?:K[0-9a-f]{16}|G\.[A-Za-z0-9_-]{8})"),
-        (
-            _shape("twilio_key", "SK", r"[0-9a-f]{32}(?![A-Za-z0-9])"),
-            _shape("sendgrid_key", r"SG\.", rf"{_WORD}{{16,}}+\.{_WORD}{{16,}}+"),
-        ),
-    ),
-    (
-        re.compile(r"J(?<=eyJ)"),
-        (
-            _shape("jwt", "eyJ", rf"{_WORD}{{8,}}+\.eyJ{_WORD}{{4,}}+(?:\.{_WORD}*+)?"),
-            _shape("jwt", "eyJ", rf"{_WORD}{{8,}}+\.{_WORD}*+\.{_WORD}{{16,}}+(?:\.{_WORD}*+){{0,2}}"),
-        ),
-    ),
-)
-KINDS = frozenset(kind for _, shapes in FAMILIES for kind, _ in shapes)
-PREFIXES = (
-    *("sk-", "pk-lf-", "glpat-", "xapp-", "gho_", "ghp_", "ghr_", "ghs_", "ghu_", "github_pat_", "aok_"),
-    *("AKIA", "ASIA", "ABIA", "ACCA", "AIza", "EAAA", "EAAC", "EAAM", "AKCp", "LTAI", "SK", "SG.", "eyJ"),
-    *(f"xox{letter}-" for letter in "abceoprs"),
-)
-# What a stream holds back: a token, or the start of a prefix, that extends to the end of the text.
-_PREFIXES = (*PREFIXES, *vendor_tokens.PREFIXES)
-_TOKEN_CHARS = ascii_letters + digits + "_-."
-_OPEN_TOKEN = re.compile(f"{_edge('')}(?:{'|'.join(map(re.escape, _PREFIXES))})[A-Za-z0-9_.-]*+\\Z", re.ASCII)
-_OPEN_TELEGRAM = re.compile(r"(?<=[0-9]):(A(?:A[A-Za-z0-9_-]*+)?)\Z", re.ASCII)
-_HEADS = frozenset(prefix[:length] for prefix in _PREFIXES for length in range(1, len(prefix)))
-_LONGEST_HEAD = max(map(len, _HEADS))
-_OPEN_LABEL = r"(?: [A-Z ]{0,48}-{0,4})?"
-_OPEN_PEM = re.compile(
-    rf"-(?:-(?:-(?:-(?:-(?:B(?:E(?:G(?:I(?:N{_OPEN_LABEL})?)?)?)?)?)?)?)?)?\Z"
-    rf"|-----BEGIN {_PEM_LABEL}"
-    rf"(?:(?:[^-]|-(?!----)){{0,16384}}+(?:-----(?:E(?:N(?:D{_OPEN_LABEL})?)?)?)?\Z"
-    rf"|{_PEM_HEADERS}{_PEM_GAP}{{0,8}}+(?:{_PEM_GAP}|[A-Za-z0-9+/=]{{1,76}}+){{0,1024}}+\\?\Z)"
-)
-_SK_VENDOR = re.compile(r"sk-(?:proj|svcacct|admin|or-v1|live|test|None)-")
+KINDS = frozenset(kind for _, (kind, _) in SHAPES) | {form.kind for form in FORMATS}
+#: What a token of these shapes begins with, or contains near its start → an expression that matches there. Besides them
+#: there are the prefixes of vendors' tokens.
+MARKS = {
+    "sk-": re.compile(rf"{_WORD}{{16}}", re.ASCII),
+    "aok_": re.compile(rf"{_WORD}{{16}}", re.ASCII),
+    ":AA": re.compile(rf"{_WORD}{{28}}", re.ASCII),
+    "eyJ": re.compile(rf"{_WORD}{{8}}", re.ASCII),
+    ".atlasv1.": re.compile(rf"{_WORD}{{16}}", re.ASCII),
+    "Q~": re.compile(r"[A-Za-z0-9_.~-]{28}", re.ASCII),
+    private_keys.MARK: re.compile("[A-Z]"),
+}
 
 _USERINFO = re.compile(r"[^\s:/@?#\"'<>\\]{0,64}:([^\s/@?\"'<>\\]{1,180}+)@")
 _QUOTE = r"\\{0,15}[\"'`]?"
@@ -137,10 +80,7 @@ _OPEN_HEADER = re.compile(
 
 def find(text: str) -> list[SecretSpan]:
     """Return the spans of `text` that look like secrets, unsorted and possibly overlapping."""
-    spans = list(vendor_tokens.find(text))
-    for gate, shapes in FAMILIES:
-        if gate.search(text):
-            spans += _tokens(text, shapes)
+    spans = list(_tokens(text)) if vendor_tokens.may_be_in(text) else []
     if "@" in text and "://" in text:
         spans += _userinfo(text)
     lower = lower_case(text)
@@ -154,7 +94,8 @@ def find(text: str) -> list[SecretSpan]:
 
 def unfinished(text: str, lower: str) -> int:
     """Return the position from which further text could complete a secret, or the length of the text."""
-    begins = [secret_names.unfinished(text, lower), secret_commands.unfinished(text, lower), _unfinished_token(text)]
+    begins = [secret_names.unfinished(text, lower), secret_commands.unfinished(text, lower)]
+    begins += [open_tokens.unfinished(text), private_keys.unfinished(text)]
     for where, word, pattern in (
         (text, "://", _OPEN_USERINFO),
         (lower, "bearer", _OPEN_BEARER),
@@ -163,42 +104,29 @@ def unfinished(text: str, lower: str) -> int:
     ):
         matches = (pattern.match(text, at + len(word)) for at in each(where, word))
         begins += [match.start(1) for match in matches if match]
-    if "-" in text and (match := _OPEN_PEM.search(text)):
-        begins.append(match.start())
     return min(begins)
 
 
-def _unfinished_token(text: str) -> int:
-    """Return the position of a token, or of the start of a prefix, that extends to the end of the text."""
-    size = len(text)
-    run = len(text.rstrip(_TOKEN_CHARS))
-    if run < size and (match := _OPEN_TOKEN.search(text, run)):
-        return match.start()
-    if run < size and (match := _OPEN_TELEGRAM.search(text, run - 1 if run else 0)):
-        return match.start(1)
-    for length in range(min(_LONGEST_HEAD, size), 0, -1):
-        if text[size - length :] in _HEADS and START.match(text, size - length):
-            return size - length
-    return size
-
-
-def _tokens(text: str, shapes: tuple[Shape, ...]) -> Iterator[SecretSpan]:
-    for kind, pattern in shapes:
-        for match in pattern.finditer(text):
-            if _is_token(kind, match[0]):
+def _tokens(text: str) -> Iterator[SecretSpan]:
+    """Yield the tokens in `text`. Formats of vendors are more specific than the other shapes."""
+    of_vendors = vendor_tokens.find(text)
+    yield from of_vendors.values()
+    for mark, (kind, pattern) in SHAPES:
+        for match in pattern.finditer(text) if mark in text else ():
+            if match.start() not in of_vendors and _is_token(kind, match[0]):
                 yield SecretSpan(match.start(), match.end(), match.start(), kind)
 
 
 def _is_token(kind: str, token: str) -> bool:
     if kind == "private_key":
-        return _PEM_LINE.search(token) is not None  # not the mere mention of its first and last line
+        return private_keys.is_key(token)
     if kind != "api_key":
         return True
     # Packages and CSS classes are named sk-… too: a key has digits among its letters.
-    if _SK_VENDOR.match(token):
-        return DIGIT.search(token, 8) is not None
-    parts = re.split("[_-]", token[3:])
-    return any(len(part) >= 12 and DIGIT.search(part) and LETTER.search(part) for part in parts)
+    body = token[len("sk-") :][:_LOOK]
+    is_long = len(body) >= 40 and body.lower() != body and DIGIT.search(body) is not None
+    parts = re.split("[_-]", body)
+    return is_long or any(len(part) >= 12 and DIGIT.search(part) and LETTER.search(part) for part in parts)
 
 
 def _userinfo(text: str) -> Iterator[SecretSpan]:

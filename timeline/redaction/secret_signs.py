@@ -5,14 +5,14 @@ The detectors search once for each family of tokens, which is quick in a short t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from ahocorasick_rs import AhoCorasick, Implementation
 
-from timeline.redaction import secret_names, secret_shapes, vendor_tokens
+from timeline.redaction import secret_names, secret_shapes
 from timeline.redaction.secret_commands import AFTER_HEADER, FIRSTS, PROGRAMS
 from timeline.redaction.secret_names import each
+from timeline.redaction.vendor_tokens import HEADS, PREFIXES
 
 # In JSON, most kinds of white space begin with a backslash.
 _AFTER_SCHEME = frozenset(" :+%\\")
@@ -21,22 +21,9 @@ _HEADERS = (
     *(("authorization", AFTER_HEADER), ("cookie", AFTER_HEADER)),
 )
 _URL, _HOOK = "://", "slack.com/"
-#: Characters behind a prefix that its gate looks at.
-_AHEAD = 24
-#: A token begins with one of these, or contains one near its start.
-_PREFIXES = (*secret_shapes.PREFIXES, "-----BEGIN ", ":AA")
-
-
-def _gates() -> dict[str, tuple[re.Pattern[str], ...]]:
-    """Return the prefixes of tokens, each with the expressions of which one matches near it in front of a token."""
-    gates = {prefix: tuple(gate for gate, _ in secret_shapes.FAMILIES) for prefix in _PREFIXES}
-    for prefix in vendor_tokens.PREFIXES:
-        gates[prefix] = (*gates.get(prefix, ()), vendor_tokens.GATES[prefix[-1]])
-    return gates
-
-
-_GATES = _gates()
-_MARKS = (*_GATES, _URL, _HOOK, *PROGRAMS)
+#: Prefixes of tokens, and what other shapes contain → an expression for what follows.
+_HEADS = secret_shapes.MARKS | {prefix: HEADS[prefix] for prefix in PREFIXES}
+_MARKS = (*_HEADS, _URL, _HOOK, *PROGRAMS)
 _SEARCH = AhoCorasick(_MARKS, implementation=Implementation.DFA)
 
 
@@ -51,7 +38,7 @@ def signs(text: str, lower: str) -> Iterator[int]:
     for index, begin, end in _SEARCH.find_matches_as_indexes(text, overlapping=True):
         mark = _MARKS[index]
         marks.add(mark)
-        if mark == _HOOK or any(gate.search(text, begin, end + _AHEAD) for gate in _GATES.get(mark, ())):
+        if mark == _HOOK or (mark in _HEADS and _HEADS[mark].match(text, end)):
             yield begin
     if _URL in marks and "@" in text:
         yield from each(text, _URL)

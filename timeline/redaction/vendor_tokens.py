@@ -1,80 +1,123 @@
-"""Detection of vendors' tokens by their prefixes, from the table that bench/write_token_shapes.py generates."""
+"""Detection of vendors' tokens by their prefixes, from the table in timeline/redaction/vendor_formats."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
+from ahocorasick_rs import AhoCorasick, Implementation
+
 from timeline.redaction.secret_names import DIGIT, LETTER, SecretSpan
-from timeline.redaction.token_shapes import TOKEN_SHAPES
-
-
-class _Vendor(NamedTuple):
-    kind: str
-    prefix: str
-    body: re.Pattern[str]
-    least: int
-
+from timeline.redaction.vendor_formats.all_formats import FORMATS
+from timeline.redaction.vendor_formats.token_grammar import VendorFormat
 
 _DIGIT = "[0-9A-Fa-f]"
 #: A token does not start after a letter or digit, except at the end of an escape such as \\n, %3D or \\u0022.
 START = re.compile(
     rf"(?<![A-Za-z0-9_-])|(?<=\\[nrt])|(?<=%{_DIGIT}{_DIGIT})|(?<=\\u{_DIGIT}{_DIGIT}{_DIGIT}{_DIGIT})", re.ASCII
 )
-# Some end in a checksum of the rest.
-_BODIES = {
-    "alnum": re.compile(rf"[A-Za-z0-9]*+(?:_{_DIGIT}{{8}}(?![A-Za-z0-9_-]))?"),
-    "word": re.compile("[A-Za-z0-9_-]*+"),
-}
-_ALL = [_Vendor(kind, prefix, _BODIES[alphabet], least) for kind, prefix, alphabet, least in TOKEN_SHAPES]
-PREFIXES = tuple(vendor.prefix for vendor in _ALL)
-_TAIL = 3
-_BY_TAIL: dict[str, list[_Vendor]] = {}
-for _vendor in _ALL:
-    _BY_TAIL.setdefault(_vendor.prefix[-_TAIL:], []).append(_vendor)
+_UPPER, _LOWER = re.compile("[A-Z]"), re.compile("[a-z]")
+#: How much of a body tells whether it is random.
+_LOOK = 64
 
 
-def _gate(sign: str) -> re.Pattern[str]:
-    """Return a pattern for the end of a prefix, followed by a long word as identifiers in code do not have. If the
-    token's alphabet contains the separator, the prefix alone counts."""
-    words = [prefix for _, prefix, alphabet, _ in TOKEN_SHAPES if alphabet == "word" and prefix.endswith(sign)]
-    # Few of all signs follow one of these characters: the others need no look at each prefix.
-    before = "".join(sorted({re.escape(word[-2]) for word in words}))
-    prefixes = "|".join(f"(?<={re.escape(word)})" for word in words)
-    return re.compile(rf"{sign}(?:(?=[A-Za-z0-9]{{12}})|(?<=[{before}]{sign})(?:{prefixes}))")
+class _Rule(NamedTuple):
+    kind: str
+    body: re.Pattern[str]
+    least: int
+    #: Every match counts: no word has such a form.
+    is_sure: bool
 
 
-#: By the last character of a prefix.
-GATES = {sign: _gate(sign) for sign in "_-"}
+def _rule(form: VendorFormat) -> _Rule:
+    alphabets = [part.alphabet for part in form.parts()]
+    is_sure = alphabets[0] == "digit" or (form.is_exact and "word" not in alphabets)
+    return _Rule(form.kind, re.compile(form.pattern(), re.ASCII), min(form.least, _LOOK), is_sure)
 
 
-def find(text: str) -> Iterator[SecretSpan]:
-    """Yield the tokens in `text`."""
-    for begin, vendor in _prefixes(text):
+_RULES: dict[str, list[_Rule]] = {}
+_HEADS: dict[str, list[str]] = {}
+for _format in FORMATS:
+    _RULES.setdefault(_format.prefix, []).append(_rule(_format))
+    _HEADS.setdefault(_format.prefix, []).append(_format.head())
+PREFIXES = tuple(_RULES)
+#: Prefix → an expression for what follows it, of bounded length.
+HEADS = {prefix: re.compile("|".join(dict.fromkeys(heads)), re.ASCII) for prefix, heads in _HEADS.items()}
+#: Prefixes of tokens with other characters than letters, digits, hyphens, underscores and full stops.
+WIDE_PREFIXES = tuple({form.prefix for form in FORMATS if re.search(r"base64| [=:$/] ", form.body)})
+
+
+def _gate(sign: str, more: str = "", other: str = "") -> re.Pattern[str]:
+    """Return a pattern for the end of a prefix, followed by a longer word than most identifiers in code have. If the
+    first characters of the body may be other signs, the end of the prefix counts. `more` are such ends of other shapes,
+    and `other` what may follow the sign besides.
+    """
+    tails = {f.prefix[-3:] for f in FORMATS if f.prefix[-1] == sign and (sign == "." or not _begins_with_word(f))}
+    plain = "(?=[A-Za-z0-9]{12})|" if sign != "." else ""
+    ends = f"(?<={'|'.join(map(re.escape, sorted(tails)))})"
+    return re.compile(rf"{re.escape(sign)}(?:{plain}{other}(?=[A-Za-z0-9_+/%.\\-]{{16}})(?:{ends}{more}))")
+
+
+def _begins_with_word(form: VendorFormat) -> bool:
+    first = next(form.parts())
+    return first.alphabet not in ("", "word", "base64") and first.least >= 12
+
+
+#: One of them matches in each text with a token, and few in other texts. Each begins with one character, which makes its
+#: search fast. Four prefixes have no rare character: see `may_be_in`.
+GATES = (
+    _gate("_", "|(?<=aok_)"),
+    _gate("-", "|(?<=sk-)", "BEGIN |"),
+    _gate(".", r"|(?<=pat[A-Za-z0-9]{14}\.)|(?<=atlasv1\.)"),
+    re.compile(
+        r"A(?:KIA|SIA|BIA|CCA|Iza|A(?<=:AA)|A(?<=EAA)|KCp|I(?<=LTAI)|TATT3|TCTT3|TBB|QVN|BSK|K(?<=EZAK)|(?<=BSA)|EP861)"
+    ),
+    re.compile(r"S(?:K[0-9a-fA-F]{16}|:(?<=AstraCS:))"),
+    re.compile(r"J(?<=eyJ)"),
+    re.compile(r"K(?:EY[A-Za-z0-9_-]{16}|(?<=EZTK))"),
+    re.compile(r"~(?:(?<=Q~)|(?<=sha256~))"),
+    re.compile(r"1(?:(?:/|\\/|%2F){2}0|348941)"),
+    re.compile(r"\$(?<=production\$)"),
+    re.compile(r"MVG9"),
+)
+_SEARCHES = tuple(gate.search for gate in GATES)
+
+
+def may_be_in(text: str) -> bool:
+    """Return whether the text may contain a token. Fast, because most texts contain none."""
+    for search in _SEARCHES:
+        if search(text):
+            return True
+    return "dapi" in text or "oy2" in text or "cio" in text or "cmVmdGtu" in text
+
+
+@cache
+def _search() -> AhoCorasick:
+    return AhoCorasick(PREFIXES, implementation=Implementation.DFA)
+
+
+def find(text: str) -> dict[int, SecretSpan]:
+    """Return the tokens in `text` by their positions. If several formats match at one, that with the longest prefix
+    counts, up to the longest end."""
+    tokens: dict[int, SecretSpan] = {}
+    for index, begin, body in _search().find_matches_as_indexes(text, overlapping=True):
         if START.match(text, begin):
-            end = _end(vendor, text, begin + len(vendor.prefix))
-            if end:
-                yield SecretSpan(begin, end, begin, vendor.kind)
+            for rule in _RULES[PREFIXES[index]]:
+                match = rule.body.match(text, body)
+                if match and (rule.is_sure or is_random(match[0], rule.least)):
+                    end = max(match.end(), tokens[begin].end if begin in tokens else 0)
+                    tokens[begin] = SecretSpan(begin, end, begin, rule.kind)
+    return tokens
 
 
-def _prefixes(text: str) -> Iterator[tuple[int, _Vendor]]:
-    for gate in GATES.values():
-        for match in gate.finditer(text):
-            for vendor in _BY_TAIL.get(text[match.end() - _TAIL : match.end()], ()):
-                begin = match.end() - len(vendor.prefix)
-                if begin >= 0 and text.startswith(vendor.prefix, begin):
-                    yield begin, vendor
+def is_random(body: str, least: int) -> bool:
+    """Return whether a text of at least `least` characters is none of words.
 
-
-def _end(vendor: _Vendor, text: str, begin: int) -> int:
-    """Return the end of the token whose body starts at `begin`, or 0 if it is an ordinary word."""
-    body = vendor.body.match(text, begin)
-    return body.end() if body and len(body[0]) >= vendor.least and is_varied(body[0][:64]) else 0
-
-
-def is_varied(body: str) -> bool:
-    """Return whether a text is not an ordinary word: it contains letters and digits, or is long and of mixed case."""
+    It contains letters and digits, or is whole and of mixed case, in other proportions than names in code are.
+    """
+    body = body[:_LOOK]
     if DIGIT.search(body):
         return LETTER.search(body) is not None
-    return len(body) >= 30 and body.lower() != body and body.upper() != body
+    upper, lower = len(_UPPER.findall(body)), len(_LOWER.findall(body))
+    return len(body) >= min(least, 30) and min(upper, lower) * 5 >= upper + lower

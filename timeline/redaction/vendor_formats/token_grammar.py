@@ -1,0 +1,117 @@
+"""How a format describes what follows the prefix of a token, and the regular expression that it stands for.
+
+A body is a list of parts with spaces between them. `alnum*20-30` is 20 to 30 characters of an alphabet, `uuid` a UUID, and
+anything else the text itself. With `*`, the expression is generous: vendors lengthen their tokens, and previews cut
+them, so any 16 characters of the alphabets count. With `=`, for prefixes that occur in ordinary words too, the lengths
+count, and nothing of the alphabet may follow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from string import ascii_letters, ascii_lowercase, ascii_uppercase, digits
+from typing import NamedTuple
+
+ALPHABETS = {
+    "digit": digits,
+    "hex": digits + "abcdef",
+    "lower": digits + ascii_lowercase,
+    "upper": digits + ascii_uppercase,
+    "alnum": digits + ascii_letters,
+    "word": digits + ascii_letters + "_-",
+    "base64": digits + ascii_letters + "+/",
+}
+#: Groups of hexadecimal digits, with a hyphen between them.
+UUID = (8, 4, 4, 4, 12)
+#: The least length of a body of any length, and the greatest of one that may contain what separates words.
+ENOUGH, LONGEST = 16, 2048
+_RANGES = {"digit": "0-9", "hex": "0-9A-Fa-f", "lower": "0-9a-z", "upper": "0-9A-Z", "alnum": "0-9A-Za-z"}
+_RANGES |= {"word": "0-9A-Za-z_-", "base64": "0-9A-Za-z+/"}
+_PART = re.compile(r"([a-z0-9]+)([*=])(\d+)(?:-(\d+))?")
+# In base64, JSON may escape a slash, and a URL escapes it and a plus sign.
+_PADDING = "(?:={1,2}+|(?:%3[Dd]){1,2}+)?"
+_BASE64 = r"(?:[A-Za-z0-9+/_-]|\\{1,7}/|%2[BbFf])"
+
+
+class Part(NamedTuple):
+    """`least` to `most` characters of an alphabet, or a text, of which `alphabet` is empty."""
+
+    alphabet: str
+    least: int
+    most: int
+    text: str = ""
+
+
+class VendorFormat(NamedTuple):
+    """A format of tokens: the kind in marks, whose it is, its prefix, what follows, and where that is known from."""
+
+    kind: str
+    vendor: str
+    prefix: str
+    body: str
+    #: Letters of `all_formats.SOURCES`.
+    sources: str
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the lengths of the body count."""
+        return "=" in self.body.replace(" = ", "")
+
+    @property
+    def least(self) -> int:
+        """The least length of a token's body."""
+        return sum(part.least for part in self.parts())
+
+    def parts(self) -> Iterator[Part]:
+        """Yield the parts of the body."""
+        for part in self.body.split():
+            if match := _PART.fullmatch(part):
+                alphabet, least = match[1], int(match[3])
+                yield Part(alphabet, least, int(match[4] or least))
+            elif part.rstrip("=") == "uuid":
+                for number, length in enumerate(UUID):
+                    yield from [Part("", 1, 1, "-")] * (number > 0)
+                    yield Part("hex", length, length)
+            else:
+                yield Part("", len(part), len(part), part)
+
+    def pattern(self) -> str:
+        """Return a regular expression for the body. It takes linear time."""
+        return _exact(list(self.parts())) if self.is_exact else _generous(list(self.parts()), self.least)
+
+    def head(self) -> str:
+        """Return a regular expression for the start of every body, with a length of at most 24."""
+        first = next(self.parts())
+        if first.text:
+            return re.escape(first.text)
+        characters = _BASE64 if first.alphabet == "base64" else f"[{_union(list(self.parts()))}]"
+        return f"{characters}{{{min(first.least, 12)}}}"
+
+
+def _exact(parts: list[Part]) -> str:
+    pieces = [re.escape(p.text) or f"{_character(p)}{{{p.least},{p.most}}}+" for p in parts]
+    pieces += [_PADDING] if parts[-1].alphabet == "base64" else []
+    return "".join([*pieces, f"(?![{_RANGES['word' if parts[-1].alphabet == 'word' else 'alnum']}])"])
+
+
+def _character(part: Part) -> str:
+    return _BASE64 if part.alphabet == "base64" else f"[{_RANGES[part.alphabet]}]"
+
+
+def _generous(parts: list[Part], least: int) -> str:
+    least = min(least, ENOUGH)
+    is_base64 = any(part.alphabet == "base64" for part in parts)
+    one = _BASE64 if is_base64 else f"[{_union(parts)}]"
+    joints = "".join({c for part in parts for c in part.text if not c.isalnum() and c not in "_-"})
+    end = _PADDING if is_base64 else ""
+    if not joints:
+        return f"{one}{{{least},{LONGEST if is_base64 else ''}}}+{end}"
+    joint = re.escape(joints)
+    return f"(?=[0-9A-Za-z_{joint}-]{{{least}}}){one}{{1,{LONGEST}}}+(?:[{joint}]{one}{{1,{LONGEST}}}+){{0,4}}+{end}"
+
+
+def _union(parts: list[Part]) -> str:
+    """Return the characters of the parts, more generously than their alphabets."""
+    is_word = any(part.alphabet == "word" or set("_-") & set(part.text) for part in parts)
+    return _RANGES["word" if is_word else "alnum"]
