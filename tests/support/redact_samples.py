@@ -10,6 +10,7 @@ import random
 import string
 import uuid
 from collections.abc import Callable
+from urllib.parse import quote
 
 RNG = random.Random(20)
 ALNUM = string.ascii_letters + string.digits
@@ -97,6 +98,37 @@ SETTINGS: dict[str, Callable[[], tuple[str, str]]] = {
     "slack_webhook": lambda: _around(
         "https://hooks.slack.com/services/T0{}", f"{pick(ALNUM, 8)}/B0{pick(ALNUM, 8)}/{pick(ALNUM, 24)}"
     ),
+    "slack_webhook_escaped": lambda: _around(
+        '{{"url": "https:\\/\\/hooks.slack.com\\/services\\/{}"}}',
+        f"T0{pick(ALNUM, 8)}\\/B0{pick(ALNUM, 8)}\\/{pick(ALNUM, 24)}",
+    ),
+    "discord_webhook": lambda: _around(
+        f"https://discord.com/api/webhooks/{RNG.randrange(10**17, 10**18)}/{{}}", pick(B64URL, 68)
+    ),
+    "teams_webhook": lambda: _around(
+        "https://acme.webhook.office.com/webhookb2/{}",
+        f"{_uuid()}@{_uuid()}/IncomingWebhook/{pick(HEX, 32)}/{_uuid()}",
+    ),
+    "zapier_webhook": lambda: _around(
+        "https://hooks.zapier.com/hooks/catch/{}", f"{RNG.randrange(10**7)}/{pick(HEX, 7)}"
+    ),
+    "azure_signature": lambda: _around(
+        "https://acme.blob.core.windows.net/x?sv=2024-11-04&sp=r&sig={}", quote(_base64(32), safe="")
+    ),
+    "amazon_signature": lambda: _around("https://s3.amazonaws.com/x?X-Amz-Signature={}&X-Amz-Expires=9", pick(HEX, 64)),
+    "site_link": lambda: _around("open https://agents.example/shared/{} soon", f"{pick(HEX, 32)}:{pick(B64URL, 43)}"),
+    "invitation": lambda: _around("/invitations/{}", f"{pick(B64URL, 46)}:1t{pick(ALNUM, 4)}:{pick(B64URL, 43)}"),
+    "kubeconfig": lambda: _around("    client-key-data: {}", _base64(1200)),
+    "docker_config": lambda: _around('{{"auths": {{"https://index.docker.io/v1/": {{"auth": "{}"}}}}}}', _basic()),
+    "npmrc_auth": lambda: _around("//registry.example/:_auth={}", _basic()),
+    "sql_identified": lambda: _around("CREATE USER 'ada'@'%' IDENTIFIED BY '{}';", pick(ALNUM, 12)),
+    "sql_plugin": lambda: _around("ALTER USER ada IDENTIFIED WITH caching_sha2_password BY '{}'", pick(ALNUM, 12)),
+    "sql_role": lambda: _around("ALTER ROLE app WITH LOGIN PASSWORD '{}';", pick(ALNUM, 12)),
+    "sql_function": lambda: _around("SET PASSWORD FOR 'ada'@'h' = PASSWORD('{}');", pick(ALNUM, 12)),
+    "sql_set": lambda: _around("SET PASSWORD FOR 'ada'@'h' = '{}';", pick(ALNUM, 12)),
+    "htpasswd": lambda: _around("htpasswd -bc .htpasswd ada {}", pick(ALNUM, 12)),
+    "htpasswd_shown": lambda: _around("docker run --rm httpd htpasswd -Bbn ada {} > auth", pick(ALNUM, 12)),
+    "openssl": lambda: _around("openssl rsa -in key.pem -passin pass:{} -out plain.pem", pick(ALNUM, 12)),
     "token_url": lambda: _around("https://x.example/hook?access_token={}", pick(ALNUM, 36)),
 }
 FRAMES: list[str] = [
@@ -121,6 +153,18 @@ TOKEN_FRAMES: list[str] = [
 
 def _around(frame: str, value: str) -> tuple[str, str]:
     return frame.format(value), value
+
+
+def _uuid() -> str:
+    return str(uuid.UUID(int=RNG.getrandbits(128)))
+
+
+def _base64(size: int) -> str:
+    return base64.b64encode(RNG.randbytes(size)).decode()
+
+
+def _basic() -> str:
+    return base64.b64encode(f"ada:{pick(ALNUM, 16)}".encode()).decode()
 
 
 def _true_samples() -> list[tuple[str, str, str]]:
@@ -215,6 +259,18 @@ PROSE = [
     "sk_test_mode, SK-1234, SG.txt, AAA_battery, pypi-publish-action, glrt-runner, API-Documentation-Reference",
     "claude-opus-4-1-20250805 and gpt-4o-mini-2024-07-18; by key:aok_live_0123456789aB",
     "12:AA34 in hex, aa:bb:cc:dd:ee:ff, 10:AAPL, ratio 3:AAAA",
+    "CREATE USER ada IDENTIFIED BY PASSWORD; the user is identified by 'name', the role by its password",
+    "ALTER ROLE app WITH PASSWORD :password; SET PASSWORD FOR ada; SELECT password('x') FROM users",
+    "htpasswd -c .htpasswd ada asks twice; the htpasswd file; use htpasswd -bc FILE USER $PASSWORD",
+    '{"auth": "basic", "auth": "required1", "_auth": true}, auth = None, client-key-data: REDACTED',
+    "https://github.com/acme/app/settings/webhooks, POST /api/webhooks/new and /hooks/catch, /shared/lib/v2/index.js",
+    "config=abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH, ?design=blue&sig=short1, X-Signature=none",
+    "/approvals/3f2c1a9e-8c7b-4d6e-9f10-2a3b4c5d6e7f, https://hooks.slack.com/services/T000/B000/XXXX",
+    "sk-learn_estimator_html_repr_with_a_long_name_2, gsk_test_mode, xai-explainability-2024-workshop",
+    "hvs.module.attribute_name_of_an_object, dp.state.value_of_a_field_2, sl.get_all_items_of_list_1()",
+    "pattern_of_words_2, path.join2(a), patch-2024-01-02-fix-all-of-the-things, keyboard_layout_of_2024_de",
+    "re_compile_all_patterns_2, key_error_in_line_42_of_file, fc-cache-2.13, pa-per-2024-final-version-2",
+    "whsec_ is a prefix, lsv2_pt_ another, ghp_xxxxxxxxxxxxxxxxxxxx a placeholder",
     "secret santa, token ring, keyboard, monkey=banana1, turkey: 12kg",
 ]
 

@@ -3,21 +3,14 @@ May import: the standard library and the table of formats."""
 
 from __future__ import annotations
 
-import base64
-import json
 import random
 import re
-import string
-from collections.abc import Callable, Iterator
-from itertools import cycle
 from urllib.parse import quote
 
-from timeline.redaction.vendor_formats.all_formats import FORMATS
 from timeline.redaction.vendor_formats.token_grammar import ALPHABETS, Part, VendorFormat
 
 MARK = r"\[REDACTED:[a-z0-9_]{1,32}:[0-9a-f]{8}\]"
-_ALNUM, _WORD = ALPHABETS["alnum"], ALPHABETS["word"]
-#: Surroundings, with {} for the token: alone, at the start and end, in JSON, settings, URLs, commands, and with escapes.
+#: Surroundings, with {} for the token: alone, at the start and end, in JSON, settings, URLs, commands; with escapes.
 FRAMES = (
     "{}",
     "{} is what it printed.",

@@ -35,7 +35,9 @@ _AZURE = re.compile(r"(?<=[0-9])Q(?:~[A-Za-z0-9_.~-]*+)?\Z", re.ASCII)
 _BEFORE_TERRAFORM = re.compile(r"(?<=[A-Za-z0-9]{14})", re.ASCII)
 _HEADS = frozenset(prefix[:length] for prefix in (*PREFIXES, *_OTHERS) for length in range(1, len(prefix)))
 #: Last character → lengths of starts of prefixes that end in it, longest first.
-_LENGTHS = {end: sorted({len(head) for head in _HEADS if head[-1] == end}, reverse=True) for end in map(chr, range(128))}
+_LENGTHS = {
+    end: sorted({len(head) for head in _HEADS if head[-1] == end}, reverse=True) for end in map(chr, range(128))
+}
 
 
 def unfinished(text: str) -> int:

@@ -15,7 +15,6 @@ _COOKIE = re.compile(
 )
 _COOKIE_HEAD = re.compile(rf"{_QUOTE}\s{{0,2}}[:=,]\s{{0,3}}{_QUOTE}([A-Za-z0-9!#$%&*+.^_`|~-]{{1,64}}+)\Z")
 _COOKIE_VALUE = re.compile(r"=([^;\s]{8,512})")
-_HOOK = re.compile(r"slack\.com/(?:services|workflows|triggers)/([A-Za-z0-9+/_-]*+)")
 #: What may follow the name of a header in JSON, where "?" stands for all characters beyond ASCII.
 AFTER_HEADER = frozenset("\\\"'`:=, ?")
 _NETRC = re.compile(r"login\s{1,8}\S{1,64}+\s{1,8}password\s{1,8}([^\s\"']*+)")
@@ -50,7 +49,7 @@ _LONG = ("user", "proxy-user")
 
 
 def find(text: str, lower: str) -> Iterator[SecretSpan]:
-    """Yield the secrets in commands, cookie headers, webhook URLs and .netrc files."""
+    """Yield the secrets in commands, cookie headers and .netrc files."""
     for value, context, kind in _values(text, lower):
         begin, secret = value.start(1), value[1].rstrip()
         if _IS_SECRET[kind](secret):
@@ -65,12 +64,10 @@ def unfinished(text: str, lower: str) -> int:
 
 def _values(text: str, lower: str) -> Iterator[tuple[re.Match[str], int, str]]:
     """Yield the candidate values, with the start of their evidence and their kind."""
-    yield from _option_spans(text)
+    if " -" in text:
+        yield from _option_spans(text)
     if "cookie" in lower:
         yield from _cookie_spans(text, lower)
-    if "slack.com/" in text:
-        for match in _HOOK.finditer(text):
-            yield match, match.start(), "slack_webhook"
     if "login" in text and "password" in text:
         for match in _NETRC.finditer(text):
             yield match, match.start(), "password"
@@ -98,14 +95,10 @@ def _is_password(value: str) -> bool:
     return len(value) > 3 and not TEMPLATE.match(value)
 
 
-def _is_hook(value: str) -> bool:
-    return len(value) >= 24
-
-
 def _is_cookie(value: str) -> bool:
     values = _COOKIE_VALUE.findall(value)
     return any((DIGIT.search(held) or held.lower() != held) and not TEMPLATE.match(held) for held in values)
 
 
-_IS_SECRET = {"password": _is_password, "slack_webhook": _is_hook, "cookie": _is_cookie}
+_IS_SECRET = {"password": _is_password, "cookie": _is_cookie}
 KINDS = frozenset(_IS_SECRET)

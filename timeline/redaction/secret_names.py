@@ -122,9 +122,11 @@ def each(text: str, word: str) -> Iterator[int]:
 def find(text: str, lower: str) -> Iterator[SecretSpan]:
     """Yield the values after names of secrets. `lower` is `lowered(text)`."""
     for word in STRONG:
-        yield from _behind(text, lower, word, PASSWORD)
+        if word in lower:  # much quicker than to begin an empty iteration
+            yield from _behind(text, lower, word, PASSWORD)
     for word in WEAK:
-        yield from _behind(text, lower, word, word)
+        if word in lower:
+            yield from _behind(text, lower, word, word)
 
 
 def signs(lower: str) -> Iterator[int]:
@@ -146,7 +148,7 @@ def unfinished(text: str, lower: str) -> int:
     first = len(text)
     for word in (*STRONG, *WEAK):
         kind = PASSWORD if word in STRONG else word
-        for at in each(lower, word):
+        for at in each(lower, word) if word in lower else ():
             end = at + len(word) if kind != PASSWORD else _strong_end(lower, at + len(word))
             if lower[end : end + 1] in _AFTER_NAME and _is_name(kind, lower, at, end):
                 first = min(first, _unfinished_value(text, at, end))

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import re
 from collections.abc import Iterator
 
-from timeline.redaction import open_tokens, private_keys, secret_commands, secret_names, vendor_tokens
+from timeline.redaction import (
+    open_tokens,
+    private_keys,
+    secret_commands,
+    secret_names,
+    secret_statements,
+    secret_urls,
+    vendor_tokens,
+)
 from timeline.redaction.secret_names import DIGIT, LETTER, TEMPLATE, SecretSpan, each, lower_case
+from timeline.redaction.secret_statements import is_basic
 from timeline.redaction.vendor_formats.all_formats import FORMATS
 
 # Every quantifier of these two modules is bounded, or possessive: it never gives back what it took. So time
@@ -84,11 +91,15 @@ def find(text: str) -> list[SecretSpan]:
     if "@" in text and "://" in text:
         spans += _userinfo(text)
     lower = lower_case(text)
-    if "authorization" in lower or "bearer" in lower or "basic" in lower:
+    if "auth" in lower or "bearer" in lower or "basic" in lower:
         spans += _headers(text, lower)
     if "=" in text or ":" in text or "--" in text or "%3" in text:
         spans += secret_names.find(text, lower)
     spans += secret_commands.find(text, lower)
+    if secret_statements.may_be_in(lower):
+        spans += secret_statements.find(text, lower)
+    if secret_urls.may_be_in(text):
+        spans += secret_urls.find(text)
     return spans
 
 
@@ -96,6 +107,10 @@ def unfinished(text: str, lower: str) -> int:
     """Return the position from which further text could complete a secret, or the length of the text."""
     begins = [secret_names.unfinished(text, lower), secret_commands.unfinished(text, lower)]
     begins += [open_tokens.unfinished(text), private_keys.unfinished(text)]
+    if secret_statements.may_be_in(lower):
+        begins.append(secret_statements.unfinished(text, lower))
+    if secret_urls.may_be_in(text):
+        begins.append(secret_urls.unfinished(text))
     for where, word, pattern in (
         (text, "://", _OPEN_USERINFO),
         (lower, "bearer", _OPEN_BEARER),
@@ -143,22 +158,13 @@ def _headers(text: str, lower: str) -> Iterator[SecretSpan]:
             yield SecretSpan(*match.span(1), at, "bearer")
     for at in each(lower, "basic"):
         match = _BASIC.match(text, at + 5)
-        if match and _is_basic(match[1]):
+        if match and is_basic(match[1]):
             yield SecretSpan(*match.span(1), at, "basic")
     for at in each(lower, "authorization"):
         match = _HEADER.match(text, at + 13)
         group = match.lastindex if match else None
         if match and group and _is_credential(match[group]):
             yield SecretSpan(*match.span(group), at, "authorization")
-
-
-def _is_basic(value: str) -> bool:
-    """Return whether a value is base64 of a printable "user:password"."""
-    try:
-        plain = base64.b64decode(value[:1024], validate=True).decode()
-    except (binascii.Error, ValueError):
-        return False
-    return ":" in plain and plain.isprintable()
 
 
 def _is_credential(value: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from ahocorasick_rs import AhoCorasick, Implementation
 
-from timeline.redaction import secret_names, secret_shapes
+from timeline.redaction import secret_names, secret_shapes, secret_statements, secret_urls
 from timeline.redaction.secret_commands import AFTER_HEADER, FIRSTS, PROGRAMS
 from timeline.redaction.secret_names import each
 from timeline.redaction.vendor_tokens import HEADS, PREFIXES
@@ -20,10 +20,10 @@ _HEADERS = (
     *(("bearer", _AFTER_SCHEME), ("basic", _AFTER_SCHEME)),
     *(("authorization", AFTER_HEADER), ("cookie", AFTER_HEADER)),
 )
-_URL, _HOOK = "://", "slack.com/"
+_URL = "://"
 #: Prefixes of tokens, and what other shapes contain → an expression for what follows.
-_HEADS = secret_shapes.MARKS | {prefix: HEADS[prefix] for prefix in PREFIXES}
-_MARKS = (*_HEADS, _URL, _HOOK, *PROGRAMS)
+_HEADS = secret_shapes.MARKS | {prefix.replace("\\", "\\\\"): HEADS[prefix] for prefix in PREFIXES}
+_MARKS = (*_HEADS, _URL, *secret_urls.MARKS, *PROGRAMS)
 _SEARCH = AhoCorasick(_MARKS, implementation=Implementation.DFA)
 
 
@@ -38,7 +38,10 @@ def signs(text: str, lower: str) -> Iterator[int]:
     for index, begin, end in _SEARCH.find_matches_as_indexes(text, overlapping=True):
         mark = _MARKS[index]
         marks.add(mark)
-        if mark == _HOOK or (mark in _HEADS and _HEADS[mark].match(text, end)):
+        if mark in _HEADS:
+            if _HEADS[mark].match(text, end):
+                yield begin
+        elif mark in secret_urls.MARKS and secret_urls.signs(text, mark, end):
             yield begin
     if _URL in marks and "@" in text:
         yield from each(text, _URL)
@@ -48,6 +51,8 @@ def signs(text: str, lower: str) -> Iterator[int]:
         yield from each(text, "login")
     yield from _headers(lower)
     yield from secret_names.signs(lower)
+    for word in secret_statements.WORDS:
+        yield from (at for at in each(lower, word) if secret_statements.signs(lower, word, at))
 
 
 def _options(text: str) -> Iterator[int]:

@@ -17,6 +17,8 @@ _DIGIT = "[0-9A-Fa-f]"
 START = re.compile(
     rf"(?<![A-Za-z0-9_-])|(?<=\\[nrt])|(?<=%{_DIGIT}{_DIGIT})|(?<=\\u{_DIGIT}{_DIGIT}{_DIGIT}{_DIGIT})", re.ASCII
 )
+# Words and numbers with separators between them: some-name2_2024, someName.
+_NAMES = re.compile(r"(?:(?:(?:[A-Z]?[a-z]++|[A-Z]++)++[0-9]{0,2}+|[0-9]++)(?:[-_.]++|\Z))++\Z")
 _UPPER, _LOWER = re.compile("[A-Z]"), re.compile("[a-z]")
 #: How much of a body tells whether it is random.
 _LOOK = 64
@@ -64,8 +66,8 @@ def _begins_with_word(form: VendorFormat) -> bool:
     return first.alphabet not in ("", "word", "base64") and first.least >= 12
 
 
-#: One of them matches in each text with a token, and few in other texts. Each begins with one character, which makes its
-#: search fast. Four prefixes have no rare character: see `may_be_in`.
+#: One of them matches in each text with a token, and few in other texts. Each begins with one character, which makes
+#: its search fast. Four prefixes have no rare character: see `may_be_in`.
 GATES = (
     _gate("_", "|(?<=aok_)"),
     _gate("-", "|(?<=sk-)", "BEGIN |"),
@@ -75,11 +77,8 @@ GATES = (
     ),
     re.compile(r"S(?:K[0-9a-fA-F]{16}|:(?<=AstraCS:))"),
     re.compile(r"J(?<=eyJ)"),
-    re.compile(r"K(?:EY[A-Za-z0-9_-]{16}|(?<=EZTK))"),
     re.compile(r"~(?:(?<=Q~)|(?<=sha256~))"),
     re.compile(r"1(?:(?:/|\\/|%2F){2}0|348941)"),
-    re.compile(r"\$(?<=production\$)"),
-    re.compile(r"MVG9"),
 )
 _SEARCHES = tuple(gate.search for gate in GATES)
 
@@ -112,12 +111,13 @@ def find(text: str) -> dict[int, SecretSpan]:
 
 
 def is_random(body: str, least: int) -> bool:
-    """Return whether a text of at least `least` characters is none of words.
+    """Return whether a text of at least `least` characters does not consist of words.
 
-    It contains letters and digits, or is whole and of mixed case, in other proportions than names in code are.
+    It contains letters and digits, and not only as names in code do, or is whole and of mixed case, in other
+    proportions than such names are.
     """
     body = body[:_LOOK]
-    if DIGIT.search(body):
+    if DIGIT.search(body) and not _NAMES.match(body):
         return LETTER.search(body) is not None
     upper, lower = len(_UPPER.findall(body)), len(_LOWER.findall(body))
-    return len(body) >= min(least, 30) and min(upper, lower) * 5 >= upper + lower
+    return len(body) >= min(least, 30) and min(upper, lower) * 5 >= upper + lower > 0

@@ -1,7 +1,7 @@
 """How a format describes what follows the prefix of a token, and the regular expression that it stands for.
 
-A body is a list of parts with spaces between them. `alnum*20-30` is 20 to 30 characters of an alphabet, `uuid` a UUID, and
-anything else the text itself. With `*`, the expression is generous: vendors lengthen their tokens, and previews cut
+A body is a list of parts with spaces between them. `alnum*20-30` is 20 to 30 characters of an alphabet, `uuid` a UUID,
+and anything else the text itself. With `*`, the expression is generous: vendors lengthen their tokens, and previews cut
 them, so any 16 characters of the alphabets count. With `=`, for prefixes that occur in ordinary words too, the lengths
 count, and nothing of the alphabet may follow.
 """
