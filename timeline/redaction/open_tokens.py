@@ -12,7 +12,7 @@ from timeline.redaction.vendor_tokens import PREFIXES, START, WIDE_PREFIXES
 _OTHERS = ("sk-", "aok_", "eyJ")
 _WORD = ascii_letters + digits + "_-"
 #: What most tokens consist of, what those of `WIDE_PREFIXES` consist of, and what the latter have besides.
-_NARROW, _WIDE = _WORD + ".", _WORD + r".+/=%\:$"
+_NARROW, _WIDE = _WORD + ".", _WORD + r".+/=%\:~"
 _SEPARATORS = frozenset(_WIDE) - frozenset(_NARROW)
 _TERRAFORM = ".atlasv1."
 _EDGE = START.pattern

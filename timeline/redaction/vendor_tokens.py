@@ -24,18 +24,30 @@ _UPPER, _LOWER = re.compile("[A-Z]"), re.compile("[a-z]")
 _LOOK = 64
 
 
+# A word or name may consist of their characters alone.
+_MIXED = frozenset({"word", "alnum"})
+
+
 class _Rule(NamedTuple):
     kind: str
     body: re.Pattern[str]
     least: int
     #: Every match counts: no word has such a form.
     is_sure: bool
+    #: Every match that begins with a digit counts.
+    is_numbered: bool
+
+    def accepts(self, body: str) -> bool:
+        """Return whether a match of `body` is a token."""
+        return self.is_sure or (self.is_numbered and body[0].isdigit()) or is_random(body, self.least)
 
 
 def _rule(form: VendorFormat) -> _Rule:
     alphabets = [part.alphabet for part in form.parts()]
-    is_sure = alphabets[0] == "digit" or (form.is_exact and "word" not in alphabets)
-    return _Rule(form.kind, re.compile(form.pattern(), re.ASCII), min(form.least, _LOOK), is_sure)
+    is_sure = form.is_exact and _MIXED.isdisjoint(alphabets)
+    return _Rule(
+        form.kind, re.compile(form.pattern(), re.ASCII), min(form.least, _LOOK), is_sure, alphabets[0] == "digit"
+    )
 
 
 _RULES: dict[str, list[_Rule]] = {}
@@ -47,7 +59,9 @@ PREFIXES = tuple(_RULES)
 #: Prefix → an expression for what follows it, of bounded length.
 HEADS = {prefix: re.compile("|".join(dict.fromkeys(heads)), re.ASCII) for prefix, heads in _HEADS.items()}
 #: Prefixes of tokens with other characters than letters, digits, hyphens, underscores and full stops.
-WIDE_PREFIXES = tuple({form.prefix for form in FORMATS if re.search(r"base64| [=:$/] ", form.body)})
+WIDE_PREFIXES = tuple(
+    {form.prefix for form in FORMATS if re.search(r"base64| [=:] ", form.body) or re.search(r"[^\w.-]", form.prefix)}
+)
 
 
 def _gate(sign: str, more: str = "", other: str = "") -> re.Pattern[str]:
@@ -104,7 +118,7 @@ def find(text: str) -> dict[int, SecretSpan]:
         if START.match(text, begin):
             for rule in _RULES[PREFIXES[index]]:
                 match = rule.body.match(text, body)
-                if match and (rule.is_sure or is_random(match[0], rule.least)):
+                if match and rule.accepts(match[0]):
                     end = max(match.end(), tokens[begin].end if begin in tokens else 0)
                     tokens[begin] = SecretSpan(begin, end, begin, rule.kind)
     return tokens

@@ -1,0 +1,35 @@
+"""Texts without secrets stay as they are: this repository's, and those of recorded agents.
+May import: timeline.redaction and its samples; no database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tests.support.ordinary import foreign_texts, own_texts, recorded_texts
+from tests.support.services import shared_directory
+from timeline.redaction.redact import BUILT_IN
+
+#: One in a thousand may be masked: documentation shows what secrets look like.
+MASKED_OF = 1000
+
+
+def _assert_untouched(texts: Iterable[str], least: int) -> None:
+    """Fail unless nearly all texts contain nothing to mask. `least`: how many texts there are at least."""
+    count, masked = 0, []
+    for text in texts:
+        count += 1
+        masked += [text[span.context : span.end + 1] for span in BUILT_IN.spans(text)[:1]]
+    assert count >= least
+    assert len(masked) <= count // MASKED_OF, masked
+
+
+def test_texts_of_this_repository_are_not_masked() -> None:
+    _assert_untouched(own_texts(), 50_000)
+
+
+def test_texts_of_foreign_agents_are_not_masked() -> None:
+    _assert_untouched(foreign_texts(), 2000)
+
+
+def test_recorded_transcripts_are_not_masked() -> None:
+    _assert_untouched(recorded_texts(shared_directory() / "data"), 5000)
