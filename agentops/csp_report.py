@@ -13,12 +13,12 @@ from django.views.decorators.csrf import csrf_exempt
 from agentops.http.error_pages import answer
 from agentops.http.methods import require_POST
 from agentops.projects.login.throttle import Throttle
-from agentops.projects.requests import address_of
+from agentops.projects.requests import network_of_client
 from timeline.redaction.redact import EVERYWHERE as REDACTOR
 
 log = logging.getLogger(__name__)
 MAX_BYTES = 8 * 1024
-#: Reports per address that are logged; more are dropped, so that a broken page does not fill the disk.
+#: Reports per network that are logged; more are dropped, so that a broken page does not fill the disk.
 LOGGED = Throttle("csp-report", limit=60, seconds=600)
 
 
@@ -29,7 +29,7 @@ def csp_report(request: HttpRequest) -> HttpResponse:
     body = request.read(MAX_BYTES + 1)
     if len(body) > MAX_BYTES:
         return answer(request, 413, "body_too_large", f"A report has at most {MAX_BYTES} bytes.")
-    if not LOGGED.spent(address_of(request)):
+    if not LOGGED.spent(network_of_client(request)):
         report, _ = REDACTOR.clean_text(body.decode("utf-8", "replace"))
         log.warning("csp report: %s", ascii(report))
     return HttpResponse(status=204)

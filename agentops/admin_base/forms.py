@@ -12,7 +12,7 @@ from agentops.admin_base.cells import line
 from agentops.admin_base.scope import AdminScope, scope_of
 from agentops.projects.access import Principal
 from agentops.projects.login.throttle import Throttle
-from agentops.projects.requests import address_of
+from agentops.projects.requests import network_of_client
 
 if TYPE_CHECKING:
     _ModelForm = forms.ModelForm[Any]
@@ -89,9 +89,9 @@ class ReauthenticatedForm(ActionForm):
 
     def clean_password(self) -> str:
         """Check the password. Raise ValidationError if it is wrong or after too many attempts."""
-        user, address = self.request.user, address_of(self.request)
+        user, network = self.request.user, network_of_client(self.request)
         name = user.get_username()
-        if TRIES.spent(name.casefold(), address) or not user.check_password(self.cleaned_data["password"]):
+        if TRIES.spent(name.casefold(), network) or not user.check_password(self.cleaned_data["password"]):
             raise forms.ValidationError(WRONG)
-        TRIES.forget(name.casefold(), address)
+        TRIES.forget(name.casefold(), network)
         return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 #: Prefix length of an IPv6 network that one client usually has for itself.
@@ -17,8 +18,12 @@ def parse_address(text: str) -> IPv4Address | IPv6Address | None:
     return getattr(address, "ipv4_mapped", None) or address
 
 
+@lru_cache(maxsize=4096)
 def network_of(text: str) -> str:
-    """Return the network by which a limit counts: the IPv4 address, or the /64 network of an IPv6 address."""
+    """Return the network by which a limit counts: the IPv4 address, or the /64 network of an IPv6 address.
+
+    A text that is not an address is returned unchanged.
+    """
     address = parse_address(text)
     if isinstance(address, IPv6Address):
         return str(ip_network((int(address), IPV6_NETWORK_BITS), strict=False))

@@ -1,9 +1,10 @@
-"""The principal and the IP address of a page request."""
+"""The principal of a page request, and the address and network of its client."""
 
 from __future__ import annotations
 
 from django.http import HttpRequest
 
+from agentops.http.client_addresses import network_of
 from agentops.projects.access import ANONYMOUS, Principal, principal_for_user
 from agentops.projects.errors import AuthRequired
 from agentops.projects.models import Door
@@ -20,3 +21,11 @@ def principal_of(request: HttpRequest) -> Principal:
 def address_of(request: HttpRequest) -> str:
     """Return the client's IP address. agentops.http.forwarded has evaluated the headers of trusted proxies."""
     return str(request.META.get("REMOTE_ADDR") or "")
+
+
+def network_of_client(request: HttpRequest) -> str:
+    """Return the network by which limits count the client: its IPv4 address, or the /64 network of its IPv6 address.
+
+    A client usually has a /64 for itself, so a limit by address would count each of its requests separately.
+    """
+    return network_of(address_of(request))

@@ -174,9 +174,10 @@ def test_no_key_is_made_of(project: Project, changes: dict[str, Any], said: str)
 
 def test_passwords_are_not_guessed_by_it(project: Project) -> None:
     client = client_of(make_staff(project, password=PASSWORD))
-    for _ in range(5):
-        client.post(add_url(ApiKey), key_form(project, password="wrong"))
+    for number in range(5):
+        client.post(add_url(ApiKey), key_form(project, password="wrong"), REMOTE_ADDR=f"2001:db8::{number}")
 
+    client.defaults["REMOTE_ADDR"] = "2001:db8::ffff"
     assert "too many attempts" in client.post(add_url(ApiKey), key_form(project)).content.decode()
     assert not ApiKey.objects.exists()
 

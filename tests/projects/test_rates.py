@@ -15,10 +15,11 @@ import time_machine
 from django.test import Client
 from limits.storage import MemoryStorage
 
+from agentops.http.client_addresses import network_of
 from agentops.projects.models import Project
 from agentops.projects.rate_limits import limits
 from agentops.projects.rate_limits.counter import DOWN_S, Counter
-from agentops.projects.rate_limits.limits import Standing, network_of
+from agentops.projects.rate_limits.limits import Standing
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import make_project
 from tests.support.processes.redis_server import OwnRedis

@@ -9,11 +9,10 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.forms import AuthenticationForm
 from django.http import HttpRequest
 
-from agentops.http.client_addresses import network_of
 from agentops.projects.audit import AuditAction, record
 from agentops.projects.login.known_browsers import browser_id
 from agentops.projects.login.throttle import Slowdown, Throttle
-from agentops.projects.requests import address_of
+from agentops.projects.requests import address_of, network_of_client
 
 #: Longer passwords are rejected before they are hashed.
 MAX_PASSWORD = 1024
@@ -61,7 +60,7 @@ class _FailureCounters:
 
     def __init__(self, request: HttpRequest, name: str) -> None:
         self._name = name
-        self._origin = network_of(address_of(request))
+        self._origin = network_of_client(request)
         self._browser = browser_id(request, name)
 
     def are_spent(self) -> bool:

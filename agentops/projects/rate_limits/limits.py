@@ -5,7 +5,6 @@ The requests are counted in rate_limits.counter.
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -16,13 +15,12 @@ from django.http.response import HttpResponseBase
 
 from agentops.projects.access import Principal
 from agentops.projects.errors import AccessError
+from agentops.projects.requests import network_of_client
 
 if TYPE_CHECKING:
     from agentops.projects.rate_limits.counter import Counter
 
 LIMIT, REMAINING, RESET = "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"
-#: Prefix length of IPv6 networks that count as one address.
-IPV6_NETWORK = 64
 
 
 class RateLimited(AccessError):
@@ -67,8 +65,8 @@ def count(request: HttpRequest, kind: str, holder: str, limit: int, *, cost: int
 
 
 def count_address(request: HttpRequest) -> None:
-    """Count a request of its IP address. Raise RateLimited."""
-    count(request, "address", network_of(request.META.get("REMOTE_ADDR") or ""), settings.AGENTOPS_RATE_ADDRESS)
+    """Count a request of its client's network. Raise RateLimited."""
+    count(request, "address", network_of_client(request), settings.AGENTOPS_RATE_ADDRESS)
 
 
 def count_principal(request: HttpRequest, principal: Principal) -> None:
@@ -97,20 +95,6 @@ def describe(request: HttpRequest, response: HttpResponseBase) -> None:
         response.headers[LIMIT] = str(standing.limit)
         response.headers[REMAINING] = str(standing.remaining)
         response.headers[RESET] = str(standing.reset_s)
-
-
-@lru_cache(maxsize=4096)
-def network_of(address: str) -> str:
-    """Return the IPv4 address, or the /64 network of an IPv6 address."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return address
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.ip_network((parsed, IPV6_NETWORK), strict=False))
 
 
 @lru_cache(maxsize=8)

@@ -20,7 +20,7 @@ from agentops.projects.login.form import MAX_PASSWORD
 from agentops.projects.login.sessions import end_sessions
 from agentops.projects.login.throttle import Throttle
 from agentops.projects.models import Membership
-from agentops.projects.requests import address_of, principal_of
+from agentops.projects.requests import network_of_client, principal_of
 from agentops.projects.settings_pages.page_parts import MAX_CHOICES, see_other
 
 #: Guesses of the old password, by whoever has found a session.
@@ -31,9 +31,9 @@ TOO_MANY = "Too many attempts. Wait 15 minutes."
 class OwnPasswordForm(PasswordChangeForm):
     """Django's form, with a limit on attempts and on the length of what is hashed."""
 
-    def __init__(self, user: Any, *args: Any, address: str = "", **kwargs: Any) -> None:
+    def __init__(self, user: Any, *args: Any, network: str = "", **kwargs: Any) -> None:
         super().__init__(user, *args, **kwargs)
-        self._attempt = (str(user.pk), address)
+        self._attempt = (str(user.pk), network)
         for field in self.fields.values():
             field.widget.attrs.pop("autofocus", None)
 
@@ -62,7 +62,7 @@ def index(request: HttpRequest) -> HttpResponse:
     principal = principal_of(request)
     if request.method != "POST":
         return _page(request, principal, OwnPasswordForm(request.user))
-    form = OwnPasswordForm(request.user, request.POST, address=address_of(request))
+    form = OwnPasswordForm(request.user, request.POST, network=network_of_client(request))
     if not form.is_valid():
         return _page(request, principal, form, status=422)
     with transaction.atomic():
