@@ -1,4 +1,4 @@
-"""The ASGI entry point: streams are served by timeline.live, /mcp by agentops.mcp_server, everything else by Django."""
+"""The ASGI entry point: streams are served by timeline.live, everything else by Django."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from django.conf import settings  # noqa: E402
 from agentops.http.forwarded import ForwardedClient  # noqa: E402
 from agentops.http.threaded import ThreadedDjango  # noqa: E402
 from agentops.http.utf8_requests import AsgiRequest  # noqa: E402
-from agentops.mcp_server.http_endpoint import McpEndpoint  # noqa: E402
 from runs.external.ingest_counts import flushing  # noqa: E402
 from timeline.live.server import LiveServer, StreamRequestHandler  # noqa: E402
 
@@ -31,6 +30,5 @@ if "agentops.http.protocol" not in sys.modules:
     )
 sys.setswitchinterval(SWITCH_S)
 StreamRequestHandler.request_class = AsgiRequest
-threaded_django = ThreadedDjango()
-live_server = LiveServer(threaded_django, beside=flushing)
-application = ForwardedClient(McpEndpoint(live_server, threaded_django), settings.FORWARDED_ALLOW_IPS)
+live_server = LiveServer(ThreadedDjango(), beside=flushing)
+application = ForwardedClient(live_server, settings.FORWARDED_ALLOW_IPS)

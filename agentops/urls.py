@@ -8,6 +8,7 @@ from django.urls import URLPattern, URLResolver, include, path
 
 from agentops.csp_report import csp_report
 from agentops.http import error_pages
+from agentops.mcp_server import http_endpoint
 from agentops.projects import inbox_pages
 from agentops.projects.entry_pages import LoginPage, admin_login
 from agentops.projects.redaction_rules import rule_pages
@@ -30,6 +31,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("logout", LogoutView.as_view(), name="logout"),
     path("csp-report", csp_report, name="csp-report"),
     path("metrics", metrics, name="metrics"),
+    path("mcp", http_endpoint.endpoint, name="mcp"),
     # /p/{project}/notifications
     path("p/<slug:project>/notifications", inbox_pages.index, name="notifications"),
     path("p/<slug:project>/notifications/read", inbox_pages.read, name="notifications-read"),

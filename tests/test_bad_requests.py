@@ -25,7 +25,15 @@ NOT_UTF8 = ["%ED%A0%80", "%FF", "%C0%AF", "abc%E2%82"]
 RUNS = "/api/projects/alpha/agent-runs"
 UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
 RUN, PAGE = f"{RUNS}/{UNKNOWN}", f"/runs/{UNKNOWN}"
-HOSTS = ["rebound.example", "localhost.evil.example", "a b", "[::1", "x" * 5000, "é\x1b[2J\r\nforged"]
+HOSTS = [
+    *("rebound.example", "localhost.evil.example", "a b", "[::1", "x" * 5000, "é\x1b[2J\r\nforged"),
+    *("localhost:65536", "localhost:0", "localhost:" + "9" * 5000, "[::1]:99999"),
+]
+#: Of every application that answers: pages, API, OTLP, MCP, streams, files, probes.
+DOORS = [
+    *("/login", "/api/projects", "/v1/traces", "/mcp", f"{PAGE}/stream", f"{RUN}/events/stream"),
+    *("/static/css/timeline.css", "/healthz", "/metrics"),
+]
 
 
 @pytest.fixture
@@ -106,10 +114,14 @@ def test_all_other_text_goes_through(client: Client) -> None:
 
 def raw(web: WebThread, target: bytes, *more: bytes) -> tuple[int, bytes]:
     """The status and the body of the answer to a request line as it stands here."""
+    lines = [b"GET " + target + b" HTTP/1.1", b"Host: localhost", *more, b""]
+    return exchange(web, b"\r\n".join(lines))
+
+
+def exchange(web: WebThread, head: bytes) -> tuple[int, bytes]:
+    """The status and the body of the answer to a request line and its headers."""
     with socket.create_connection(("127.0.0.1", web.port), timeout=10) as line:
-        line.sendall(
-            b"\r\n".join([b"GET " + target + b" HTTP/1.1", b"Host: localhost", b"Connection: close", *more, b"", b""])
-        )
+        line.sendall(head + b"Connection: close\r\n\r\n")
         whole = b""
         while piece := line.recv(65536):
             whole += piece
@@ -229,9 +241,7 @@ def logged() -> Any:
     logging.getLogger().removeHandler(handler)
 
 
-@pytest.mark.parametrize(
-    "host", ["rebound.example", "localhost.evil.example", "a b", "[::1", "x" * 5000, "é\x1b[2J\r\nforged"]
-)
+@pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("url", ["/login", "/api/projects", "/static/css/timeline.css", "/p/alpha/runs/stream"])
 def test_another_host_is_one_line(host: str, url: str, logged: list[str]) -> None:
     answer = Client().get(url, HTTP_HOST=host)
@@ -243,6 +253,16 @@ def test_another_host_is_one_line(host: str, url: str, logged: list[str]) -> Non
     assert "\n" not in line
     assert "Traceback" not in line
     assert len(line) < 300
+
+
+def test_every_door_requires_one_host_with_a_port_that_exists(web: WebThread) -> None:
+    for door in DOORS:
+        for hosts in ([], ["localhost:65536"], ["localhost:" + "9" * 5000], ["localhost", "localhost"]):
+            lines = b"".join(f"Host: {host}\r\n".encode() for host in hosts)
+            if not (len(hosts) == 2 and door in ("/healthz", "/metrics")):  # probes may use any name
+                assert exchange(web, f"GET {door} HTTP/1.1\r\n".encode() + lines)[0] == 400, (door, hosts)
+        # HTTP/1.0 has no Host.
+        assert exchange(web, f"GET {door} HTTP/1.0\r\n".encode())[0] != 400, door
 
 
 def test_it_is_refused_before_it_is_redirected_to(settings: Any, logged: list[str]) -> None:

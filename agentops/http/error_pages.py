@@ -19,8 +19,8 @@ from agentops.http import request_ids
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 log = logging.getLogger(__name__)
-#: Where programs ask: OTLP has addresses of its own.
-API = ("/api/", "/v1/")
+#: The prefixes of what programs request: the API, OTLP and MCP.
+API = ("/api/", "/v1/", "/mcp")
 TITLES = {
     400: "Bad request",
     401: "Authentication required",

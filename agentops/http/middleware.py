@@ -6,6 +6,7 @@ All of it is synchronous, like the views.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -41,6 +42,8 @@ PROBES = {"/healthz", "/readyz", "/metrics"}
 #: Methods of views that declare none, such as those of the administration.
 METHODS = ("GET", "HEAD", "POST")
 MAX_HOST = 100
+MAX_PORT = 65535
+_PORT = re.compile(r":([0-9]+)$")
 
 
 class SecureHeaders:
@@ -76,25 +79,38 @@ class PagePolicy(CSPMiddleware):
 
 
 class KnownHosts:
-    """Refuse requests for unknown hosts. Django would log a traceback for each of them."""
+    """Refuse requests for unknown hosts, and without a host. Django would log a traceback for each of them."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if not _has_valid_host(request):
+            return self._refuse(request, "A request must have one Host header, with a port up to 65535 if any.")
         if request.path_info not in PROBES:
             try:
                 request.get_host()
             except DisallowedHost:
-                return self._refuse(request)
+                return self._refuse(request, "This site is not served under the name in the Host header.")
         return self.get_response(request)
 
-    def _refuse(self, request: HttpRequest) -> HttpResponse:
-        response = answer(request, 400, "invalid_host", "This site is not served under the name in the Host header.")
+    def _refuse(self, request: HttpRequest, text: str) -> HttpResponse:
+        response = answer(request, 400, "invalid_host", text)
         host = str(request.META.get("HTTP_HOST", ""))
         # Marked as logged, so that Django adds no line.
         log_response("host refused: %s", ascii(host[:MAX_HOST]), response=response, request=request, logger=log)
         return response
+
+
+def _has_valid_host(request: HttpRequest) -> bool:
+    """Return whether the Host header is there, as HTTP/1.1 requires, and its port, if it has one, can exist."""
+    host = request.META.get("HTTP_HOST")
+    if host is None:
+        # Under WSGI the version that the client speaks is not known.
+        return getattr(request, "scope", {}).get("http_version") != "1.1"
+    port = _PORT.search(host)
+    # Compared by length first: Python refuses to convert thousands of digits.
+    return port is None or (len(port[1]) <= 5 and 0 < int(port[1]) <= MAX_PORT)
 
 
 class Methods:

@@ -21,6 +21,7 @@ from django.db import close_old_connections
 from django.http import HttpResponseBase
 from django.urls import set_script_prefix
 
+from agentops.http.asgi_response import AsgiResponse
 from agentops.http.body_limit import SHARED_DISK_BYTES, Bodies, ClientDisconnected, RequestBody
 from agentops.http.lanes import Lanes, sender_project
 from agentops.http.utf8_requests import AsgiRequest
@@ -54,6 +55,9 @@ class ThreadedDjango(ASGIHandler):
             async with self._lanes.enter(scope) as credential:
                 response, content = await asyncio.get_running_loop().run_in_executor(self._threads, respond)
             self._lanes.learn(credential, context.get(sender_project))
+            if isinstance(response, AsgiResponse):
+                await response.answer(self, scope, receive, send)
+                return
         finally:
             body.release()
         if content is None:

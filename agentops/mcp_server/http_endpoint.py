@@ -3,53 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from functools import partial
 from importlib import import_module
-from typing import Any
-from urllib.parse import parse_qs
+from typing import Any, cast
 
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.csrf import csrf_exempt
+from rest_framework.request import Request
+
+from agentops.http.asgi_response import Application, AsgiResponse
+from agentops.http.foreign_origin import refuse_foreign
+from agentops.http.methods import require_POST
 from agentops.mcp_server.api_access import RelayedApi
+from agentops.projects.errors import AuthRequired
+from agentops.projects.rate_limits import limits
+from runs.api.callers import KeyAuthentication
 
-Application = Callable[[Any, Any, Any], Awaitable[None]]
-PATH = "/mcp"
 
+# A session is not accepted, so a page of another site has no credential to use. GET is refused: streams of the server's
+# own messages are for servers with sessions.
+@csrf_exempt
+@require_POST
+def endpoint(request: HttpRequest) -> HttpResponse:
+    """Answer a request of an MCP client.
 
-class McpEndpoint:
-    """An ASGI application that answers requests of MCP clients, and passes all others on.
-
-    `?allow_writes=true` offers the tools that control runs; the key's scopes decide whether they work.
+    `?allow_writes=true` offers the tools that control runs; the key's scopes decide whether they work. Raises
+    `ForeignOrigin`, `AccessError`.
     """
-
-    def __init__(self, application: Application, django: Application) -> None:
-        """`django`: what answers the requests that the tools make."""
-        self._application = application
-        self._django = django
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or scope["path"] != PATH:
-            await self._application(scope, receive, send)
-        elif scope["method"] != "POST":
-            # Streams of the server's own messages are for servers with sessions.
-            await _answer(send, 405, [(b"allow", b"POST")], b"")
-        else:
-            await self._post(scope, receive, send)
-
-    async def _post(self, scope: Any, receive: Any, send: Any) -> None:
-        api = RelayedApi(self._django, scope)
-        # Refused here, so that a client learns at once that its key is not valid.
-        seen = await api.send("GET", "/api/projects?limit=1", b"")
-        if seen.status != 200:
-            headers = [(b"content-type", b"application/problem+json"), (b"www-authenticate", b"Bearer")]
-            await _answer(send, seen.status, headers, seen.body)
-            return
-        allows_writes = parse_qs(scope["query_string"].decode("latin-1")).get("allow_writes") == ["true"]
-        # With the first request, and in a thread: loading the SDK takes a second, for which streams would stand still.
-        http = await asyncio.to_thread(import_module, "agentops.mcp_server.streamable_http")
-        await http.answer(api, scope, receive, send, allows_writes=allows_writes)
+    refuse_foreign(request)
+    limits.count_address(request)
+    # Here, so that a client learns at once that its key is not valid.
+    caller = KeyAuthentication().authenticate(cast("Request", request))
+    if caller is None:
+        raise AuthRequired("send an API key with the scope read as a Bearer token")
+    limits.count_principal(request, caller[0])
+    return AsgiResponse(request.body, partial(_answer, allows_writes=request.GET.get("allow_writes") == "true"))
 
 
-async def _answer(send: Any, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-    length = (b"content-length", str(len(body)).encode())
-    security = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
-    await send({"type": "http.response.start", "status": status, "headers": [*headers, length, *security]})
-    await send({"type": "http.response.body", "body": body})
+async def _answer(django: Application, scope: Any, receive: Any, send: Any, *, allows_writes: bool) -> None:
+    # With the first request, and in a thread: loading the SDK takes a second, for which streams would stand still.
+    http = await asyncio.to_thread(import_module, "agentops.mcp_server.streamable_http")
+    await http.answer(RelayedApi(django, scope), scope, receive, send, allows_writes=allows_writes)

@@ -13,6 +13,7 @@ from django.http import HttpResponse
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
 
+from agentops.http.foreign_origin import refuse_foreign
 from runs.api.ag_ui.ag_ui_view import AG_UI
 from runs.api.base_views import ApiView
 from runs.api.requests.bodies import StringField
@@ -21,7 +22,7 @@ from runs.queries.agent_dialect import agent_texts
 from timeline.access import Permit
 from timeline.live.cursor import cursor_of
 from timeline.live.rendering import JSON, Piece, Rendering
-from timeline.live.response import log_stream, refuse_foreign
+from timeline.live.response import log_stream
 from timeline.models import Event
 
 ONE_EACH = {"type": "string", "description": "Server-sent events, one JSON object each."}

@@ -18,7 +18,6 @@ from agentops.http.forwarded import ForwardedClient
 from agentops.http.threaded import ThreadedDjango
 from agentops.mcp_server.api_access import LocalApi, act
 from agentops.mcp_server.bounds import MAX_RESULT
-from agentops.mcp_server.http_endpoint import McpEndpoint
 from agentops.projects.models import ApiKey, AuditEntry
 from runs.models import AgentRun, AgentRunToolCall
 from tests.support.accounts import with_key
@@ -248,12 +247,44 @@ def test_a_key_sees_its_project_only_and_nothing_when_it_is_revoked(web: WebThre
     assert httpx.post(f"{web.url}/mcp", json=body, headers=own | accept).status_code == 401
 
 
+def test_every_answer_has_the_headers_of_the_site(web: WebThread) -> None:
+    key = with_key(make_project(), "read") | {"Accept": "application/json, text/event-stream"}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    expected = {*httpx.get(f"{web.url}/api/nowhere").headers} - {"content-type", "vary"}
+    assert {"content-security-policy", "x-request-id", "x-frame-options", "permissions-policy"} <= expected
+    with httpx.Client(base_url=web.url, headers=key) as client:
+        answers = [
+            client.post("/mcp", json=body),
+            client.post("/mcp", content=b"["),
+            client.post("/mcp", json=body, headers={"Authorization": "Bearer aok_x_y_z"}),
+            client.post("/mcp", json=body, headers={"Origin": "https://evil.example"}),
+            client.get("/mcp"),
+        ]
+
+    assert [answer.status_code for answer in answers] == [200, 400, 401, 403, 405]
+    for answer in answers:
+        assert expected <= {*answer.headers}, answer.status_code
+        assert "no-store" in answer.headers["cache-control"]
+    assert [answer.json()["code"] for answer in answers[2:]] == ["auth_invalid", "foreign_origin", "method_not_allowed"]
+    assert len({answer.headers["x-request-id"] for answer in answers}) == len(answers)
+
+
+def test_a_page_of_another_site_cannot_use_it(web: WebThread) -> None:
+    """Its name may lead to this site by DNS rebinding."""
+    key = with_key(make_project(), "read") | {"Accept": "application/json, text/event-stream"}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    for origin in ("https://evil.example", "null", web.url.replace("http:", "https:"), f"{web.url}0"):
+        with httpx.Client(headers=key | {"Origin": origin}) as client:
+            assert client.post(f"{web.url}/mcp", json=body).status_code == 403, origin
+    assert httpx.post(f"{web.url}/mcp", json=body, headers=key | {"Origin": web.url}).status_code == 200
+    assert httpx.post(f"{web.url}/mcp", json=body, headers=key | {"Host": "evil.example"}).status_code == 400
+
+
 @pytest.mark.django_db(transaction=True)
 def test_a_site_behind_a_proxy_that_speaks_https_is_asked(settings) -> None:
     settings.SECURE_SSL_REDIRECT = True
     settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
-    django = ThreadedDjango()
-    site = ForwardedClient(McpEndpoint(django, django), ["*"])
+    site = ForwardedClient(ThreadedDjango(), ["*"])
     headers = with_key(make_project("alpha"), "read") | {
         "Accept": "application/json, text/event-stream", "X-Forwarded-For": "192.0.2.1", "X-Forwarded-Proto": "https",
     }  # fmt: skip

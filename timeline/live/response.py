@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 
 from agentops.projects import incarnations
 from timeline.access import Permit
@@ -14,13 +14,6 @@ from timeline.models import Log
 
 #: The body on a WSGI server, where a stream would occupy a thread for minutes.
 NOT_HERE = ": streams are served by the ASGI processes of this site; this is not one\n\n"
-
-
-class ForeignOrigin(Exception):
-    """The request comes from a page of another site, which must not use the browser's cookies."""
-
-    code = "foreign_origin"
-    status = 403
 
 
 class EventStreamResponse(HttpResponse):
@@ -68,10 +61,3 @@ def log_stream(ledger: Log, cursor: StreamCursor, rendering: Rendering, permit: 
     if ended and not rendering.is_merged and cursor == StreamCursor(ledger.last_seq, incarnation):
         return HttpResponse(status=204)
     return LogStream(ledger, cursor, rendering, permit, incarnation=incarnation, ended=ended)
-
-
-def refuse_foreign(request: HttpRequest) -> None:
-    """Raise `ForeignOrigin` if a browser sends the request from another site, which the Origin header shows."""
-    origin = request.headers.get("Origin")
-    if origin and origin != f"{request.scheme}://{request.get_host()}":
-        raise ForeignOrigin("a stream cannot be opened from another site")

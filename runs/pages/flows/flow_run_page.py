@@ -10,6 +10,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.csrf import csrf_exempt
 
+from agentops.http.foreign_origin import refuse_foreign
 from agentops.http.methods import require_GET, require_safe
 from agentops.projects import incarnations
 from agentops.projects.access import Action, Principal, actions_of, projects_for
@@ -26,7 +27,7 @@ from runs.pages.timeline.window_bounds import Show
 from runs.queries.flows.flow_states import snapshot_at
 from timeline.access import Permit
 from timeline.live.cursor import StreamCursor, cursor_of
-from timeline.live.response import log_stream, refuse_foreign
+from timeline.live.response import log_stream
 
 #: With this status, htmx stops to ask again.
 STOP_POLLING = 286

@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.csrf import csrf_exempt
 
+from agentops.http.foreign_origin import refuse_foreign
 from agentops.http.methods import require_GET, require_safe
 from agentops.projects import incarnations
 from agentops.projects.access import Principal, projects_for
@@ -30,7 +31,7 @@ from runs.pages.timeline.window_bounds import Show
 from runs.queries.run_tabs import event_list, failures_list
 from timeline.access import Permit
 from timeline.live.cursor import StreamCursor, cursor_of
-from timeline.live.response import log_stream, refuse_foreign
+from timeline.live.response import log_stream
 
 SHOWS = [(Show.ALL.value, "All"), (Show.MESSAGES.value, "Messages"), (Show.TOOLS.value, "Tools")]
 SHOWS += [(Show.ERRORS.value, "Errors")]

@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
+from agentops.http.foreign_origin import refuse_foreign
 from agentops.http.methods import require_GET, require_safe
 from agentops.projects.access import Action, enter, project_for
 from agentops.projects.models import Project
@@ -29,7 +30,7 @@ from runs.queries.run_lists.run_order import NEWEST_FIRST, ListPosition
 from runs.queries.waiting_for_people import MAX_COUNT, waiting_for_people
 from runs.statuses import RunStatus
 from timeline.access import Permit
-from timeline.live.response import ProjectStream, refuse_foreign
+from timeline.live.response import ProjectStream
 
 #: Maximum entries of a menu.
 MAX_CHOICES = 200
