@@ -7,7 +7,8 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from runs.exports.export_file import ExportFile, csv_lines
+from agentops.http.csv_rows import csv_lines
+from runs.exports.export_file import ExportFile
 from runs.exports.run_report import report_portions
 from runs.models import AgentRun, RunNote
 from runs.queries.json_columns import to_json

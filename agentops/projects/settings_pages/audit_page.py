@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 from urllib.parse import urlencode
 
@@ -13,6 +12,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from agentops.http.csv_rows import csv_lines
 from agentops.http.methods import require_safe
 from agentops.projects.access import Action, enter
 from agentops.projects.errors import InvalidQuery
@@ -34,8 +34,6 @@ FAMILIES = (
     *("agent.", "alert.", "alert_rule.", "flow.", "flow_run.", "import.", "invitation.", "key.", "member.", "project."),
     *("redaction_rule.", "retention.", "run.", "saved_view.", "secrets.", "sink.", "transcript."),
 )
-#: The first characters of cells that spreadsheets would take for formulas.
-_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
@@ -87,13 +85,11 @@ def download(request: HttpRequest, project: str) -> HttpResponse:
     form, chosen = filter_of(request.GET)
     if chosen is None:
         raise InvalidQuery(f"{next(iter(form.errors))} is invalid")
-    file = io.StringIO()
-    writer = csv.writer(file)
-    writer.writerow(COLUMNS)
-    for each in chosen.rows(owner)[:MAX_FILE].iterator(chunk_size=500):
-        writer.writerow([_cell(text) for text in _texts(each)])
+    rows = chosen.rows(owner)[:MAX_FILE].iterator(chunk_size=500)
     headers = {"Content-Disposition": f'attachment; filename="audit-log-{owner.slug}.csv"'}
-    return HttpResponse(file.getvalue(), content_type="text/csv; charset=utf-8", headers=headers)
+    return HttpResponse(
+        csv_lines(chain([COLUMNS], map(_texts, rows))), content_type="text/csv; charset=utf-8", headers=headers
+    )
 
 
 def _texts(entry: AuditEntry) -> tuple[str, ...]:
@@ -128,8 +124,3 @@ def _value(value: Any) -> str:
         return ""
     masked = REDACTOR.clean(json.loads(json.dumps(value, cls=DjangoJSONEncoder)))[0]
     return truncate(json.dumps(masked, ensure_ascii=False, indent=1), MAX_VALUE)
-
-
-def _cell(text: str) -> str:
-    """Return a text that no spreadsheet takes for a formula."""
-    return f"'{text}" if text.startswith(_FORMULAS) else text

@@ -186,16 +186,17 @@ def test_the_filter_suggests_all_kinds_of_actions_of_projects(admin: Client) -> 
 def test_the_file_of_the_audit_log_is_no_formula(project: Project, admin: Client) -> None:
     record("user:=cmd", "run.created", project=project, after={"api_key": "sk-ant-api03-" + "a" * 95}, ip="192.0.2.1")
     record("=1+1", "run.stopped", project=project)
+    record("\N{FULLWIDTH EQUALS SIGN}1+1", "run.stopped", project=project)
 
     answer = admin.get(f"{AUDIT}.csv", {"action": "run."})
 
     assert answer["Content-Type"] == "text/csv; charset=utf-8"
     assert answer["Content-Disposition"] == 'attachment; filename="audit-log-alpha.csv"'
     rows = list(csv.DictReader(StringIO(answer.content.decode())))
-    assert [row["who"] for row in rows] == ["'=1+1", "user:=cmd"]
-    assert (rows[1]["ip"], rows[1]["action"], rows[1]["before"]) == ("192.0.2.1", "run.created", "")
-    assert "sk-ant-api03" not in rows[1]["after"]
-    assert "REDACTED" in rows[1]["after"]
+    assert [row["who"] for row in rows] == ["'\N{FULLWIDTH EQUALS SIGN}1+1", "'=1+1", "user:=cmd"]
+    assert (rows[2]["ip"], rows[2]["action"], rows[2]["before"]) == ("192.0.2.1", "run.created", "")
+    assert "sk-ant-api03" not in rows[2]["after"]
+    assert "REDACTED" in rows[2]["after"]
     assert "sk-ant-api03" not in text_of(admin.get(AUDIT))
     assert admin.get(f"{AUDIT}.csv", {"since": "x"}).status_code == 400
 

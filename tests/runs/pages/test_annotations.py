@@ -17,7 +17,6 @@ from django.utils import timezone
 from agentops.projects import memberships
 from agentops.projects.models import AuditEntry, Project, Role
 from runs.actions.annotations import labels, share_links
-from runs.exports.export_file import csv_cell
 from runs.models import AgentRun, AgentRunMessage, RunNote, SavedView, ShareLink
 from runs.upkeep import retention
 from runs.upkeep.retention import RemovalReport
@@ -207,7 +206,7 @@ def test_a_run_is_exported_in_every_format(project: Project, run: AgentRun) -> N
 
 def test_a_list_is_exported_with_its_filters(project: Project, run: AgentRun) -> None:
     agent = make_agent(project)
-    titles = [f"{sign}SUM(A1)" for sign in "=+-@"]
+    titles = [f"{sign}SUM(A1)" for sign in ("=", "+", "-", "@", "\n=", " \r\n\t+", "\N{FULLWIDTH EQUALS SIGN}")]
     for title in titles:
         AgentRun.objects.filter(pk=make_run(agent).pk).update(title=title)
     reader = Client(headers=with_key(project, "read"))
@@ -218,7 +217,6 @@ def test_a_list_is_exported_with_its_filters(project: Project, run: AgentRun) ->
 
     assert [row["title"] for row in rows] == [f"'{title}" for title in reversed(titles)]
     assert [json.loads(line)["title"] for line in lines] == list(reversed(titles))
-    assert [csv_cell(value) for value in ("\tx", "\rx", -1, None, "a")] == ["'\tx", "'\rx", "-1", "", "a"]
     assert reader.get("/api/projects/alpha/agent-runs/export?bogus=1").status_code == 400
 
 

@@ -1,0 +1,38 @@
+"""Rows of CSV for spreadsheets, which must take no text for a formula."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+#: The first characters of formulas, in NFKC form: spreadsheets of East Asian languages take full-width ones too.
+FORMULA = frozenset("=+-@\N{MINUS SIGN}")
+#: A cell that begins with one of these is quoted too: some spreadsheets split or drop them, and see what follows.
+BREAKS = ("\t", "\r", "\n")
+#: Unicode categories of characters that spreadsheets skip at the beginning of a cell: blanks, and invisible ones.
+SKIPPED = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})
+
+
+def csv_cell(value: object) -> str:
+    """Return a JSON value as a cell. A text that a spreadsheet would take for a formula begins with `'`."""
+    if value is None:
+        return ""
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"'{text}" if text.startswith(BREAKS) or _begins_a_formula(text) else text
+
+
+def csv_lines(rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as lines of CSV (RFC 4180)."""
+    text = io.StringIO()
+    csv.writer(text).writerows([csv_cell(value) for value in row] for row in rows)
+    return text.getvalue()
+
+
+def _begins_a_formula(text: str) -> bool:
+    first = next((char for char in text if unicodedata.category(char) not in SKIPPED), "")
+    return unicodedata.normalize("NFKC", first) in FORMULA
