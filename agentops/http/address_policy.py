@@ -6,15 +6,17 @@ import ipaddress
 import re
 import ssl
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import httpx
+
+from agentops.http.own_sites import DEFAULT_PORTS, OwnSite, own_sites
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 KIB = 1024
 MAX_URL_BYTES = 8 * KIB
-DEFAULT_PORTS = {"https": 443, "http": 80}
+MAX_PORT = 65535
 
 
 def _networks(*texts: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
@@ -56,8 +58,8 @@ class UrlNotAllowed(Exception):
 class HttpPolicy:
     #: Host names, or `*.example.com` for everything below it. None: any public host.
     allowed_hosts: Sequence[str] | None = None
-    #: Names of this deployment, with the same patterns.
-    denied_hosts: Sequence[str] = ()
+    #: Where this installation can be reached. Always forbidden.
+    own_sites: Sequence[OwnSite] = field(default_factory=own_sites)
     allow_http: bool = False
     #: Loopback and private networks, for a service on the same machine.
     allow_private: bool = False
@@ -96,14 +98,14 @@ def check_url(url: str, policy: HttpPolicy) -> Target:
         raise UrlNotAllowed(f"the scheme {scheme!r} is not allowed")
     if parsed.userinfo:
         raise UrlNotAllowed("a URL with a user name or password is not allowed")
-    port = parsed.port or DEFAULT_PORTS[scheme]
-    if parsed.port == 0 or (port != DEFAULT_PORTS[scheme] and port not in policy.extra_ports):
-        raise UrlNotAllowed(f"port {parsed.port} is not allowed")
+    port = DEFAULT_PORTS[scheme] if parsed.port is None else parsed.port
+    if not 0 < port <= MAX_PORT or (port != DEFAULT_PORTS[scheme] and port not in policy.extra_ports):
+        raise UrlNotAllowed(f"port {port} is not allowed")
     host, address = _host(parsed)
+    if any(site.covers(host, port) for site in policy.own_sites):
+        raise UrlNotAllowed(f"{host} on port {port} is this site itself")
     if policy.allowed_hosts is not None and not _matches(host, policy.allowed_hosts):
         raise UrlNotAllowed(f"the host {host!r} is not on the list of allowed hosts")
-    if _matches(host, policy.denied_hosts):
-        raise UrlNotAllowed(f"the host {host!r} belongs to this installation")
     if address:
         check_addresses([address], policy)
     return Target(scheme, host, port, parsed.raw_path, address)

@@ -23,6 +23,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.log import log_response
 from django_htmx.middleware import HtmxDetails
 
+from agentops.http.address_policy import MAX_PORT
 from agentops.http.error_pages import API, answer
 from agentops.http.storage_faults import StorageFault, fault_of
 
@@ -42,7 +43,6 @@ PROBES = {"/healthz", "/readyz", "/metrics"}
 #: Methods of views that declare none, such as those of the administration.
 METHODS = ("GET", "HEAD", "POST")
 MAX_HOST = 100
-MAX_PORT = 65535
 _PORT = re.compile(r":([0-9]+)$")
 
 

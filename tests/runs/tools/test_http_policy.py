@@ -9,10 +9,11 @@ import pytest
 
 from agentops.http.address_policy import HttpPolicy, UrlNotAllowed, check_addresses, check_url
 from agentops.http.guarded_client import locate
+from agentops.http.own_sites import OwnSite
 
 PUBLIC = "93.184.216.34"
 ANY_HOST = HttpPolicy()
-OPEN = HttpPolicy(allow_http=True, allow_private=True, extra_ports=(8000,))
+OPEN = HttpPolicy(allow_http=True, allow_private=True, extra_ports=(8000,), own_sites=())
 
 # What the real resolver makes of these names; a resolver that is asked for anything else fails the test.
 NAMES = {
@@ -131,8 +132,16 @@ def test_an_empty_allow_list_allows_nothing():
 
 
 def test_it_refuses_the_installation_s_own_names():
-    with pytest.raises(UrlNotAllowed, match="belongs to this installation"):
-        check_url("https://app.example.com/", HttpPolicy(denied_hosts=["*.example.com"]))
+    own = [OwnSite("app.example.com", frozenset({443, 8443})), OwnSite(".wild.example", frozenset({443}))]
+    policy = HttpPolicy(own_sites=own, extra_ports=[8443, 9443])
+    for url in (
+        "https://app.example.com/", "https://APP.example.com.:443/x", "https://app.example.com:8443/",
+        "https://wild.example/", "https://a.b.wild.example/",
+    ):  # fmt: skip
+        with pytest.raises(UrlNotAllowed, match="is this site itself"):
+            check_url(url, policy)
+    for url in ("https://app.example.com:9443/", "https://xapp.example.com/", "https://notwild.example/"):
+        check_url(url, policy)
 
 
 def test_private_addresses_open_by_policy_only_and_metadata_never():
