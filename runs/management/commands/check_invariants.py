@@ -9,11 +9,14 @@ from django.core.management.base import CommandError, CommandParser
 
 from agentops.projects.management.base import AgentopsCommand, printable
 from runs.management.agent.references import find_run
-from runs.upkeep.invariants import Violation, check
+from runs.upkeep.invariants import UPGRADE, Violation, check
 
 
 class Command(AgentopsCommand):
-    help = "Check the invariants over all stored rows. Exit code 1 if one is violated. Read-only."
+    help = (
+        "Check the invariants over all stored rows. Exit code 1 if one is violated; a warning while migrations are "
+        "missing. Read-only."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--run", metavar="ID", help="only rows of this run: its ID or a prefix")
@@ -35,7 +38,8 @@ class Command(AgentopsCommand):
             self.stdout.write("All invariants hold.")
         for violation in violations:
             warning = " (a warning)" if violation.warning_only else ""
-            self.stdout.write(f"{violation.invariant} violated: {violation.says}{warning}")
+            verb = "" if violation.invariant == UPGRADE.name else " violated"
+            self.stdout.write(f"{violation.invariant}{verb}: {violation.says}{warning}")
             for id_ in violation.ids:
                 self.stdout.write(f"  {printable(id_)}")
             if violation.more:

@@ -15,7 +15,7 @@ from django.db import connection
 from agentops.projects.management.base import EXIT_REFUSED, AgentopsCommand, ask, operator
 from runs.management.site.home import Home
 from runs.upkeep import restore
-from runs.upkeep.invariants import check
+from runs.upkeep.invariants import UPGRADE, check
 
 EXIT_VIOLATED = 1
 OTHERS = """
@@ -66,7 +66,8 @@ class Command(AgentopsCommand):
     def _restore(self, *, as_json: bool) -> None:
         incarnation = restore.begin(by=operator())
         runs = list(restore.fence_off(incarnation))
-        broken = [violation for violation in check() if not violation.warning_only]
+        violations = check()
+        broken = [violation for violation in violations if not violation.warning_only]
         names = [violation.invariant for violation in broken]
         if as_json:
             self.write_json({"incarnation": incarnation.number, "runs": runs, "violated": names})
@@ -74,6 +75,8 @@ class Command(AgentopsCommand):
             self.stdout.write(f"Incarnation {incarnation.number}; unfinished runs: {len(runs)}.")
         if broken:
             raise CommandError(f"violated: {', '.join(names)}; see agentops check_invariants", returncode=EXIT_VIOLATED)
+        if any(violation.invariant == UPGRADE.name for violation in violations):
+            raise CommandError(f"{UPGRADE.says}; then start workers and web processes", returncode=EXIT_VIOLATED)
         if not as_json:
             self.stdout.write("All invariants hold. Workers and web processes may be started.")
 

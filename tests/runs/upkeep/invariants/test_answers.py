@@ -11,10 +11,11 @@ from uuid import UUID
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
 from uuid_utils.compat import uuid7
 
 from runs.models import AgentRun
-from runs.upkeep.invariants import INVARIANTS, LISTED, Violation, check, check_within, checker, snapshot
+from runs.upkeep.invariants import INVARIANTS, LISTED, UPGRADE, Violation, check, check_within, checker, snapshot
 from tests.support.factories import make_log, make_run
 from tests.support.upkeep.contradicting_rows import (
     CALL,
@@ -171,6 +172,28 @@ def test_the_command_ends_well_with_warnings(world: World) -> None:
     text, code = told()
 
     assert (code, "(a warning)" in text) == (0, True)
+
+
+def test_an_upgrade_that_is_under_way_is_a_warning(world: World) -> None:
+    """Rows that a migration has yet to change violate nothing. The same holds for rows of a newer version."""
+    world.spoil(RUN.format("step_count = 7"))
+    recorder = MigrationRecorder(connection)
+    newest = max(name for app, name in recorder.applied_migrations() if app == "runs")
+    for change, name in ((recorder.record_unapplied, newest), (recorder.record_applied, "0999_of_a_newer_version")):
+        change("runs", name)
+        out = StringIO()
+        call_command("check_invariants", stdout=out)
+        assert f"migrations: {UPGRADE.says} (a warning)" in out.getvalue()
+        assert f"runs.{name}" in out.getvalue()
+        assert "violated" not in out.getvalue()
+        assert check_within(within_s=10.0).unchecked == [invariant.name for invariant in INVARIANTS]
+        with pytest.raises(CommandError, match="run `agentops migrate`"):
+            call_command("post_restore", "--yes", stdout=StringIO())
+
+    recorder.record_applied("runs", newest)
+    recorder.record_unapplied("runs", "0999_of_a_newer_version")
+    with pytest.raises(CommandError, match="violated: "):
+        call_command("check_invariants", stdout=StringIO())
 
 
 def test_the_command_knows_what_it_does_not_know(db: None) -> None:
