@@ -50,6 +50,7 @@ def says(rule: AlertRule) -> str:
         AlertRule.Kind.ERROR_RATE: f"{rule.percent} % or more of an agent's last {rule.last_runs} "
         f"run{'s' * (rule.last_runs != 1)} failed, "
         f"of at least {rule.min_runs}",
+        AlertRule.Kind.SINK_BEHIND: f"The oldest event for a sink has waited {rule.minutes} min",
     }
     filters = [group_name(rule.agent)] if rule.agent else []
     filters += [f"label {rule.label}"] if rule.label else []

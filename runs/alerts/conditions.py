@@ -17,6 +17,7 @@ from runs.alerts.flow_conditions import failed_flows, stuck_flows
 from runs.alerts.project_costs import day_costs
 from runs.alerts.recent_outcomes import recent_outcomes
 from runs.alerts.rule_definition import MAX_AGENT
+from runs.alerts.sink_backlogs import sinks_behind
 from runs.models import AgentRun, AlertRule
 from runs.models.querysets import CLAIMED_FROM
 from runs.queries.waiting_for_people import waits_for_people
@@ -29,8 +30,8 @@ Source = AgentRun.Source
 LATE = timedelta(hours=1)
 #: What happens once and does not last.
 HAPPENINGS = frozenset({Kind.RUN_FAILED, Kind.RUN_COST})
-#: About an agent or the project as a whole. Their queries cost more.
-STATES = frozenset({Kind.DAY_COST, Kind.ERROR_RATE})
+#: About an agent, a sink or the project as a whole. Their queries cost more.
+STATES = frozenset({Kind.DAY_COST, Kind.ERROR_RATE, Kind.SINK_BEHIND})
 _UNENDED = [status.value for status in RunStatus if not status.terminal]
 _COLUMNS = (
     *("pk", "project_id", "labels", "status", "status_reason", "error_type", "cost_usd", "lease_epoch"),
@@ -176,5 +177,5 @@ def usd(amount: Decimal) -> str:
 
 
 _FINDERS: tuple[Callable[[Sequence[AlertRule], datetime], Iterator[Condition]], ...] = (
-    *(_ended, _costly, _stalled, _waiting, _expensive_day, _failing_agents, failed_flows, stuck_flows),
+    *(_ended, _costly, _stalled, _waiting, _expensive_day, _failing_agents, failed_flows, stuck_flows, sinks_behind),
 )

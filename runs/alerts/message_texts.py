@@ -28,6 +28,7 @@ _SAYS = {
     Kind.RUN_COST: ("Run{of} is above its cost limit", "{count} runs{of} are above their cost limit"),
     Kind.DAY_COST: ("Cost of today is above the limit",) * 2,
     Kind.ERROR_RATE: ("Error rate{of} is above the limit",) * 2,
+    Kind.SINK_BEHIND: ("A sink is behind", "{count} sinks are behind"),
 }
 _PREFIX: dict[str, str] = {Event.CONTINUED: "More: ", Event.REPEATED: "Still: ", Event.CLOSED: "Over: "}
 

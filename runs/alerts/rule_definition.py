@@ -25,6 +25,14 @@ LIMITS: dict[str, dict[str, int | None]] = {
     Kind.RUN_COST: {"limit_usd": None},
     Kind.DAY_COST: {"limit_usd": None},
     Kind.ERROR_RATE: {"percent": 50, "last_runs": 20, "min_runs": 5},
+    Kind.SINK_BEHIND: {"minutes": 60},
+}
+#: Kinds that need at least a minute, and what cannot happen within none.
+LASTING = {Kind.RUN_STALLED: "a run cannot stall", Kind.SINK_BEHIND: "a sink cannot fall behind"}
+#: Kinds that are about no runs, and why they are for no agent and no label.
+OF_PROJECT = {
+    Kind.DAY_COST: "the cost of a day is that of the whole project",
+    Kind.SINK_BEHIND: "a sink gets the events of the whole project",
 }
 LIMIT_NAMES = ("minutes", "limit_usd", "percent", "last_runs", "min_runs")
 
@@ -87,11 +95,10 @@ def checked(values: Mapping[str, Any]) -> RuleDefinition:
         if (name in limits) != (value is not None):
             text = (_MISSING if value is None else _FOREIGN).format(kind=definition.kind.value)
             raise InvalidAlertRule(text, name)
-    if definition.kind == Kind.RUN_STALLED and not definition.minutes:
-        raise InvalidAlertRule("a run cannot stall within 0 minutes: enter at least 1", "minutes")
-    if definition.kind == Kind.DAY_COST and (definition.agent or definition.label):
-        text = "the cost of a day is that of the whole project"
-        raise InvalidAlertRule(text, "agent" if definition.agent else "label")
+    if definition.kind in LASTING and not definition.minutes:
+        raise InvalidAlertRule(f"{LASTING[definition.kind]} within 0 minutes: enter at least 1", "minutes")
+    if definition.kind in OF_PROJECT and (definition.agent or definition.label):
+        raise InvalidAlertRule(OF_PROJECT[definition.kind], "agent" if definition.agent else "label")
     if definition.kind == Kind.ERROR_RATE:
         if definition.label:
             raise InvalidAlertRule("an error rate is that of all runs of an agent", "label")

@@ -52,11 +52,11 @@ def with_unread(sinks: QuerySet[Sink]) -> QuerySet[Sink]:
     return sinks.annotate(unread_events=Coalesce(Subquery(counted, output_field=IntegerField()), 0))
 
 
-def lag_s(sink: Sink) -> int:
+def lag_s(sink: Sink, now: datetime | None = None) -> int:
     """Return for how many seconds the oldest event that a sink has not had has waited. 0 for the usual delay."""
     health = cast("SinkWithHealth", sink)
     times = [at for at in (health.behind_since, health.waiting_since) if at is not None]
-    waited = (timezone.now() - min(times)).total_seconds() if times else 0.0
+    waited = ((now or timezone.now()) - min(times)).total_seconds() if times else 0.0
     return int(waited) if waited > USUAL_LAG_S else 0
 
 

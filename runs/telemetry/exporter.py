@@ -27,12 +27,17 @@ from runs.telemetry.sink_targets import SinkUnusable, target_of
 from timeline.bulk.settled import settled_event
 
 log = logging.getLogger(__name__)
-#: Sinks that one worker sends to at the same time. Those that do not answer occupy a thread for some seconds each.
-THREADS = 4
+#: Requests of a worker at the same time. Receivers that do not answer occupy a thread for some seconds each.
+THREADS = 8
+#: Requests to one webhook at the same time, once it accepts what it gets and more is waiting.
+MAX_LANES = 3
 #: Sinks of one look.
 BATCH = 50
 IsStopping = Callable[[], bool]
-Job = Callable[[], object]
+#: Work on a sink. Returns whether there is more of it.
+Job = Callable[[], bool]
+#: What is worked on, the sink, and the lane.
+Key = tuple[str, UUID, int]
 
 
 class Exporter:
@@ -42,7 +47,9 @@ class Exporter:
         self._is_stopping = is_stopping
         self._pool: ThreadPoolExecutor | None = None
         #: What is being worked on, so that a look does not begin it again.
-        self._busy: set[tuple[str, UUID]] = set()
+        self._busy: set[Key] = set()
+        #: Requests that a webhook gets at the same time, if more than one.
+        self._lanes: dict[UUID, int] = {}
         self._lock = threading.Lock()
         #: The newest event below which no event can appear.
         self._settled = 0
@@ -59,7 +66,8 @@ class Exporter:
         """Do what is due now, in this thread, and return the number of sinks that were worked on."""
         due = self._due()
         for _, job in due:
-            job()
+            while job():
+                pass
         return len(due)
 
     def close(self) -> None:
@@ -67,18 +75,36 @@ class Exporter:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
-    def _due(self) -> list[tuple[tuple[str, UUID], Job]]:
+    def _due(self) -> list[tuple[Key, Job]]:
         # None if an import has been storing events for more than a second: the rest is sent when it ends.
         self._settled = settled_event(self._settled) or self._settled
         newest = self._settled
         cursors = SinkCursor.objects.due(newest).order_by("event_id").values_list("pk", flat=True)[:BATCH]
         waiting = Delivery.objects.due().order_by("sink").values_list("sink", flat=True).distinct()[:BATCH]
         return [
-            *((("cursor", pk), partial(advance, pk, newest, self._is_stopping)) for pk in cursors),
-            *((("delivery", pk), partial(deliveries.send_waiting, pk, self._is_stopping)) for pk in waiting),
+            *((("cursor", pk, 0), partial(self._advance, pk, newest)) for pk in cursors),
+            *(
+                (("delivery", pk, lane), partial(self._deliver, pk, lane))
+                for pk in waiting
+                for lane in range(self._lanes.get(pk, 1))
+            ),
         ]
 
-    def _begin(self, key: tuple[str, UUID], job: Job) -> None:
+    def _advance(self, sink_id: UUID, newest: int) -> bool:
+        advance(sink_id, newest, self._is_stopping)
+        return False
+
+    def _deliver(self, sink_id: UUID, lane: int) -> bool:
+        """Take a turn. A receiver that accepts most of a full turn gets one more request at a time, others fewer."""
+        turn = deliveries.send_waiting(sink_id, self._is_stopping, lane=lane)
+        with self._lock:
+            lanes = self._lanes.pop(sink_id, 1)
+            lanes = min(lanes + 1, MAX_LANES) if turn.is_full and turn.is_accepted else lanes - 1
+            if lanes > 1:
+                self._lanes[sink_id] = lanes
+        return turn.is_full
+
+    def _begin(self, key: Key, job: Job) -> None:
         with self._lock:
             if key in self._busy or self._is_stopping():
                 return
@@ -91,9 +117,10 @@ class Exporter:
                 self._busy.discard(key)
             raise
 
-    def _work(self, key: tuple[str, UUID], job: Job) -> None:
+    def _work(self, key: Key, job: Job) -> None:
+        has_more = False
         try:
-            job()
+            has_more = job()
         except Error as error:
             log.warning("a sink cannot use the database: %s", type(error).__name__)
         except Exception:
@@ -102,10 +129,13 @@ class Exporter:
             connection.close()
             with self._lock:
                 self._busy.discard(key)
+        if has_more:
+            # Behind the other sinks, so that each gets its turn.
+            self._begin(key, job)
 
 
 def advance(sink_id: UUID, newest: int, is_stopping: IsStopping = lambda: False) -> None:
-    """Send the events up to `newest` that a sink has not had, until one batch fails."""
+    """Send the events up to `newest` that a sink has not had, until the sink has to rest."""
     cursor = sink_claims.take(sink_id, newest)
     if cursor is None:
         return
@@ -114,14 +144,17 @@ def advance(sink_id: UUID, newest: int, is_stopping: IsStopping = lambda: False)
         while cursor.event_id < newest and not is_stopping():
             size = kind.size_of_batch(target)
             batch = next_batch(cursor.sink, kind, cursor.event_id, newest, size=size)
-            if not _settle_batch(cursor, kind, target, batch):
-                break
+            try:
+                if not _settle_batch(cursor, kind, target, batch):
+                    break
+            except SendFailed as failure:
+                log.warning("a sink does not accept events", extra={"sink": cursor.sink.name, "status": failure.status})
+                if sink_claims.record_failure(cursor, failure):
+                    return
         sink_claims.release(cursor)
     except SinkUnusable as error:
         sink_claims.record_failure(cursor, SendFailed(str(error)))
-    except SendFailed as failure:
-        sink_claims.record_failure(cursor, failure)
-        log.warning("a sink does not accept events", extra={"sink": cursor.sink.name, "status": failure.status})
+        sink_claims.release(cursor)
     except ClaimExpired:
         log.info("another worker has taken a sink", extra={"sink": cursor.sink.name})
 

@@ -21,7 +21,9 @@ from timeline.display import clean
 
 #: Longer than a batch takes, also one that is sent in several requests of ten seconds.
 LEASE = timedelta(seconds=120)
-#: Seconds until the second attempt, doubled for each further one, up to the longest.
+#: Failures in a row after which a sink rests. A receiver that refuses now and then is not slowed down.
+PATIENCE = 3
+#: Seconds of the first rest, doubled for each further failure, up to the longest.
 BACKOFF_S, LONGEST_S = 1.0, 300.0
 #: The longest pause that a receiver may ask for.
 LONGEST_RETRY_AFTER_S = 3600.0
@@ -61,16 +63,22 @@ def record_success(cursor: SinkCursor, position: int, *, sent: int, dead: int = 
     cursor.failures = 0
 
 
-def record_failure(cursor: SinkCursor, failure: SendFailed) -> None:
-    """Leave the cursor in place, and say when the next attempt is due. Raises `ClaimExpired`."""
-    wait = timedelta(seconds=pause_s(cursor.failures, failure.retry_after_s))
+def record_failure(cursor: SinkCursor, failure: SendFailed) -> bool:
+    """Leave the cursor in place. Returns whether the sink rests; otherwise the claim is kept for another attempt.
+
+    Raises `ClaimExpired`.
+    """
+    rest = rest_of(cursor.failures, failure)
+    wait: dict[str, Any] = {"leased_until": Now() + LEASE}
+    if rests := failure.disables or bool(rest):
+        wait = {"leased_until": None, "due_at": Now() + rest}
     with transaction.atomic():
-        _update(
-            cursor, failures=F("failures") + 1, due_at=Now() + wait, last_error=one_line(clean(str(failure)), 500),
-            last_error_at=Now(), leased_until=None,
-        )  # fmt: skip
+        error = one_line(clean(str(failure)), 500)
+        _update(cursor, failures=F("failures") + 1, last_error=error, last_error_at=Now(), **wait)
         if failure.disables:
             disable(cursor.sink, str(failure))
+    cursor.failures += 1
+    return rests
 
 
 def disable(sink: Sink, reason: str) -> None:
@@ -83,12 +91,15 @@ def release(cursor: SinkCursor) -> None:
     _mine(cursor).update(leased_until=None)
 
 
-def pause_s(failures: int, retry_after_s: float | None = None) -> float:
-    """Return how many seconds to wait after so many failures before this one, with jitter."""
-    if retry_after_s is not None:
-        return min(max(retry_after_s, BACKOFF_S), LONGEST_RETRY_AFTER_S)
-    longest: float = min(BACKOFF_S * 2 ** min(failures, 30), LONGEST_S)
-    return longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load only
+def rest_of(failures: int, failure: SendFailed) -> timedelta:
+    """Return for how long a sink rests after `failures` in a row and this one, with jitter. Zero: it does not."""
+    if failure.retry_after_s is not None:
+        return timedelta(seconds=min(max(failure.retry_after_s, BACKOFF_S), LONGEST_RETRY_AFTER_S))
+    beyond = failures + 1 - PATIENCE
+    if beyond < 0:
+        return timedelta(0)
+    longest: float = min(BACKOFF_S * 2 ** min(beyond, 30), LONGEST_S)
+    return timedelta(seconds=longest * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load only
 
 
 def _update(cursor: SinkCursor, **values: Any) -> None:

@@ -38,9 +38,9 @@ def site(settings: Any) -> Any:
 
 
 def fetch(url: str) -> None:
-    host, port = urlsplit(url).hostname, urlsplit(url).port
+    host, port = urlsplit(url).hostname, urlsplit(url).port or 443
     settings = {
-        "http_fetch_allow": [host], "http_fetch_allow_http": True, "http_fetch_ports": [port or 443], "allow_private": True,
+        "http_fetch_allow": [host], "http_fetch_allow_http": True, "http_fetch_ports": [port], "allow_private": True,
     }  # fmt: skip
     check_url(url, http_policy(cast("ToolContext", SimpleNamespace(settings=settings)), 10))
 

@@ -22,7 +22,7 @@ class AlertRuleChange(StrictSerializer):
     """The fields of a rule that can be changed."""
 
     name = LineField(allow_blank=False, max_length=63, help_text="Unique in the project.")
-    minutes = _limit(0, WEEK_MINUTES, "Of `run_stalled` (default 15) and `run_waiting` (default 0): without an event.")
+    minutes = _limit(0, WEEK_MINUTES, "Of `run_stalled` (default 15), `run_waiting` (0), `sink_behind` (60).")
     limit_usd = serializers.DecimalField(
         12, 4, required=False, allow_null=True, help_text="Of `run_cost` and `day_cost`: US dollars."
     )

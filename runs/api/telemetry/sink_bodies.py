@@ -10,7 +10,7 @@ from rest_framework import serializers
 from runs.api.requests.bodies import Choice, Flag, LineField, StrictSerializer, StringField
 from runs.api.requests.queries import Choices, PageQuery
 from runs.models import Delivery, Sink
-from runs.telemetry import sink_health
+from runs.queries import sink_health
 from runs.telemetry.kind_catalogue import WEBHOOK, names
 from runs.telemetry.sink_changes import MAX_TYPES
 

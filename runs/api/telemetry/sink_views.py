@@ -34,7 +34,8 @@ from runs.api.telemetry.sink_bodies import (
     WebhookRow,
 )
 from runs.models import Delivery, Sink
-from runs.telemetry import sink_changes, sink_health
+from runs.queries import sink_health
+from runs.telemetry import sink_changes
 from runs.telemetry.kind_catalogue import WEBHOOK
 from runs.telemetry.sink_changes import SinkChange
 

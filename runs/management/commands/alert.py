@@ -102,7 +102,12 @@ def _add_rule_options(parser: CommandParser) -> None:
     _add_project(parser)
     parser.add_argument("name", metavar="NAME", help="name of the rule, unique in the project")
     parser.add_argument("kind", metavar="KIND", choices=AlertRule.Kind.values, help=", ".join(AlertRule.Kind.values))
-    parser.add_argument("--minutes", type=int, metavar="N", help="time without an event (stalled: 15, waiting: 0)")
+    parser.add_argument(
+        "--minutes",
+        type=int,
+        metavar="N",
+        help="time without an event (stalled: 15, waiting: 0, sink: 60)",
+    )
     parser.add_argument("--limit-usd", metavar="X", help="limit in US dollars (run_cost, day_cost)")
     parser.add_argument("--percent", type=int, metavar="N", help="share of failed runs (error_rate: 50)")
     parser.add_argument("--last-runs", type=int, metavar="N", help="newest runs that are counted (error_rate: 20)")

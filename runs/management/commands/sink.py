@@ -22,7 +22,8 @@ from agentops.projects.management.base import (
 )
 from runs.management.agent.input_files import read_text
 from runs.models import Delivery, Sink
-from runs.telemetry import deliveries, sink_changes, sink_health
+from runs.queries import sink_health
+from runs.telemetry import deliveries, sink_changes
 from runs.telemetry.kind_catalogue import names
 from runs.telemetry.sink_changes import SinkChange
 from runs.telemetry.sink_kind import SinkNotFound

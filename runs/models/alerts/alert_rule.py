@@ -35,6 +35,8 @@ class AlertRule(models.Model):
         DAY_COST = "day_cost"
         #: At least `percent` of an agent's last `last_runs` runs failed, if there are at least `min_runs`.
         ERROR_RATE = "error_rate"
+        #: The oldest event that a sink of the project has not had has waited for `minutes`.
+        SINK_BEHIND = "sink_behind"
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="alert_rules", db_index=False)
@@ -83,7 +85,10 @@ class AlertRule(models.Model):
             models.UniqueConstraint(fields=["project", "name"], name="alert_rule_once"),
             models.CheckConstraint(
                 condition=Q(
-                    kind__in=["run_failed", "run_stalled", "run_waiting", "run_cost", "day_cost", "error_rate"]
+                    kind__in=[
+                        *("run_failed", "run_stalled", "run_waiting", "run_cost", "day_cost", "error_rate"),
+                        "sink_behind",
+                    ]
                 ),
                 name="alert_rule_kind_known",
             ),

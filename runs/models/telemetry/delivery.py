@@ -19,7 +19,7 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
 
     def due(self) -> DeliveryQuerySet:
         """Return the deliveries that a worker may take now, oldest first, by the database's clock."""
-        # After a failure the whole sink rests, so that a receiver that is down is not tried once for each event.
+        # After some failures the whole sink rests, so that a receiver that is down is not tried once for each event.
         rested = Q(sink__cursor__due_at=None) | Q(sink__cursor__due_at__lte=Now())
         ready = Q(event_type=TEST) | Q(rested, sink__in=Sink.objects.sending())
         return self.filter(ready, due_at__lte=Now()).order_by("due_at", "first_event", "pk")
@@ -76,6 +76,8 @@ class Delivery(models.Model):
             models.Index(fields=["sink", "-id"], name="deliveries_of_sink"),
             # DeliveryQuerySet.due.
             models.Index("due_at", name="deliveries_due", condition=Q(due_at__isnull=False)),
+            # The due ones of a sink, whatever the number of those of others that wait.
+            models.Index(fields=["sink", "due_at"], name="deliveries_due_of_sink", condition=Q(due_at__isnull=False)),
             # The number of dead ones, and their list.
             models.Index(fields=["sink", "id"], name="deliveries_dead", condition=Q(state="dead")),
             # old_records.delete_batch: oldest first.

@@ -24,7 +24,7 @@ from runs.alerts.alert_lists import open_counts, says
 from runs.alerts.alert_rule_changes import MAX_RULES, add_rule, change_rule, remove_rule, rule_of, rules_of, send_test
 from runs.alerts.channels import URL_NAMES
 from runs.alerts.errors import InvalidAlertRule
-from runs.alerts.rule_definition import LIMIT_NAMES, LIMITS
+from runs.alerts.rule_definition import LIMIT_NAMES, LIMITS, OF_PROJECT
 from runs.models import AlertDelivery, AlertRule
 from runs.pages.agents.agents_page import page_context
 from runs.pages.forms import fields
@@ -37,6 +37,7 @@ KINDS = {
     AlertRule.Kind.RUN_COST: "Cost of a run",
     AlertRule.Kind.DAY_COST: "Cost of a day",
     AlertRule.Kind.ERROR_RATE: "Error rate of an agent",
+    AlertRule.Kind.SINK_BEHIND: "Sink behind",
 }
 #: Limit → label and help.
 LIMIT_FIELDS = {
@@ -46,7 +47,10 @@ LIMIT_FIELDS = {
     "last_runs": ("Of the last runs", "1 to 100 runs of the agent that completed or failed."),
     "min_runs": ("If there are at least", "With fewer runs, nothing is announced."),
 }
-_WAIT_FIELD = ("Minutes", "How long the run has waited. 0: it is announced at once.")
+_MINUTES: dict[str, tuple[str, str]] = {
+    AlertRule.Kind.RUN_WAITING: ("Minutes", "How long the run has waited. 0: it is announced at once."),
+    AlertRule.Kind.SINK_BEHIND: ("Minutes", "How long the oldest event for a sink or webhook has waited."),
+}
 URL_FIELDS = {
     "webhook_url": ("Webhook", "JSON, signed after Standard Webhooks. The signing secret is shown once, after saving."),
     "slack_url": ("Slack webhook", "An incoming webhook of Slack or a compatible program."),
@@ -87,8 +91,8 @@ class AlertRuleForm:
     def limits(self) -> list[tuple[str, str, str, Any, str]]:
         """Return the fields of the kind's limits: name, label, help, value and error."""
         names = [name for name in LIMIT_NAMES if name in LIMITS[self.kind]]
-        is_wait = self.kind == AlertRule.Kind.RUN_WAITING
-        fields_of = {**LIMIT_FIELDS, "minutes": _WAIT_FIELD} if is_wait else LIMIT_FIELDS
+        minutes = _MINUTES.get(self.kind, LIMIT_FIELDS["minutes"])
+        fields_of = {**LIMIT_FIELDS, "minutes": minutes}
         return [(name, *fields_of[name], self.values.get(name, ""), self.errors.get(name, "")) for name in names]
 
     @property
@@ -105,11 +109,11 @@ class AlertRuleForm:
 
     @property
     def has_agent(self) -> bool:
-        return self.kind != AlertRule.Kind.DAY_COST
+        return self.kind not in OF_PROJECT
 
     @property
     def has_label(self) -> bool:
-        return self.kind not in (AlertRule.Kind.DAY_COST, AlertRule.Kind.ERROR_RATE)
+        return self.has_agent and self.kind != AlertRule.Kind.ERROR_RATE
 
 
 @require_safe

@@ -21,8 +21,8 @@ from runs.models import AgentRun, IngestCount, Sink
 from runs.queries.overview.day_use import used_since
 from runs.queries.overview.flow_sums import unended_by_status
 from runs.queries.overview.needs import label_of
+from runs.queries.sink_health import lag_s, with_health
 from runs.statuses import RunStatus
-from runs.telemetry.sink_health import lag_s, with_health
 from timeline.database_clock import Now
 from timeline.display import clean, format_duration
 

@@ -10,10 +10,10 @@ from uuid import UUID
 
 from agentops.projects.access import EnteredProject
 from runs.models import Sink, SinkCursor
-from runs.telemetry import sink_health
+from runs.queries import sink_health
+from runs.queries.sink_health import UNREAD_SPAN, SinkWithHealth
 from runs.telemetry.kind_catalogue import WEBHOOK, kind_of
 from runs.telemetry.kinds.jsonl_sink import JsonlSink
-from runs.telemetry.sink_health import UNREAD_SPAN, SinkWithHealth
 from runs.telemetry.sink_kind import InvalidSink, SinkNotFound
 from timeline.display import clean, format_duration
 

@@ -18,7 +18,7 @@ from runs.models import Delivery, Sink
 from runs.models.telemetry.delivery import TEST
 from runs.pages.agents.agents_page import page_context
 from runs.pages.sinks.shown_sink import get_sink, shown
-from runs.telemetry import sink_health
+from runs.queries import sink_health
 from runs.telemetry.deliveries import MAX_ATTEMPTS
 from runs.telemetry.kind_catalogue import kind_of
 from runs.telemetry.sink_kind import InvalidSink

@@ -11,7 +11,7 @@ from agentops.projects.requests import principal_of
 from runs.models import Sink
 from runs.pages.agents.agents_page import page_context
 from runs.pages.sinks.shown_sink import shown, target_of
-from runs.telemetry import sink_health
+from runs.queries import sink_health
 from runs.telemetry.sink_changes import MAX_SINKS
 from timeline.bulk.settled import newest_event
 

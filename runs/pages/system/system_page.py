@@ -14,7 +14,7 @@ from agentops.projects.requests import principal_of
 from runs.models import Sink
 from runs.pages.sinks.shown_sink import ShownSink, shown
 from runs.pages.system import site_facts
-from runs.telemetry import sink_health
+from runs.queries import sink_health
 from timeline.bulk.settled import newest_event
 
 #: Sinks that are listed.

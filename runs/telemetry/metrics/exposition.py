@@ -15,9 +15,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from runs.models import AgentRun, FlowRun, MetricCount, Sink
-from runs.queries import queue_state
+from runs.queries import queue_state, sink_health
 from runs.statuses import RunStatus
-from runs.telemetry import sink_health
 from runs.telemetry.metrics import metric_counts
 
 PREFIX = "agentops_"

@@ -108,7 +108,7 @@ def test_a_message_that_is_not_accepted_is_tried_with_growing_pauses_and_then_de
     for pause, planned in zip(pauses[1:-1], deliveries.SCHEDULE_S[1:], strict=True):
         assert pause == pytest.approx(planned, rel=0.21)
     dead = Delivery.objects.get()
-    assert (dead.state, dead.attempts, dead.error) == ("dead", 10, "the receiver answered 500")
+    assert (dead.state, dead.attempts, dead.error) == ("dead", 12, "the receiver answered 500")
     assert wake(sink).dead_events == 1
 
     sink_changes.resend(dead, by="test")

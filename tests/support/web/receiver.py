@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +29,12 @@ class Receiver:
     received: list[Received] = field(default_factory=list)
     #: The next answers: status, headers, body. Afterwards 200.
     answers: list[tuple[int, dict[str, str], bytes]] = field(default_factory=list)
+    #: Every so many requests one is answered with 500. 0: none.
+    refuses_every: int = 0
+    #: Seconds until an answer.
+    latency_s: float = 0.0
+    #: The most requests that were answered at the same time.
+    most_at_once: int = 0
     #: While this is cleared, nothing is answered.
     gate: threading.Event = field(default_factory=threading.Event)
 
@@ -40,13 +47,22 @@ class Receiver:
 def receiving() -> Iterator[Receiver]:
     receiver = Receiver()
     receiver.gate.set()
+    lock, at_once = threading.Lock(), [0]
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            receiver.received.append(Received(self.path, {k.lower(): v for k, v in self.headers.items()}, body))
+            with lock:
+                receiver.received.append(Received(self.path, {k.lower(): v for k, v in self.headers.items()}, body))
+                is_refused = receiver.refuses_every and len(receiver.received) % receiver.refuses_every == 0
+                usual: tuple[int, dict[str, str], bytes] = (500 if is_refused else 200, {}, b"{}")
+                at_once[0] += 1
+                receiver.most_at_once = max(receiver.most_at_once, at_once[0])
             receiver.gate.wait(20)
-            status, headers, answer = receiver.answers.pop(0) if receiver.answers else (200, {}, b"{}")
+            time.sleep(receiver.latency_s)
+            with lock:
+                at_once[0] -= 1
+                status, headers, answer = receiver.answers.pop(0) if receiver.answers else usual
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(answer))}.items():
                 self.send_header(name, value)

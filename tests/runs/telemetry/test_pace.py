@@ -1,0 +1,125 @@
+"""The pace of sinks: that of the receiver. A message that fails waits alone; a receiver that is down is left alone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from runs.models import AgentRun, Delivery, Sink, SinkCursor
+from runs.telemetry.exporter import Exporter
+from tests.support.factories import make_run
+from tests.support.sinks import append, export, make_sink, wake
+from tests.support.waiting import eventually
+from tests.support.web.receiver import Receiver
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def make_webhook(run: AgentRun, receiver: Receiver) -> Sink:
+    return make_sink(run.project, "webhook", {"url": receiver.url}, event_types=("x.note",))
+
+
+def texts(count: int) -> list[str]:
+    return [str(number) for number in range(count)]
+
+
+def rest_of(sink: Sink) -> float:
+    """The seconds for which a sink rests after its last failure. 0: it does not."""
+    cursor = SinkCursor.objects.get(pk=sink.pk)
+    return (cursor.due_at - cursor.last_error_at).total_seconds() if cursor.due_at and cursor.last_error_at else 0.0
+
+
+def test_a_receiver_that_refuses_one_in_five_gets_the_others_without_a_pause(receiver: Receiver) -> None:
+    run = make_run()
+    sink = make_webhook(run, receiver)
+    receiver.refuses_every = 5
+    append(run, *texts(120))
+    export(2)  # planned, and sent
+
+    assert len({message.headers["webhook-id"] for message in receiver.received}) == 120
+    assert not Delivery.objects.filter(attempts=0).exists()
+    assert Delivery.objects.filter(state="waiting").count() <= 24
+    assert rest_of(sink) == 0
+
+
+def test_its_backlog_stays_bounded(receiver: Receiver) -> None:
+    """Of 40 messages in each period, with the further attempts of those before."""
+    run = make_run()
+    make_webhook(run, receiver)
+    receiver.refuses_every = 5
+    backlogs = []
+    for _ in range(8):
+        append(run, *texts(40))
+        export(2)
+        backlogs.append(Delivery.objects.filter(state="waiting").count())
+        Delivery.objects.filter(state="waiting").update(due_at=timezone.now() - timedelta(seconds=1))
+
+    assert max(backlogs) <= 12, backlogs
+
+
+def test_a_receiver_that_is_down_is_left_alone_for_longer_each_time(receiver: Receiver) -> None:
+    run = make_run()
+    sink = make_webhook(run, receiver)
+    for _ in range(6):
+        receiver.answer(503)
+    append(run, *texts(20))
+    export(2)
+    assert len(receiver.received) == 3
+    rests = [rest_of(sink)]
+    for _ in range(3):
+        wake(sink)
+        export()
+        rests.append(rest_of(sink))
+
+    assert len(receiver.received) == 6
+    for number, rest in enumerate(rests):
+        assert 0.45 * 2**number < rest < 1.1 * 2**number, rests
+
+    wake(sink)
+    export()
+    assert len(receiver.received) == 6 + 14  # what has not failed
+    assert SinkCursor.objects.get(pk=sink.pk).failures == 0
+
+
+def test_it_says_itself_when_to_come_back(receiver: Receiver) -> None:
+    run = make_run()
+    sink = make_webhook(run, receiver)
+    receiver.answer(429, Retry_After="90")
+    append(run, *texts(5))
+    export(2)
+
+    assert len(receiver.received) == 1
+    assert rest_of(sink) == pytest.approx(90, abs=2)
+
+
+def test_a_batch_that_is_refused_now_and_then_is_sent_again_at_once(receiver: Receiver) -> None:
+    """Its order is kept: the batches behind it wait."""
+    run = make_run()
+    sink = make_sink(run.project, "http", {"url": receiver.url, "batch_size": 10}, event_types=("x.note",))
+    receiver.refuses_every = 3
+    append(run, *texts(100))
+    export(1)
+
+    assert SinkCursor.objects.get(pk=sink.pk).sent_events == 100
+    assert len(receiver.received) == 14
+    assert rest_of(sink) == 0
+
+
+def test_a_slow_receiver_gets_several_at_once(receiver: Receiver) -> None:
+    run = make_run()
+    make_webhook(run, receiver)
+    receiver.latency_s = 0.01
+    append(run, *texts(300))
+    exporter = Exporter()
+    try:
+        eventually(
+            lambda: exporter.look() and Delivery.objects.filter(state="sent").count() == 300,
+            why="not everything is sent", within_s=60,
+        )  # fmt: skip
+    finally:
+        exporter.close()
+
+    assert receiver.most_at_once > 1
+    assert len(receiver.received) == 300
