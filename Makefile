@@ -13,7 +13,13 @@ MAKEFLAGS += --no-builtin-rules
 
 VENV := .venv
 BIN := $(VENV)/bin
-UV := UV_PYTHON_DOWNLOADS=never VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/uv
+# The certificates that this system trusts, with those of a proxy of its network. pip and uv have lists of their own, which
+# they use where a bare system has none.
+CERTIFICATES := $(firstword $(wildcard $(SSL_CERT_FILE) /etc/ssl/certs/ca-certificates.crt \
+	/etc/pki/tls/certs/ca-bundle.crt /etc/ssl/ca-bundle.pem /etc/ssl/cert.pem))
+TRUST := $(if $(CERTIFICATES),UV_SYSTEM_CERTS=$(or $(UV_SYSTEM_CERTS),true) \
+	REQUESTS_CA_BUNDLE="$(or $(REQUESTS_CA_BUNDLE),$(CERTIFICATES))")
+UV := $(TRUST) UV_PYTHON_DOWNLOADS=never VIRTUAL_ENV="$(CURDIR)/$(VENV)" $(BIN)/uv
 TOOL_STAMP := $(VENV)/.stamp-uv
 RUN_STAMP := $(VENV)/.stamp-run
 ENV_STAMP := $(VENV)/.stamp-env
@@ -117,7 +123,7 @@ $(BIN)/python:
 # The lock file pins uv with its hashes; pip installs exactly that.
 $(TOOL_STAMP): requirements-dev.lock | $(BIN)/python
 	@sed -n '/^uv==/,/^    # via/p' requirements-dev.lock > $(VENV)/uv.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(VENV)/uv.txt
+	$(TRUST) $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(VENV)/uv.txt
 	@touch $@
 
 # What the site needs to run, and nothing more. The package is built in an environment of its own, whose tools have

@@ -71,6 +71,8 @@ except OSError as error:
 AGENTOPS_ENCRYPTION_KEYS = env.secrets("AGENTOPS_ENCRYPTION_KEYS", at_least=32)
 
 INSTALLED_APPS = [
+    # Before Django's, whose command runserver it replaces.
+    "agentops",
     # Its modules register when the URLs are loaded: a command that serves nothing need not wait for them.
     "django.contrib.admin.apps.SimpleAdminConfig",
     "django.contrib.auth",
@@ -82,7 +84,6 @@ INSTALLED_APPS = [
     "django_htmx",
     "drf_spectacular_sidecar",
     "rest_framework",
-    "agentops",
     "agentops.projects",
     "timeline",
     "runs",

@@ -21,6 +21,7 @@ COMMANDS = {
     "project": "Create, list, change, archive and delete projects",
     "member": "List, add and remove the members of a project, and change their roles",
     "key": "Create, list, rotate and revoke API keys",
+    "runserver": "As up, for development: starts again when the code changes",
     "serve": "Serve pages, API and streams; workers run separately",
     "worker": "Execute queued runs until SIGTERM",
     "record_fixtures": "Record runs as fixtures, one file for each agent",
@@ -67,9 +68,10 @@ def text() -> str:
 
 
 def django_commands() -> set[str]:
-    """Return the names of Django's commands that work here."""
+    """Return the names of Django's commands that work here, without those that this project replaces."""
     root = Path(django.__path__[0])
-    return {name for package in DJANGO for name in find_commands(str(root / package / "management"))}
+    names = {name for package in DJANGO for name in find_commands(str(root / package / "management"))}
+    return names - COMMANDS.keys()
 
 
 def version_line() -> str:

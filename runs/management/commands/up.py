@@ -6,24 +6,26 @@ Locks the home, migrates the database, creates the demo data of a new site, and 
 from __future__ import annotations
 
 import os
-import socket
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
+from functools import partial
 from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import CommandError, CommandParser
-from django.db import connection, connections, transaction
+from django.db import DatabaseError, connection, connections, transaction
 from django.db.migrations.loader import MigrationLoader
 
 from agentops.projects.management.base import EXIT_INVALID, AgentopsCommand
 from runs import demo, environment
 from runs.lifecycle import transitions
 from runs.management.site.embedded import HOST, SignalHandler, serve
-from runs.management.site.home import Home, warnings_about
-from runs.management.site.web_server import listen
+from runs.management.site.home import Home, password_command, warnings_about
+from runs.management.site.web_server import listen, url_of
+from runs.models import AgentRun
+from runs.models.querysets import CLAIMED_FROM
 from runs.worker import worker
 
 #: Settings of a site with several processes.
@@ -40,35 +42,56 @@ class Command(AgentopsCommand):
         for name in SERVERS:
             if os.environ.get(name):
                 raise ImproperlyConfigured(f"{name} must not be set: `up` keeps everything in AGENTOPS_HOME by itself")
-        environment.hide_secrets()
         signal_handler = SignalHandler()
         signal_handler.install()
-        os.umask(0o077)
-        home = Home(settings.AGENTOPS_HOME)
-        with closing(listen(HOST, settings.PORT)) as site:
-            for warning in warnings_about(settings.AGENTOPS_HOME):
-                self.stderr.write(f"agentops: warning: {warning}")
-            self._run(home, site, signal_handler)
-
-    def _run(self, home: Home, site: socket.socket, signal_handler: SignalHandler) -> None:
-        _migrate()
-        demo.seed()
-        # This process has the lock, so the worker named in it is dead. Its leases end before the name is replaced.
-        transitions.expire_leases(home.previous)
-        home.belongs_to(worker.current().owner)
-        connection.close()
-        if code := serve(site, signal_handler, self._tell):
+        if code := self.serve_home(HOST, settings.PORT, signal_handler):
             raise SystemExit(code)
 
-    def _tell(self) -> None:
+    def serve_home(self, host: str, port: int, signal_handler: SignalHandler) -> int:
+        """Serve the site in AGENTOPS_HOME until a signal, and return the exit code."""
+        environment.hide_secrets()
+        os.umask(0o077)
+        home = Home(settings.AGENTOPS_HOME)
+        with closing(listen(host, port)) as site:
+            for warning in warnings_about(settings.AGENTOPS_HOME):
+                self.stderr.write(f"agentops: warning: {warning}")
+            _migrate()
+            demo.seed()
+            # This process has the lock, so the worker named in it is dead. Its leases end before the name is replaced.
+            transitions.expire_leases(home.previous)
+            home.belongs_to(worker.current().owner)
+            connection.close()
+            code = serve(site, signal_handler, partial(self._tell, home, url_of(site)))
+            self._tell_what_continues()
+        return code
+
+    def _tell(self, home: Home, url: str) -> None:
         """Print the URL and the login. The password is created here, so that it is always printed."""
         try:
             login = demo.first_login()
         finally:
             connections.close_all()
-        password = f"Password: {login.password}" if login.password else f"For a new password: {_command(login.name)}"
-        self.stdout.write(f"URL: http://{HOST}:{settings.PORT}/\nLogin: {login.name}\n{password}")
+        # On a full disk, a second start cannot name the URL; that is all.
+        with suppress(ImproperlyConfigured):
+            home.belongs_to(worker.current().owner, url, login.name)
+        hint = (
+            f"Password: {login.password}" if login.password else f"For a new password: {password_command(login.name)}"
+        )
+        self.stdout.write(f"URL: {url}\nLogin: {login.name}\n{hint}")
         self.stdout.flush()
+
+    def _tell_what_continues(self) -> None:
+        """Print how many runs the next start continues. A database that fails now must not prevent the end."""
+        try:
+            count = AgentRun.objects.filter(status__in=CLAIMED_FROM).count()
+        except DatabaseError:
+            return
+        finally:
+            connection.close()
+        # Make names itself in the environment of what it starts.
+        command = "make up" if "MAKELEVEL" in os.environ else f"{sys.argv[0]} up"
+        if count:
+            self.stdout.write(f"Stopped. `{command}` continues {count} run{'s' * (count != 1)}.")
 
 
 def _migrate() -> None:
@@ -88,7 +111,3 @@ def _migrate() -> None:
     finally:
         # The next connection checks them again.
         connection.close()
-
-
-def _command(name: str) -> str:
-    return f"{sys.argv[0]} changepassword {name}"

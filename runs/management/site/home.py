@@ -9,6 +9,7 @@ import fcntl
 import os
 import re
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,8 @@ from django.core.exceptions import ImproperlyConfigured
 
 LOCK = "lock"
 DATABASE_FILES = "agentops.sqlite3*"
-MAX_OWNER = 256
+#: Bytes of the file that are read.
+MAX_LINES = 1024
 MOUNTS = Path("/proc/mounts")
 #: Network file systems, on which locks and shared memory do not cover all writers.
 REMOTE = frozenset({"9p", "afs", "ceph", "cifs", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs"})
@@ -47,28 +49,38 @@ class Home:
             process = self._process()
             self.release()
             raise AlreadyRunning(f"already running on {path}{process}") from None
-        self.previous = self._owner()
+        self.previous = self._lines()[0]
 
-    def belongs_to(self, owner: str) -> None:
-        """Store the name of the worker whose leases end with this process."""
-        line = f"{owner}\n".encode()
+    def belongs_to(self, owner: str, url: str = "", login: str = "") -> None:
+        """Store the name of the worker whose leases end with this process; and, once it serves, its URL and login."""
+        lines = f"{owner}\n{url}\n{login}\n".encode()
         with _writing():
-            os.pwrite(self._lock, line, 0)
-            os.ftruncate(self._lock, len(line))
+            os.pwrite(self._lock, lines, 0)
+            os.ftruncate(self._lock, len(lines))
             os.fsync(self._lock)
 
     def release(self) -> None:
         """Release the lock before the process ends."""
         os.close(self._lock)
 
-    def _owner(self) -> str:
-        # Only the first line counts: a process that died early may have left more.
-        return os.pread(self._lock, MAX_OWNER, 0).decode(errors="replace").partition("\n")[0]
+    def _lines(self) -> tuple[str, str, str]:
+        """Return the owner, the URL and the login. A process that died early may have left more lines, or fewer."""
+        owner, url, login, *_ = [*os.pread(self._lock, MAX_LINES, 0).decode(errors="replace").split("\n"), "", "", ""]
+        return owner, url, login
 
     def _process(self) -> str:
-        """Return the process that has the home; empty while it is starting."""
-        parts = self._owner().split(":")
-        return f" (process {parts[-2]})" if len(parts) > 2 else ""
+        """Return the process that has the home, with its URL and how to log in; empty while it is starting."""
+        owner, url, login = self._lines()
+        parts = owner.split(":")
+        process = f" (process {parts[-2]})" if len(parts) > 2 else ""
+        if not url:
+            return process
+        return f"{process}: open {url} and log in as {login}; for a new password: {password_command(login)}"
+
+
+def password_command(login: str) -> str:
+    """Return the command that changes the password of a user."""
+    return f"{sys.argv[0]} changepassword {login}"
 
 
 @contextmanager

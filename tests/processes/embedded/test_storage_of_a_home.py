@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import httpx
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from runs.management.site.home import Home
-from tests.support.deployment.embedded_site import MANAGE, Site
+from tests.support.deployment.embedded_site import MANAGE, PLAYED, Site
+from tests.support.waiting import eventually
 
 Mount = Callable[..., Path]
 
@@ -84,6 +86,49 @@ def test_a_home_on_a_full_disk(mount: Mount) -> None:
     fill(place)
 
     assert refused(place) == (6, "agentops: the database cannot be used: its disk is full")
+
+
+@pytest.mark.slow
+def test_a_disk_that_was_full_and_has_room_again(mount: Mount, tmp_path: Path) -> None:
+    """Runs stop while nothing can be stored, and go on by themselves; a start that failed works then too."""
+    assert os.geteuid() == 0, "this test mounts a small file system: run it as root"
+    place = mount("small", "-t", "tmpfs", "-o", "size=24m,mode=0700", "tmpfs")
+    (place / "home").mkdir(mode=0o700)
+    # What the process says is kept elsewhere.
+    (tmp_path / "home").symlink_to(place / "home")
+    site = Site(tmp_path / "home")
+    try:
+        site.up(AGENTOPS_LEASE_S="6", AGENTOPS_RENEW_S="2")
+        eventually(lambda: site.runs().get("demo-replay", ("", 0))[1] > 0, why="the live run has begun", within_s=60)
+        fill(place)
+        eventually(lambda: "storage failed" in site.err, why="a step cannot be stored", within_s=60)
+        eventually(lambda: "cannot renew" in site.err, why="no lease can be renewed", within_s=60)
+        assert httpx.get(f"{site.url}/readyz").status_code == 503
+        assert httpx.get(f"{site.url}/login").status_code == 200
+
+        (place / "ballast").unlink()
+        eventually(lambda: httpx.get(f"{site.url}/readyz").status_code == 200, why="it is ready", within_s=60)
+        steps = site.runs()["demo-replay"][1]
+        eventually(lambda: PLAYED.items() <= site.runs().items(), why="the recordings are played", within_s=120)
+        eventually(lambda: site.runs()["demo-replay"][1] > steps, why="the live run goes on", within_s=60)
+
+        fill(place)
+        assert site.end() == 0
+        # What a start stores may still fit into pages that are free.
+        site.start()
+        eventually(lambda: site.out.count("\n") >= 3 or not site.alive, why="it has started or given up", within_s=60)
+        if not site.alive:
+            assert (site.ended(), site.err) == (6, "agentops: the database cannot be used: its disk is full\n")
+        (place / "ballast").unlink()
+        if not site.alive:
+            site.up()
+        eventually(lambda: httpx.get(f"{site.url}/readyz").status_code == 200, why="it is ready again", within_s=60)
+        steps = site.runs()["demo-replay"][1]
+        eventually(lambda: site.runs()["demo-replay"][1] > steps, why="the live run goes on again", within_s=60)
+        assert site.end() == 0
+        site.agentops("check_invariants")
+    finally:
+        site.kill()
 
 
 def test_a_file_in_place_of_the_home(tmp_path: Path) -> None:

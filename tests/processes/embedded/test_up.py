@@ -102,12 +102,20 @@ def test_the_first_start(site: Site, tmp_path: Path) -> None:
         [*MANAGE, "up"], env=site.env(**words), cwd="/", capture_output=True, text=True, check=False, timeout=120
     )
     assert (done.returncode, done.stdout) == (75, "")
-    assert done.stderr == f"agentops: already running on {other} (process {site.pid})\n"
+    assert done.stderr == (
+        f"agentops: already running on {other} (process {site.pid}): open http://127.0.0.1:{site.port}/ and log in as"
+        f" admin; for a new password: {MANAGE[1]} changepassword admin\n"
+    )
 
     began = time.monotonic()
     assert site.end(signal.SIGINT) == 0
     assert time.monotonic() - began < ENDS_S
     assert site.err == ""
+    unended = [status for (status,) in site.rows("SELECT status FROM agent_runs") if status in ("queued", "running")]
+    assert (
+        site.out.splitlines()[-1]
+        == f"Stopped. `{MANAGE[1]} up` continues {len(unended)} run{'s' * (len(unended) != 1)}."
+    )
     # Handed back, so that whoever comes next may take it at once.
     assert site.rows(
         "SELECT status, lease_owner FROM agent_runs WHERE status <> 'completed' AND flow_run_id IS NULL"

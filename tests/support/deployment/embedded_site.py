@@ -38,6 +38,7 @@ class Site:
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
     command: list[str] = field(default_factory=lambda: MANAGE)
+    subcommand: str = "up"
 
     def env(self, **more: str) -> dict[str, str]:
         """Nothing of the shell or the suite that would change a site."""
@@ -48,7 +49,7 @@ class Site:
         self.starts += 1
         with self._file("out").open("wb") as out, self._file("err").open("wb") as err:
             self.process = subprocess.Popen(
-                [*self.command, "up"],
+                [*self.command, self.subcommand],
                 cwd=self.home.parent, env=self.env(**more), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
             )  # fmt: skip
         return self

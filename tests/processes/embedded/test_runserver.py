@@ -1,0 +1,60 @@
+"""`manage.py runserver`: the whole site in one process, started again when its code changes."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import httpx
+
+from tests.support.deployment.embedded_site import Site
+from tests.support.waiting import eventually
+
+
+def test_it_serves_pages_streams_and_runs_and_starts_again(seasoned: Site, played: Site, tmp_path: Path) -> None:
+    """Of a home that `up` has served before."""
+    code = tmp_path / "code"
+    code.mkdir()
+    watched = code / "sitecustomize.py"
+    watched.write_text("# Loaded by each process, and watched like all modules.\n")
+    seasoned.subcommand = "runserver"
+    steps = seasoned.runs()["demo-replay"][1]
+    seasoned.up(PYTHONPATH=str(code))
+
+    assert seasoned.out.splitlines()[0] == f"URL: http://127.0.0.1:{seasoned.port}/"
+    assert played.password is not None
+    with seasoned.signed_in(played.password) as client:
+        page = client.get("/p/demo/runs")
+        style = client.get("/static/css/tokens.css")
+        run_id = seasoned.run_of("demo-replay")
+        with client.stream("GET", f"/api/projects/demo/agent-runs/{run_id}/events/stream") as stream:
+            assert stream.headers["content-type"].startswith("text/event-stream")
+            assert any(line.startswith("id:") for line in stream.iter_lines())
+    assert (page.status_code, style.status_code) == (200, 200)
+    eventually(lambda: seasoned.runs()["demo-replay"][1] > steps, why="the live run goes on", within_s=60)
+
+    watched.write_text("# Changed.\n")
+    eventually(lambda: seasoned.out.count("URL: ") == 2, why="it has started again", within_s=60)
+    assert "sitecustomize.py changed, reloading." in seasoned.err
+    assert "Traceback" not in seasoned.err
+    steps = seasoned.runs()["demo-replay"][1]
+    eventually(lambda: seasoned.runs()["demo-replay"][1] > steps, why="the live run goes on again", within_s=60)
+    assert httpx.get(f"{seasoned.url}/healthz").status_code == 200
+
+    # To the command alone, which passes it on. The run in flight is handed back.
+    assert seasoned.end(signal.SIGTERM) == 0
+    assert seasoned.out.splitlines()[-1].startswith("Stopped. ")
+    assert seasoned.rows("SELECT count(*) FROM agent_runs WHERE lease_owner IS NOT NULL") == [(0,)]
+    assert [
+        reason for (reason,) in seasoned.rows("SELECT end_reason FROM agent_run_attempts") if reason == "died"
+    ] == []
+
+
+def test_it_refuses_in_one_line(seasoned: Site) -> None:
+    """As `up` does, from the process that the reloader starts."""
+    seasoned.up()
+    second = Site(seasoned.home, subcommand="runserver", port=seasoned.port)
+    assert second.start().ended() == 75
+    assert second.err.splitlines()[-1].startswith(f"agentops: already running on {seasoned.home} (process")
+    assert "Traceback" not in second.err
+    seasoned.kill()
