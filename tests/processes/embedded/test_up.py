@@ -111,11 +111,8 @@ def test_the_first_start(site: Site, tmp_path: Path) -> None:
     assert site.end(signal.SIGINT) == 0
     assert time.monotonic() - began < ENDS_S
     assert site.err == ""
-    unended = [status for (status,) in site.rows("SELECT status FROM agent_runs") if status in ("queued", "running")]
-    assert (
-        site.out.splitlines()[-1]
-        == f"Stopped. `{MANAGE[1]} up` continues {len(unended)} run{'s' * (len(unended) != 1)}."
-    )
+    [(count,)] = site.rows("SELECT count(*) FROM agent_runs WHERE status IN ('queued', 'running')")
+    assert site.out.splitlines()[-1] == f"Stopped. `{MANAGE[1]} up` continues {count} run{'s' * (count != 1)}."
     # Handed back, so that whoever comes next may take it at once.
     assert site.rows(
         "SELECT status, lease_owner FROM agent_runs WHERE status <> 'completed' AND flow_run_id IS NULL"
