@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
+from collections.abc import Iterator
 from typing import TypeVar
 
-from django.http import HttpRequest, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
+from django.middleware.gzip import re_accepts_gzip
 from django.shortcuts import render
+from django.utils.cache import patch_vary_headers
 from django.views.decorators.cache import never_cache
 
 from agentops.http.methods import require_safe
 from agentops.projects.rate_limits import limits
 from runs.actions.annotations import share_links
-from runs.exports.run_report import report_policy, report_portions
+from runs.exports.report_cache import shared_report
+from runs.exports.run_report import report_policy
 from timeline.redaction import project_scope
 
 #: Requests per minute for one link.
@@ -31,10 +36,21 @@ def by_link(request: HttpRequest, token: str) -> HttpResponseBase:
     limits.count(request, "share", link.pk.hex, LINK_LIMIT)
     share_links.count_view(link)
     project_scope.add(link.project_id)
-    report = report_portions(link.run, with_notes=False)
-    response = StreamingHttpResponse(report, content_type="text/html; charset=utf-8")
+    response = _response(request, shared_report(link.run))
     response.headers["Content-Security-Policy"] = f"{report_policy()}; frame-ancestors 'none'"
     return _private(response)
+
+
+def _response(request: HttpRequest, report: bytes | Iterator[str]) -> HttpResponseBase:
+    """Return a response with a report in portions, or as it is kept: for most clients without work."""
+    kind = "text/html; charset=utf-8"
+    if not isinstance(report, bytes):
+        return StreamingHttpResponse(report, content_type=kind)
+    if not re_accepts_gzip.search(request.headers.get("Accept-Encoding", "")):
+        return HttpResponse(gzip.decompress(report), content_type=kind)
+    response = HttpResponse(report, content_type=kind, headers={"Content-Encoding": "gzip"})
+    patch_vary_headers(response, ("Accept-Encoding",))
+    return response
 
 
 def _private(response: R) -> R:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
+import random
 import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
 import time_machine
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from agentops.projects import memberships
 from agentops.projects.models import AuditEntry, Project, Role
+from agentops.projects.redaction_rules import rule_cache, rule_changes
 from runs.actions.annotations import labels, share_links
+from runs.exports import report_cache
 from runs.models import AgentRun, AgentRunMessage, RunNote, SavedView, ShareLink
 from runs.upkeep import retention
 from runs.upkeep.retention import RemovalReport
@@ -251,6 +257,44 @@ def test_a_share_link_opens_the_report_until_it_expires_or_is_revoked(project: P
         "run.shared",
         "run.share_revoked",
     ]
+
+
+def test_a_shared_report_is_made_once(project: Project, run: AgentRun) -> None:
+    """Until the run, or a rule of its project, changes. Nothing is read of the run's content for further requests."""
+    admin = client_of(project, Role.ADMIN)
+    admin.post(f"/runs/{run.pk}/share", {"days": "2"})
+    url = f"/shared/{share_links.token_of(ShareLink.objects.get())}"
+    first = text_of(Client().get(url))
+    with CaptureQueriesContext(connection) as queries:
+        plain, packed = Client().get(url), Client(headers={"Accept-Encoding": "gzip"}).get(url)
+    assert not [query["sql"] for query in queries if "agent_run_messages" in query["sql"]]
+    assert len(queries) <= 8
+    assert text_of(plain) == gzip.decompress(packed.content).decode() == first
+    assert packed["Content-Encoding"] == "gzip"
+    for header in ("Content-Security-Policy", "Referrer-Policy", "X-Robots-Tag", "Cache-Control"):
+        assert plain[header].split(",")[0] == packed[header].split(",")[0]
+
+    AgentRun.objects.filter(pk=run.pk).update(title="Another title")
+    assert "Another title" in text_of(Client().get(url))
+    rule_changes.add_secret(project, "title", "Another title", actor="test")
+    rule_cache.CACHE.expire()  # otherwise within seconds
+    assert "Another title" not in text_of(Client().get(url))
+    admin.post(f"/runs/{run.pk}/share/{ShareLink.objects.get().pk}")
+    assert Client().get(url).status_code == 404
+
+
+def test_kept_reports_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report_cache, "MAX_BYTES", 1000)
+    monkeypatch.setattr(report_cache, "MAX_REPORT", 400)
+    cache = report_cache.ReportCache()
+    noise = [random.Random(number).randbytes(150).hex() for number in range(9)]
+    for number, text in enumerate(noise):
+        assert [*cache.keep(number, iter([text, "end"]))] == [text, "end"]
+    assert [number for number in range(9) if cache.get(number)] == [4, 5, 6, 7, 8]
+    assert "".join(cache.keep("long", iter(noise * 3))) == "".join(noise * 3)
+    assert cache.get("long") is None
+    assert next(cache.keep("left", iter(noise)))  # the client has left
+    assert cache.get("left") is None
 
 
 def test_retention_deletes_notes_and_links_with_their_run(project: Project, run: AgentRun) -> None:
