@@ -7,6 +7,7 @@ messages beside them. Each has an `event_id` that is the same whenever the file,
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -122,6 +123,21 @@ Item = ImportedRun | IncomingEvent
 Reader = Callable[[], Any]
 
 
+NOT_A_FILE = "not a file that can be read"
+
+
+def open_regular(path: Path) -> int:
+    """Return a descriptor of a regular file. Raises `UnreadableFile`, and `OSError`.
+
+    Does not block on a pipe. The kind is checked on the open descriptor, so the file cannot be swapped after the check.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UnreadableFile(str(path), NOT_A_FILE)
+    return descriptor
+
+
 class ImportFile:
     """The file that is imported: its name, its bytes, and its content as JSON.
 
@@ -138,9 +154,9 @@ class ImportFile:
     def open(cls, path: Path) -> ImportFile:
         """Open a regular file. Raises `ImportRefused`."""
         try:
-            if not path.is_file():
-                raise UnreadableFile(str(path), "not a file that can be read")
-            return cls(path.name, StoredBytes.on_disk(os.open(path, os.O_RDONLY | os.O_CLOEXEC)))
+            if not path.exists():
+                raise UnreadableFile(str(path), NOT_A_FILE)
+            return cls(path.name, StoredBytes.on_disk(open_regular(path)))
         except OSError as error:
             raise UnreadableFile(str(path), f"cannot be read: {error.strerror}") from None
 

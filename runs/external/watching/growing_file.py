@@ -8,7 +8,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from runs.external.importers.base import MAX_FILE, MIB, SAMPLE, ImportFile, ImportRefused, Reader, UnreadableFile
+from runs.external.importers.base import (
+    MAX_FILE,
+    MIB,
+    SAMPLE,
+    ImportFile,
+    ImportRefused,
+    Reader,
+    UnreadableFile,
+    open_regular,
+)
 from runs.external.importers.reading.stored_bytes import StoredBytes
 
 #: Bytes before the end of what was read by which a file that was written anew is recognised.
@@ -36,7 +45,7 @@ class GrowingFile(ImportFile):
         The last line is left for the next time as long as it has no end.
         """
         try:
-            with self.path.open("rb") as file:
+            with os.fdopen(open_regular(self.path), "rb") as file:
                 return self._refresh(file)
         except OSError as error:
             raise UnreadableFile(str(self.path), f"cannot be read: {error.strerror}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from datetime import timedelta
@@ -16,13 +17,15 @@ from django.core.management.base import CommandError
 from django.utils import timezone
 
 from runs.external import live_sessions
+from runs.external.importers.base import MAX_FILE
 from runs.external.ingest import Sender, record
 from runs.external.watching import watcher
-from runs.external.watching.agent_folders import session_files
+from runs.external.watching.agent_folders import may_be_session, session_files
 from runs.external.watching.watch_sinks import SinkRefused
 from runs.models import AgentRun
 from tests.support.free_port import free_port
 from tests.support.imported_runs import check_run
+from tests.support.recordings.recorded_files import recording
 from tests.support.watched_site import Site
 from timeline.models import Log
 
@@ -128,7 +131,7 @@ def test_what_is_told_of_a_file_names_it_once(site: Site) -> None:
     path.mkdir()
     site.watcher.files[path].is_changed = True
     site.round()
-    assert site.warned[1].startswith(f"{path}: cannot be read: ")
+    assert site.warned[1].startswith(f"{path}: not a file that can be read; ")
     assert site.warned[1].count(str(site.folder)) == 1
 
 
@@ -181,3 +184,37 @@ def test_files_of_something_else_are_not_kept_in_memory(site: Site) -> None:
 
     assert len(site.watcher.files) == 2
     assert not any(file.is_recognised or file.holds_content for file in site.watcher.files.values())
+
+
+def test_what_is_no_file_keeps_no_session_waiting(site: Site) -> None:
+    """Named like sessions: pipes, devices, links, a folder, files that are too large or no text; and one that turns."""
+    good, turning = recording("claude-code-growing/768de5d6.0.jsonl"), site.folder / "turning.jsonl"
+    os.mkfifo(site.folder / "pipe.jsonl")
+    os.symlink("/dev/zero", site.folder / "device.jsonl")
+    os.symlink("nowhere", site.folder / "dangling.jsonl")
+    os.symlink(".", site.folder / "loop.jsonl")
+    (site.folder / "folder.jsonl").mkdir()
+    with (site.folder / "large.jsonl").open("wb") as sparse:
+        sparse.truncate(MAX_FILE + 1)
+    (site.folder / "nul.jsonl").write_bytes(b"\0" * 5000 + b"\n")
+    (site.folder / "deep.jsonl").write_bytes(b'{"type":"user","a":' + b"[" * 100_000 + b"\n")
+    Path(os.fsdecode(bytes(site.folder) + b"/\xff.jsonl")).write_bytes(b"\xff\xfe\n")
+    shutil.copy(good, turning)
+    site.round()
+    # The file that is followed is a pipe now, which nobody writes to. The system tells of it, and of all the others.
+    turning.unlink()
+    os.mkfifo(turning)
+    site.watcher._note(path for path in site.folder.iterdir() if may_be_session(path))
+    for file in site.watcher.files.values():
+        file.not_before = 0.0
+    site.watcher.scan_s = 3600.0
+    site.watcher.round()
+    shutil.copy(good, site.folder / "other.jsonl")
+    site.round()
+    site.settle()
+
+    assert len(site.runs()) == 1
+    check_run(site.runs()[0])
+    warned = "\n".join(site.warned)
+    assert warned.count("large.jsonl: larger than 64 MiB") == 1
+    assert "Traceback" not in warned
