@@ -13,7 +13,12 @@ TAIL, LIMITS = "live/test_replay_and_tail.py::test_", "live/test_limits.py::test
 LOG, REFUSED_PARAMETER = "timeline/test_log.py::test_", f"{PARAMETERS}what_cannot_be_used_is_refused"
 STRICT, REFUSED_EVENT = "web/test_strict_json.py::test_", f"{INGEST}events_that_are_refused"
 
-#: Of runners that send events, of programs that read lists, and of readers of streams, by their numbers.
+FLOWS = "runs/api/test_flows_api.py::test_"
+RESUME, WRITES = "runs/api/test_resume_api.py::test_", "runs/api/test_writes.py::test_"
+EXPORTS, FIXTURE = "runs/api/test_hostile_exports.py::test_", "runs/fixtures/test_format.py::test_"
+
+#: Of runners that send events, programs that read and act, readers of streams, pages and files, people at the command
+#: line, models, tools and hooks, by their numbers.
 ROWS = {
     1: ("no credential", f"{INGEST}without_a_credential_nothing_is_stored"),
     2: ("a wrong, long or strange key", f"{INGEST}other_credentials_are_invalid"),
@@ -83,6 +88,64 @@ ROWS = {
     68: ("parameters of the library below", f"{STREAM}parameters_of_the_library_below_choose_nothing"),
     69: ("a page of another site", f"{STREAM}a_page_of_another_site_cannot_read"),
     70: ("other methods, HTTP/1.0", f"{STREAM}it_speaks_http_1_0"),
+    71: ("a resume of a run that is not paused", f"{RESUME}only_paused_runs_can_be_resumed"),
+    72: ("a resume at the last step", f"{RESUME}the_cap_of_a_lineage"),
+    73: ("a resume near the last step", f"{RESUME}a_resumed_run_has_a_fresh_budget_and_the_steps_count_on"),
+    74: ("a number of steps that is none", f"{RESUME}it_refuses_what_it_cannot_use"),
+    75: ("a resume many times at once", f"{RESUME}fifty_at_once_make_one_run"),
+    76: ("a run of another project", f"{RESUME}another_projects_run_is_an_unknown_one"),
+    77: ("an empty message", f"{RESUME}it_refuses_what_it_cannot_use"),
+    78: ("a message that plays another role", "runs/actions/test_resume_plan.py::test_a_message_is_only_text"),
+    79: ("a command for no run", f"{FLOWS}commands_are_recorded_also_when_they_are_invalid"),
+    81: ("a command to a run that has ended", f"{WRITES}an_ended_run_takes_no_command"),
+    82: (
+        "an idempotency key with another body",
+        "runs/api/test_idempotency.py::test_another_request_needs",
+    ),
+    83: ("a parent that cannot be", f"{WRITES}a_parent_and_its_limits"),
+    84: ("a pause of what is paused", f"{WRITES}pause_and_stop"),
+    85: ("a stop at the end", f"{WRITES}stop_races_with_completion"),
+    86: ("an agent of unknown parts", f"{WRITES}an_agent_that_cannot_work_is_refused"),
+    87: ("a policy that is none", "runs/agents/test_policies.py::test_what_it_refuses"),
+    88: ("a database that takes no writes", f"{WRITES}storage_that_takes_no_writes"),
+    89: ("no Redis", f"{WRITES}redis_down"),
+    90: ("texts with elements", "browser/run/test_hostile_text.py::test_hostile_events_are_text_live_and_at_first"),
+    91: ("texts with attributes of htmx", "browser/test_components.py::test_hostile_content_does_nothing"),
+    92: ("texts with links and pictures", "browser/run/test_hostile_text.py::test_a_hostile_model_and_tools_are_text"),
+    93: ("control sequences", "runs/commands/test_agent_runs.py::test_nothing_that_was_written_steers_the_terminal"),
+    94: ("a long or invisible text", "admin/test_hostile.py::test_a_megabyte_is_cut"),
+    95: ("a title that is a file's name", f"{EXPORTS}files_have_names_of_the_server"),
+    97: ("a reader that leaves an export", f"{EXPORTS}a_reader_that_leaves_ends_the_export"),
+    98: ("inner addresses", "runs/tools/test_address_policy.py::test_nothing_but_public_addresses_passes"),
+    99: ("a receiver that rebinds", "runs/tools/test_guarded_http.py::test_a_host_that_rebinds_gets_only_the_address"),
+    100: ("guessed passwords", "projects/test_login.py::test_after_five_failures_the_right_password_is_refused_too"),
+    103: ("an ambiguous prefix", "runs/commands/test_agent_steering.py::test_an_ambiguous_beginning_is_refused"),
+    104: ("a kill without a terminal", "runs/commands/test_agent_resume_all.py::test_live_runs_are_taken_only_where"),
+    105: ("a pipe or device as a file", f"{FIXTURE}it_refuses_what_is_not_a_regular_file"),
+    106: ("a broken fixture", f"{FIXTURE}it_refuses_a_broken_fixture_and_says_where"),
+    107: ("a fixture with a secret", "runs/commands/test_fixture_command.py::test_exit_1_for_a_missing_result_and"),
+    108: ("a flow that cannot be", f"{FLOWS}everything_that_is_wrong_with_a_definition_is_told_with_its_place"),
+    109: ("a path out of the root", "runs/tools/test_rooted_files.py::test_it_refuses_paths_that_lead_outside"),
+    110: ("a command that takes everything", "runs/tools/test_shell.py::test_a_fork_bomb_is_bounded"),
+    111: ("an invalid setting", "test_settings.py::test_a_bad_one_is_named"),
+    113: ("an answer of a model that is none", "runs/engine/turns/test_answers.py::test_ten_thousand_calls"),
+    114: (
+        "a result of a tool that is none",
+        "runs/tools/test_tool_results.py::test_whatever_is_raised_becomes",
+    ),
+    115: ("a hook that fails or hangs", "runs/hooks/test_resolution.py::test_a_hook_that_hangs_counts_as_failed"),
+}
+#: The same inputs at other doors.
+DOORS = {
+    "OTLP": ("a key in the address", "runs/external/otlp/test_hostile_bodies.py::test_a_key_in_the_address_is_no_key"),
+    "OTLP bodies": ("bodies of every kind", "runs/external/otlp/test_hostile_bodies.py::test_a_body_that_is_refused"),
+    "watch": (
+        "a pipe or device as a session",
+        "runs/external/watching/test_watching_troubles.py::test_what_is_no_file_keeps_no_session_waiting",
+    ),
+    "session hooks": ("events of nothing", "runs/external/watching/test_hooks.py::test_what_is_unknown_is_dropped"),
+    "MCP": ("a page of another site", "web/test_mcp.py::test_a_page_of_another_site_cannot_use_it"),
+    "exports": ("formats, parameters, other projects", f"{EXPORTS}what_cannot_be_exported_is_refused"),
 }
 SCENARIOS = {
     "S-022": ("a listener that fails stops no other", f"{LOG}a_listener_that_fails_does_not_stop_the_others"),
@@ -110,6 +173,6 @@ SCENARIOS = {
 
 
 def test_each_has_its_test() -> None:
-    for number, (_, place) in [*ROWS.items(), *SCENARIOS.items()]:
+    for number, (_, place) in [*ROWS.items(), *DOORS.items(), *SCENARIOS.items()]:
         path, _, name = place.partition("::")
         assert f"def {name}" in (TESTS / path).read_text(), number

@@ -390,3 +390,11 @@ def test_costs_that_add_up_to_infinity_are_unknown(exporter: Exporter) -> None:
 
     [run] = exporter.runs()
     assert (run.step_count, run.cost_source) == (1, "computed")
+
+
+def test_a_key_in_the_address_is_no_key_and_in_no_log(exporter: Exporter, caplog: pytest.LogCaptureFixture) -> None:
+    key = exporter.headers["Authorization"].removeprefix("Bearer ")
+    for path in ("/v1/traces", "/v1/logs", "/api/public/otel/v1/traces"):
+        answer = Client().post(f"{path}?api_key={key}&key={key}", BODY, content_type=PROTOBUF)
+        assert answer.status_code == 401
+        assert key not in caplog.text + answer.content.decode("latin-1")
