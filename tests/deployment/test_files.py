@@ -189,3 +189,22 @@ def test_the_proxy_passes_streams_on_to_their_own_process() -> None:
     assert re.search(r"@streams path \*/stream \*/ag-ui\s", caddyfile)
     assert re.search(r"handle @streams \{\s+reverse_proxy stream:8000", caddyfile)
     assert yaml.safe_load(FILE.read_text())["services"]["proxy"]["configs"][0]["source"] == "caddyfile"
+
+
+def test_make_trusts_the_certificates_of_the_system(tmp_path: Path) -> None:
+    """Those of a proxy are among them. What a user has set goes before."""
+    bundle = tmp_path / "system.pem"
+    bundle.touch()
+    # As if the lock file was newer than what is installed.
+    command = ["make", "--dry-run", "--what-if", "requirements-dev.lock", "env"]
+
+    def planned(**variables: str) -> str:
+        env = {"PATH": os.environ["PATH"], "SSL_CERT_FILE": str(bundle), **variables}
+        return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout
+
+    for line in planned().splitlines():
+        if "pip install" in line or "pip sync" in line:
+            assert line.lstrip("@").startswith(f'UV_SYSTEM_CERTS=true REQUESTS_CA_BUNDLE="{bundle}" '), line
+    assert 'UV_SYSTEM_CERTS=false REQUESTS_CA_BUNDLE="own.pem" ' in planned(
+        UV_SYSTEM_CERTS="false", REQUESTS_CA_BUNDLE="own.pem"
+    )
