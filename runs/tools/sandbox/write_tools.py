@@ -16,7 +16,7 @@ from pydantic import Field
 from runs.tools import roots
 from runs.tools.base import Effect, ToolContext, ToolDenied, ToolResult
 from runs.tools.functions import tool
-from runs.tools.rooted_files import PathNotFound, open_below_root, parts_of
+from runs.tools.rooted_files import LIBC, PathNotFound, open_below_root, parts_of
 from runs.tools.sandbox import switches
 from timeline.events.work import FileChanged
 from timeline.preview import preview
@@ -83,7 +83,7 @@ def _replaced(ctx: ToolContext, path: str, before: str | None, after: str) -> To
     if not parts:
         raise ToolDenied("path_denied", "The path names no file.")
     try:
-        with _parent(ctx, parts[:-1]) as parent:
+        with _parent(ctx, parts[:-1]) as parent, _as_owner_of(parent):
             _write(parent, parts[-1], after.encode(errors="replace"))
     except PathNotFound as error:
         raise ToolDenied("path_denied", f"Nothing was written: {error}.") from error
@@ -101,9 +101,8 @@ def _parent(ctx: ToolContext, parts: list[str]) -> Iterator[int]:
     root = ctx.settings.get("root")
     for depth, name in enumerate(parts):
         parent = open_below_root(root, "/".join(parts[:depth]) or ".", directory=True)
-        with parent as directory, suppress(FileExistsError):
+        with parent as directory, _as_owner_of(directory), suppress(FileExistsError):
             os.mkdir(name, 0o777, dir_fd=directory)
-            _give_to_owner(directory, name)
     with open_below_root(root, "/".join(parts) or ".", directory=True) as directory:
         yield directory
 
@@ -125,7 +124,6 @@ def _write(directory: int, name: str, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(descriptor)
-        _give_to_owner(directory, temporary)
         os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
     except OSError:
         with suppress(OSError):
@@ -133,11 +131,24 @@ def _write(directory: int, name: str, data: bytes) -> None:
         raise
 
 
-def _give_to_owner(directory: int, name: str) -> None:
-    """As root, let what was created belong to the owner of its directory, whose commands work with it."""
-    if os.geteuid() == 0:
-        owner = os.fstat(directory)
-        os.chown(name, owner.st_uid, owner.st_gid, dir_fd=directory, follow_symlinks=False)
+@contextmanager
+def _as_owner_of(directory: int) -> Iterator[None]:
+    """As root, act as the owner of a directory, in this thread.
+
+    What is created belongs to the owner, whose commands work with it. Nothing has to be given to them by its name, in
+    whose place they could put a file of another user meanwhile.
+    """
+    owner = os.fstat(directory)
+    if os.geteuid() != 0 or owner.st_uid == 0 or LIBC is None:
+        yield
+        return
+    LIBC.setfsgid(owner.st_gid)
+    LIBC.setfsuid(owner.st_uid)
+    try:
+        yield
+    finally:
+        LIBC.setfsuid(os.geteuid())
+        LIBC.setfsgid(os.getegid())
 
 
 def _event(path: str, before: str | None, after: str) -> FileChanged:

@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,47 @@ def test_a_directory_that_is_swapped_by_a_link(call: Call, root: Path) -> None:
         swapping.join()
     assert outcomes <= {"written", "error", "path_denied"}
     assert [(each.name, each.stat().st_ino) for each in outside.iterdir()] == [("kept.txt", inode)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="about workers that run as root")
+def test_root_gives_nothing_away_that_is_swapped_meanwhile(
+    call: Call, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner of the tree puts a file of root in the place of the one that is written, and of a new directory."""
+    kept, owner = root.parent / "outside" / "kept.txt", 54_321
+    for path in (root, root / "docs"):
+        os.chown(path, owner, owner)
+    fsync, mkdir = os.fsync, os.mkdir
+    # Its thread starts here: later it would get the rights that the tool has in its own thread.
+    owner_of_tree = ThreadPoolExecutor(1)
+    owner_of_tree.submit(int).result()
+
+    def put_link(name: str) -> None:
+        os.rename(root / "docs" / name, root / "docs" / "aside")
+        os.link(kept, root / "docs" / name)
+
+    def swap_file(descriptor: int) -> None:
+        fsync(descriptor)
+        owner_of_tree.submit(lambda: put_link(next((root / "docs").glob(".*.tmp")).name)).result()
+
+    def swap_directory(name: str, mode: int, *, dir_fd: int) -> None:
+        mkdir(name, mode, dir_fd=dir_fd)
+        owner_of_tree.submit(put_link, name).result()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", swap_file)
+        call("write_file", path="docs/new.txt", content="x")
+    (root / "docs" / "aside").unlink()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "mkdir", swap_directory)
+        assert outcome(call, "write_file", path="docs/deep/new.txt", content="x") == "path_denied"
+
+    owner_of_tree.shutdown()
+    assert kept.stat().st_uid == 0
+    assert (root / "docs" / "aside").stat().st_uid == owner
+    call("write_file", path="docs/other/new.txt", content="x")
+    status = (root / "docs" / "other" / "new.txt").stat()
+    assert (status.st_uid, status.st_gid) == (owner, owner)
 
 
 @pytest.mark.django_db
