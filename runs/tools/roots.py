@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ KERNEL_FILE_SYSTEMS = frozenset(
     }
 )  # fmt: skip
 MOUNTS = Path("/proc/self/mountinfo")
+#: A space, a tab, a newline or a backslash in a path of that file.
+_ESCAPED = re.compile(r"\\([0-7]{3})")
 OFF = "file tools are disabled: AGENTOPS_TOOL_ROOTS is empty"
 
 
@@ -74,16 +77,27 @@ def contains_site(root: object) -> bool:
 
 def is_kernel_file_system(device: int) -> bool:
     """Return whether a kernel file system such as proc or sysfs is mounted from the device."""
+    number = f"{os.major(device)}:{os.minor(device)}"
+    return any(mounted == number for mounted, _ in _kernel_mounts())
+
+
+def contains_kernel_mount(root: object) -> bool:
+    """Return whether a kernel file system is mounted below an agent's root."""
+    resolved = Path(os.path.realpath(str(root)))
+    return any(Path(path).is_relative_to(resolved) for _, path in _kernel_mounts())
+
+
+def _kernel_mounts() -> Iterator[tuple[str, str]]:
+    """Yield the device, as "MAJOR:MINOR", and the path of each mounted kernel file system."""
     try:
         lines = MOUNTS.read_text(errors="replace").splitlines()
     except OSError:
-        return False
-    number = f"{os.major(device)}:{os.minor(device)}"
+        return
     for line in lines:
         mount, _, kind = line.partition(" - ")
-        if mount.split(" ")[2:3] == [number] and kind.split(" ")[0] in KERNEL_FILE_SYSTEMS:
-            return True
-    return False
+        fields = mount.split(" ")
+        if kind.split(" ")[0] in KERNEL_FILE_SYSTEMS and len(fields) > 4:
+            yield fields[2], _ESCAPED.sub(lambda match: chr(int(match[1], 8)), fields[4])
 
 
 def _own_directories() -> Iterator[Path]:

@@ -1,10 +1,10 @@
 """Starts a command in a sandbox. A program of its own, which imports nothing of agentops: `launcher.py SPEC`.
 
-SPEC is JSON: {"argv", "root_fd", "writable", "readable", "user", "limits"}. The command may change the root and the
-writable directories, and read the readable ones. Landlock refuses everything else, and the command cannot undo that.
-Where the machine allows it, the command also has no network, no other processes and an empty /run.
+SPEC is JSON; `confinement.py` describes it. Three processes: this one waits outside, its child is the first process of
+the new namespaces and arranges them, and the child of that becomes the command. If one of the first two ends, the
+kernel ends everything in the namespaces.
 
-Exit codes: the command's, 128 + signal, or 126 if there is no sandbox; then standard error says why.
+Exit codes: the command's, or 128 + signal. If there is no sandbox, the reason is written to the descriptor `report`.
 """
 
 from __future__ import annotations
@@ -15,47 +15,59 @@ import json
 import os
 import resource
 import signal
-import stat
 import sys
 from typing import Any, NoReturn
 
 NO_SANDBOX = 126
-#: Landlock from this version on also covers the truncation of files. Linux 6.2 has it.
-MIN_LANDLOCK = 3
-_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
-_FILE_READ = 1 << 0 | 1 << 2  # execute, read
-_FILE_ALL = _FILE_READ | 1 << 1 | 1 << 14  # write, truncate
-_READ = _FILE_READ | 1 << 3  # list directories
-#: Without device files (bits 6 and 11). Bit 15, ioctl on devices, is handled and never allowed.
-_WRITE = (1 << 15) - 1 & ~(1 << 6 | 1 << 11)
-_SET_PDEATHSIG, _SET_DUMPABLE, _NO_NEW_PRIVS = 1, 4, 38
-_NEW_NS, _NEW_IPC, _NEW_USER, _NEW_PID, _NEW_NET = 0x20000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
+_OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442  # on every architecture
+_AT_FDCWD, _EMPTY_PATH, _RECURSIVE, _CLONE, _CLOEXEC = -100, 0x1000, 0x8000, 1, os.O_CLOEXEC
+_MOVE_EMPTY_PATH = 4
+_READ_ONLY, _NO_SUID, _NO_DEV, _NO_EXEC = 1, 2, 4, 8
+_ATTRIBUTES = {
+    "read": _READ_ONLY | _NO_SUID | _NO_DEV, "write": _NO_SUID | _NO_DEV,
+    "file": _READ_ONLY | _NO_SUID | _NO_DEV | _NO_EXEC, "device": _NO_SUID | _NO_EXEC,
+}  # fmt: skip
+_FILE_SYSTEM = _NO_SUID | _NO_DEV | _NO_EXEC  # the flags of mount(2) have the same values
 _MS_REC_PRIVATE = 0x4000 | 0x40000
+_MNT_DETACH = 2
+_PDEATHSIG, _DUMPABLE, _SECCOMP, _NO_NEW_PRIVS = 1, 4, 22, 38
+_SECCOMP_FILTER = 2
+_CAPABILITY_VERSION = 0x20080522
+_SET_INTERFACE_FLAGS, _UP = 0x8914, 1
+_INET, _DATAGRAM = 2, 2
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-class NoSandbox(Exception):
+class NotConfined(Exception):
     """This machine cannot confine the command, so it is not run."""
 
 
 def main(spec: dict[str, Any]) -> NoReturn:
+    os.set_inheritable(spec["report"], False)
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")  # if memory is short, the command goes first
     os.fchdir(spec["root_fd"])
-    rules = [(spec["root_fd"], _WRITE)]
-    rules += [(os.open(path, os.O_PATH), _WRITE) for path in spec["writable"]]
-    rules += [(os.open(path, os.O_PATH), _READ) for path in spec["readable"] if os.path.exists(path)]
-    rules.append((os.open("/dev/null", os.O_PATH), _FILE_ALL))
-    hides_run = not os.getcwd().startswith("/run/")
+    os.close(spec["root_fd"])
     _become(spec["user"])
-    has_own_processes = _isolate(hides_run=hides_run)
-    for name, value in spec["limits"].items():
-        resource.setrlimit(getattr(resource, name), (value, value))
-    _confine(rules)
-    for descriptor, _ in rules:
-        os.close(descriptor)
-    if has_own_processes:
-        _be_parent()  # the first process of the namespace; the last one that leaves ends all others
-        _be_parent()
-    os.execvpe(spec["argv"][0], spec["argv"], os.environ)  # noqa: S606 - the command is what was allowed
+    _leave(spec["namespaces"])
+    _end_with_parent()
+    if os.getppid() != spec["parent"]:
+        os._exit(NO_SANDBOX)  # the worker has ended meanwhile
+    alive, end_of_life = os.pipe()
+    if child := os.fork():
+        signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
+        _exit_as(child)
+    os.close(end_of_life)
+    _end_with_parent()
+    os.set_blocking(alive, False)
+    with contextlib.suppress(BlockingIOError):
+        os.read(alive, 1)  # nothing is ever written: this is the end of a parent that died before
+        os._exit(NO_SANDBOX)
+    _arrange(spec)
+    _confine(bytes.fromhex(spec["filter"]))
+    if child := os.fork():
+        _exit_as(child)
+    _execute(spec["argv"], spec["limits"])
 
 
 def _become(user: list[int] | None) -> None:
@@ -65,59 +77,126 @@ def _become(user: list[int] | None) -> None:
     os.setgroups([])
     os.setgid(user[1])
     os.setuid(user[0])
-    LIBC.prctl(_SET_DUMPABLE, 1, 0, 0, 0)  # or its own files in /proc would belong to root
+    LIBC.prctl(_DUMPABLE, 1, 0, 0, 0)  # or its own files in /proc would belong to root
 
 
-def _isolate(*, hides_run: bool) -> bool:
-    """Leave the network, the processes and /run of the machine, if it allows it."""
+def _leave(namespaces: int) -> None:
+    """Enter new namespaces. The user keeps their ID: no process in the sandbox is root, or another user."""
     uid, gid = os.getuid(), os.getgid()
-    if LIBC.unshare(_NEW_USER | _NEW_NET | _NEW_PID | _NEW_IPC | _NEW_NS) != 0:
-        return False
+    _check(LIBC.unshare(namespaces), "the machine does not allow user namespaces")
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
-        with contextlib.suppress(OSError), open(f"/proc/self/{name}", "w") as file:
+        with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
-    # Sockets in /run are reachable from every network namespace.
-    LIBC.mount(None, b"/", None, _MS_REC_PRIVATE, None)
-    if hides_run:
-        LIBC.mount(b"none", b"/run", b"tmpfs", 0, b"size=4k")
-    return True
+    LIBC.sethostname(b"sandbox", 7)
+    loopback = b"lo".ljust(16, b"\0") + _UP.to_bytes(2, sys.byteorder) + bytes(22)
+    LIBC.ioctl(LIBC.socket(_INET, _DATAGRAM | _CLOEXEC, 0), _SET_INTERFACE_FLAGS, loopback)
 
 
-def _confine(rules: list[tuple[int, int]]) -> None:
-    """Restrict this process, and all that it starts, to the rules of Landlock."""
-    version = LIBC.syscall(_CREATE_RULESET, None, 0, 1)
-    if version < MIN_LANDLOCK:
-        raise NoSandbox("the kernel has no Landlock, or is older than Linux 6.2")
-    handled = (1 << 16) - 1 if version >= 5 else (1 << 15) - 1
-    network = 0b11 if version >= 4 else 0  # TCP
-    scoped = 0b11 if version >= 6 else 0  # abstract sockets, and signals to processes outside
-    fields = [handled, network, scoped][: 3 if version >= 6 else 2 if version >= 4 else 1]
-    attributes = (ctypes.c_uint64 * len(fields))(*fields)
-    ruleset = LIBC.syscall(_CREATE_RULESET, ctypes.byref(attributes), ctypes.sizeof(attributes), 0)
-    for descriptor, rights in rules:
-        is_directory = stat.S_ISDIR(os.fstat(descriptor).st_mode)
-        allowed = rights if is_directory else rights & _FILE_ALL
-        rule = allowed.to_bytes(8, sys.byteorder) + descriptor.to_bytes(4, sys.byteorder)
-        if LIBC.syscall(_ADD_RULE, ruleset, 1, rule, 0) != 0:
-            raise NoSandbox(f"Landlock refuses a rule: {os.strerror(ctypes.get_errno())}")
-    if LIBC.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 or LIBC.syscall(_RESTRICT_SELF, ruleset, 0) != 0:
-        raise NoSandbox(f"Landlock: {os.strerror(ctypes.get_errno())}")
-    os.close(ruleset)
+def _end_with_parent() -> None:
+    LIBC.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def _be_parent() -> None:
-    """Continue in a child, and end as it ends. The child is killed if this process is."""
-    child = os.fork()
-    if child:
-        _, status = os.waitpid(child, 0)
-        code = os.waitstatus_to_exitcode(status)
-        os._exit(code if code >= 0 else 128 - code)
-    LIBC.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+def _arrange(spec: dict[str, Any]) -> None:
+    """Make a root directory of the spec's mounts, and detach everything else."""
+    base, directory = spec["base"], os.fsencode(spec["base"])
+    _check(LIBC.mount(None, b"/", None, _MS_REC_PRIVATE, None), "mounts cannot be made private")
+    # Copied before the new root covers anything. The relative path "." is the directory of `root_fd`.
+    copies = [_copy(source, use) if kind == "bind" else -1 for kind, source, _, use in spec["mounts"]]
+    _check(
+        LIBC.mount(b"tmpfs", directory, b"tmpfs", _NO_SUID | _NO_DEV, b"size=1m,mode=755"), "tmpfs cannot be mounted"
+    )
+    umask = os.umask(0o222)  # if the root lies below the scratch directory, its parents refuse files
+    for (kind, source, target, use), copy in zip(spec["mounts"], copies, strict=True):
+        _place(base + target, kind, source, use, copy)
+    os.umask(umask)
+    _restrict(_AT_FDCWD, directory, 0, _READ_ONLY)
+    os.chdir(base)
+    _check(LIBC.pivot_root(b".", b"."), "the root directory cannot be changed")
+    _check(LIBC.umount2(b".", _MNT_DETACH), "the old root directory cannot be detached")
+    os.chdir(spec["directory"])
+
+
+def _place(path: str, kind: str, source: str, use: str, copy: int) -> None:
+    """Make an entry of the new root directory, with the directories above it."""
+    is_file = kind in ("link", "file") or use in ("file", "device")
+    os.makedirs(os.path.dirname(path) if is_file else path, exist_ok=True)
+    match kind:
+        case "link":
+            os.symlink(source, path)
+        case "file":
+            with open(path, "w") as file:
+                file.write(source)
+        case "bind":
+            if is_file and not os.path.exists(path):
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+            code = LIBC.syscall(_MOVE_MOUNT, copy, b"", _AT_FDCWD, os.fsencode(path), _MOVE_EMPTY_PATH)
+            _check(code, f"{source} cannot be mounted")
+            os.close(copy)
+        case _:
+            code = LIBC.mount(kind.encode(), os.fsencode(path), kind.encode(), _FILE_SYSTEM, use.encode())
+            _check(code, f"{kind} cannot be mounted")
+
+
+def _copy(source: str, use: str) -> int:
+    """Return a copy of a mount with what is below it, not mounted yet, as a descriptor."""
+    copy = LIBC.syscall(_OPEN_TREE, _AT_FDCWD, os.fsencode(source), _RECURSIVE | _CLONE | _CLOEXEC)
+    _check(copy, f"{source} cannot be copied")
+    _restrict(copy, b"", _EMPTY_PATH | _RECURSIVE, _ATTRIBUTES[use])
+    return int(copy)
+
+
+def _restrict(descriptor: int, path: bytes, flags: int, attributes: int) -> None:
+    """Set attributes of a mount. None can be removed in the sandbox."""
+    change = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
+    code = LIBC.syscall(_MOUNT_SETATTR, descriptor, path, flags, ctypes.byref(change), ctypes.sizeof(change))
+    _check(code, "mounts cannot be restricted")
+
+
+def _confine(program: bytes) -> None:
+    """Give up all privileges, and filter the system calls of this process and all that it starts."""
+    # The command runs as the same user, and could otherwise write into the memory of this process.
+    LIBC.prctl(_DUMPABLE, 0, 0, 0, 0)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
+    _check(LIBC.capset(ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)())), "privileges cannot be given up")
+    _check(LIBC.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0), "privileges cannot be given up for good")
+
+    class Program(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
+
+    filter_program = Program(len(program) // 8, program)
+    code = LIBC.prctl(_SECCOMP, _SECCOMP_FILTER, ctypes.byref(filter_program), 0, 0)
+    _check(code, "the kernel filters no system calls")
+
+
+def _execute(argv: list[str], limits: dict[str, int]) -> NoReturn:
+    """Become the command."""
+    for name, value in limits.items():
+        resource.setrlimit(getattr(resource, name), (value, value))
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python
+        signal.signal(ignored, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    os.execvpe(argv[0], argv, os.environ)  # noqa: S606 - the command is what was allowed
+
+
+def _exit_as(child: int) -> NoReturn:
+    """Wait for a child, and end as it ends. Reap others that end meanwhile, because their parents have ended before."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        ended, status = os.wait()
+        if ended == child:
+            code = os.waitstatus_to_exitcode(status)
+            os._exit(code if code >= 0 else 128 - code)
+
+
+def _check(code: int, meaning: str) -> None:
+    if code < 0:
+        raise NotConfined(f"{meaning}: {os.strerror(ctypes.get_errno())}")
 
 
 if __name__ == "__main__":
+    spec = json.loads(sys.argv[1])
     try:
-        main(json.loads(sys.argv[1]))
-    except (NoSandbox, OSError) as error:
-        print(f"no sandbox: {error}", file=sys.stderr)
-        sys.exit(NO_SANDBOX)
+        main(spec)
+    except (NotConfined, OSError) as error:
+        os.write(spec["report"], str(error).encode())
+        os._exit(NO_SANDBOX)

@@ -12,32 +12,33 @@ import sys
 import tempfile
 import time
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from runs.tools.base import ToolDenied
+from runs.tools.sandbox import confinement, syscall_filter
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
-#: What commands may read besides the root: programs and libraries, and no configuration with secrets.
-READABLE = (
-    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/group", "/etc/ld.so.cache",
-    "/etc/localtime", "/etc/mime.types", "/etc/nsswitch.conf", "/etc/passwd", "/etc/ssl/certs", "/dev/random",
-    "/dev/urandom", "/dev/zero",
-)  # fmt: skip
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-MIB = 1024 * 1024
-LIMITS = {
-    "RLIMIT_AS": 4096 * MIB, "RLIMIT_CORE": 0, "RLIMIT_FSIZE": 1024 * MIB, "RLIMIT_NOFILE": 512, "RLIMIT_NPROC": 128,
-}  # fmt: skip
 #: Bytes of the output that are kept: from the beginning and from the end.
 HEAD, TAIL = 192 * 1024, 64 * 1024
 #: Bytes after which a command that does not stop writing is ended.
-MAX_WRITTEN = 64 * MIB
+MAX_WRITTEN = 64 * 1024 * 1024
 POLL_S = 0.1
-#: Seconds to wait for output after the end: a process that escaped may hold the pipe open.
-DRAIN_S = 1.0
+#: Seconds to wait for the end of all processes that the command has started.
+END_S = 10.0
+
+
+NO_SANDBOX = "this machine cannot run commands in a sandbox"
+
+
+class NoSandbox(ToolDenied):
+    """Nothing was run, because nothing would have confined it. `reason` is a sentence without its full stop."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("sandbox_unavailable", f"Nothing was run: {reason}.")
+        self.reason = reason
 
 
 @dataclass
@@ -82,23 +83,41 @@ def run(
 ) -> Ended:
     """Run a command in the directory `root_fd` until it ends, its time is over, or `cancelled` returns True.
 
-    Then all processes that it has started are killed. `write(text, stream)` gets the output when it comes.
-    Raises `ToolDenied` if this machine has no sandbox.
+    Then no process that it has started is left. If this process dies, the command is killed. `write(text, stream)`
+    gets the output when it comes.
+    Raises `NoSandbox` if this machine cannot confine it.
     """
     user = _user(root_fd)
-    with tempfile.TemporaryDirectory(prefix="agentops-shell-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="agentops-shell-") as scratch, _pipe() as (reading, report):
         if user is not None:
             os.chown(scratch, *user)
-        spec = {
-            "argv": list(argv), "root_fd": root_fd, "writable": [scratch], "readable": READABLE, "user": user,
-            "limits": LIMITS | {"RLIMIT_CPU": int(timeout_s) + 1},
-        }  # fmt: skip
+        try:
+            spec = confinement.specification(
+                argv, root_fd, scratch=scratch, user=user, timeout_s=timeout_s, report=report
+            )
+        except syscall_filter.NoFilter as error:
+            raise NoSandbox(f"{NO_SANDBOX}: {error}") from error
         process = subprocess.Popen(  # noqa: S603 - a shell is what was allowed, in its sandbox
             [sys.executable, "-I", "-S", str(LAUNCHER), json.dumps(spec)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=[root_fd],
-            env=_environment(scratch), start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=[root_fd, report],
+            env=confinement.environment(), start_new_session=True,
         )  # fmt: skip
-        return _follow(process, time.monotonic() + timeout_s, write, cancelled)
+        ended = _follow(process, time.monotonic() + timeout_s, write, cancelled)
+        if reason := _text_in(reading):
+            raise NoSandbox(f"{NO_SANDBOX}: {reason}")
+        return ended
+
+
+@contextlib.contextmanager
+def _pipe() -> Iterator[tuple[int, int]]:
+    """Open a pipe whose reading end does not block."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    try:
+        yield reading, writing
+    finally:
+        os.close(reading)
+        os.close(writing)
 
 
 def _user(root_fd: int) -> tuple[int, int] | None:
@@ -107,18 +126,18 @@ def _user(root_fd: int) -> tuple[int, int] | None:
         return None
     owner = os.fstat(root_fd)
     if owner.st_uid == 0:
-        reason = "the worker runs as root, and the agent's root belongs to root; let it belong to an ordinary user"
-        raise ToolDenied("sandbox_unavailable", f"Nothing was run: {reason}.")
+        raise NoSandbox(
+            "the worker runs as root, and the agent's root belongs to root; let it belong to an ordinary user"
+        )
     return owner.st_uid, owner.st_gid
 
 
-def _environment(scratch: str) -> dict[str, str]:
-    """Return the environment of a command. The worker's own is not passed on, because it contains secrets."""
-    return {
-        "PATH": PATH, "LANG": "C.UTF-8", "HOME": scratch, "TMPDIR": scratch, "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_AUTHOR_NAME": "agent", "GIT_AUTHOR_EMAIL": "agent@localhost",
-        "GIT_COMMITTER_NAME": "agent", "GIT_COMMITTER_EMAIL": "agent@localhost",
-    }  # fmt: skip
+def _text_in(reading: int) -> str:
+    """Return what has been written to a pipe; nothing if nothing was."""
+    try:
+        return os.read(reading, 4096).decode(errors="replace")
+    except BlockingIOError:
+        return ""
 
 
 def _follow(
@@ -127,7 +146,7 @@ def _follow(
     output, reason = CommandOutput(), ""
     with _Pipes(process, output, write) as pipes:
         try:
-            while not (reason or _has_ended(process)):
+            while not reason and process.poll() is None:
                 pipes.read(POLL_S)
                 if time.monotonic() >= until:
                     reason = "its time is over"
@@ -136,18 +155,21 @@ def _follow(
                 elif output.size > MAX_WRITTEN:
                     reason = "it wrote too much"
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            code = process.wait()
-        drained = time.monotonic() + DRAIN_S
-        while pipes.are_open and time.monotonic() < drained and output.size <= MAX_WRITTEN:
-            pipes.read(POLL_S)
+            code = _end(process)
+        while pipes.are_open and pipes.read(0) and output.size <= MAX_WRITTEN:
+            pass
     return Ended(code, reason, output.text(), output.size > HEAD + TAIL)
 
 
-def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether the process has ended, without reaping it: its pid must not be reused before killpg()."""
-    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+def _end(process: subprocess.Popen[bytes]) -> int:
+    """End the command if it has not ended, and return its exit code. Nothing that it has started is left then."""
+    process.terminate()  # the launcher kills the first process of the namespaces, and waits until all others are gone
+    try:
+        return process.wait(END_S)
+    except subprocess.TimeoutExpired:  # a process waits for a device or a file server
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        return process.wait()
 
 
 class _Pipes:
@@ -176,11 +198,12 @@ class _Pipes:
     def are_open(self) -> bool:
         return bool(self._selector.get_map())
 
-    def read(self, timeout_s: float) -> None:
-        """Read what there is, and wait for it at most so long."""
+    def read(self, timeout_s: float) -> bool:
+        """Read what there is, and wait for it at most so long. Return False if there was nothing."""
         if not self.are_open:
             time.sleep(timeout_s)
-        for key, _ in self._selector.select(timeout_s):
+        ready = self._selector.select(timeout_s)
+        for key, _ in ready:
             data = os.read(key.fd, 64 * 1024)
             name, decoder = key.data
             if not data:
@@ -188,3 +211,4 @@ class _Pipes:
                 continue
             self._output.add(data)
             self._write(decoder.decode(data), name)
+        return bool(ready)

@@ -13,7 +13,6 @@ from runs.tools.base import Effect, ToolContext, ToolDenied, ToolResult
 from runs.tools.functions import tool
 from runs.tools.rooted_files import open_below_root
 from runs.tools.sandbox import sandboxed_command, switches
-from runs.tools.sandbox.launcher import NO_SANDBOX
 from runs.tools.sandbox.work_tree import WorkTree
 
 MAX_COMMAND = 64 * 1024
@@ -28,9 +27,10 @@ def shell(
     command: Annotated[str, Field(min_length=1, max_length=MAX_COMMAND)],
     timeout_s: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_S)] = 120,
 ) -> ToolResult:
-    """Run a command with sh in the agent's root. There is no network, and only the root can be changed.
+    """Run a command with sh in the agent's root. There is no network, and only the root and /tmp can be changed.
 
-    Processes that the command leaves in the background are ended with it.
+    /tmp is empty when a command begins, and what is in it is deleted afterwards. Processes that the command leaves in
+    the background are ended with it.
 
     Args:
         command: What to run; several lines are allowed.
@@ -41,14 +41,14 @@ def shell(
         raise ToolDenied("command_denied", "Nothing was run: the command contains a NUL character.")
     if roots.contains_site(ctx.settings.get("root")):
         raise ToolDenied("path_denied", "Nothing was run: the agent's root contains files of this site.")
+    if roots.contains_kernel_mount(ctx.settings.get("root")):
+        raise ToolDenied("path_denied", "Nothing was run: /proc or the like is mounted below the agent's root.")
     with open_below_root(ctx.settings.get("root"), ".", directory=True) as root_fd:
         before = WorkTree.of(root_fd)
         ended = sandboxed_command.run(
             ["/bin/sh", "-c", command], root_fd, timeout_s=timeout_s, write=ctx.write, cancelled=ctx.cancelled
         )
         events = WorkTree.of(root_fd).changes_since(before)
-    if ended.code == NO_SANDBOX and ended.output.startswith("no sandbox: "):
-        raise ToolDenied("sandbox_unavailable", f"Nothing was run: {ended.output.strip()}.")
     return ToolResult(_text(ended), is_error=bool(ended.reason) or ended.code != 0, retryable=False, events=events)
 
 

@@ -1,0 +1,1 @@
+"""Attacks on the sandbox of commands, and what they look for outside of it."""
