@@ -115,6 +115,16 @@ def other_parts_can_be_loaded(app_configs: Any, **_: Any) -> list[CheckMessage]:
     ]
 
 
+@register()
+def commands_have_a_sandbox(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """Warn about a machine on which the tool `shell` is allowed, but runs nothing."""
+    if not settings.AGENTOPS_SHELL_TOOL:
+        return []
+    reason = import_string("runs.tools.sandbox.availability.why_unavailable")()
+    hint = "See docs/guides/tools.md#shell for what the sandbox needs, or unset AGENTOPS_SHELL_TOOL."
+    return [Doubt(f"The tool 'shell' is off. {reason}", hint=hint, id="agentops.W009")] if reason else []
+
+
 @register(Tags.database)
 def commits_are_durable(app_configs: Any, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
     """Check that commits are written to disk, on which all guarantees depend."""

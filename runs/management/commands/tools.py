@@ -19,6 +19,7 @@ from runs.tools.catalogue import TOOLS
 from runs.tools.mcp.mcp_toolset import PREFIX
 from runs.tools.mcp.servers import McpRefused, operators_servers
 from runs.tools.registry import RegisteredTool
+from runs.tools.sandbox.switches import why_off
 
 
 class Command(AgentopsCommand):
@@ -89,6 +90,7 @@ def _facts(registered: RegisteredTool) -> dict[str, Any]:
         "needs_approval": tool.needs_approval,
         "source": registered.source,
         "description": tool.description,
+        "off": why_off(tool),
         "parameters": tool.parameters_schema,
     }
 
@@ -96,5 +98,6 @@ def _facts(registered: RegisteredTool) -> dict[str, Any]:
 def _cells(facts: dict[str, Any]) -> list[object]:
     limit = "none" if facts["timeout_s"] is None else f"{facts['timeout_s']:g} s"
     approval = "required" if facts.get("needs_approval") else ""
-    summary = facts.get("description", "").partition("\n")[0]
+    off = facts.get("off")
+    summary = f"off: {off}" if off else facts.get("description", "").partition("\n")[0]
     return [facts["name"], facts.get("effect", ""), limit, approval, facts["source"], summary]

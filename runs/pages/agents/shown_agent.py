@@ -13,6 +13,7 @@ from runs.pages.forms.masked_secrets import masked
 from runs.tools.catalogue import TOOLS
 from runs.tools.mcp.mcp_toolset import PREFIX
 from runs.tools.registry import RECORDED, RegisteredTool
+from runs.tools.sandbox.switches import why_off
 from timeline.display import Clip, clean, clip, format_duration, format_json
 
 #: Maximum bytes of the instructions and of a value on the page.
@@ -37,6 +38,8 @@ class ShownTool:
     needs_approval: bool = False
     #: Where it comes from; empty: it is not installed.
     source: str = ""
+    #: Why it runs nothing on this site; empty: it runs.
+    off: str = ""
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ def tool_facts(registered: RegisteredTool) -> ShownTool:
     tool = registered.tool
     limit = "" if tool.timeout_s is None else f"{tool.timeout_s:g} s"
     text = first_line(tool.description)
-    return ShownTool(tool.name, text, tool.effect.value, limit, tool.needs_approval, registered.source)
+    return ShownTool(tool.name, text, tool.effect.value, limit, tool.needs_approval, registered.source, why_off(tool))
 
 
 def _tool(name: str) -> ShownTool:

@@ -7,12 +7,22 @@ from collections.abc import Iterable
 from django.conf import settings
 
 from runs.tools.base import Tool, ToolDenied
+from runs.tools.sandbox import availability
 
 SHELL, WRITE = "AGENTOPS_SHELL_TOOL", "AGENTOPS_WRITE_TOOLS"
 
 
 class ToolOff(ValueError):
     """An agent names a tool that the site does not allow."""
+
+
+def why_off(tool: Tool) -> str:
+    """Return why a tool runs nothing in this process, as a sentence; empty if it runs."""
+    if not tool.switch:
+        return ""
+    if not getattr(settings, tool.switch):
+        return f"{tool.switch} is not set."
+    return availability.why_unavailable() if tool.switch == SHELL else ""
 
 
 def check(tools: Iterable[Tool]) -> None:
