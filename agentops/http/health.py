@@ -18,12 +18,12 @@ import redis
 from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.db import connection, transaction
-from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 
 from agentops.http.operators.operator_access import may_read
+from agentops.schema.applied_migrations import UnusableSchema, missing_migrations
 
 log = logging.getLogger(__name__)
 PATHS = ("/healthz", "/readyz")
@@ -117,13 +117,15 @@ class Readiness:
             return self._last_results[1]
 
     def migrations(self) -> None:
-        """Check that the schema is up to date. Checked until it is; a later update starts another process."""
+        """Check that the schema is that of this version. Checked until it is; a later update starts another process."""
         if self._is_migrated:
             return
-        executor = MigrationExecutor(connection)
-        missing = executor.migration_plan(executor.loader.graph.leaf_nodes())
+        try:
+            missing = missing_migrations(connection)
+        except UnusableSchema as error:
+            raise NotReady(str(error)) from None
         if missing:
-            raise NotReady(f"{len(missing)} migrations are missing")
+            raise NotReady(f"{len(missing)} migrations are missing, first {missing[0]}: run `agentops migrate`")
         self._is_migrated = True
 
     def _run_check(self, check: Check) -> dict[str, object]:

@@ -39,6 +39,7 @@ from runs.worker.exports import export
 from runs.worker.flow_thread import advance_flows
 from runs.worker.housekeeping import delete_projects, evaluate_alerts, index_texts, mail, send_alerts, settle, tidy
 from runs.worker.quarantine import Gate, try_alone
+from runs.worker.schema_gate import is_migrated
 from runs.worker.uploaded_files import import_uploaded_files
 from runs.worker.watch import Watch
 from timeline.errors import LeaseLost
@@ -218,7 +219,16 @@ class Worker:
         """
         if self._threads:
             return
-        self._threads = [
+        self._threads = [threading.Thread(target=self._begin, name="begin", daemon=True)]
+        self._threads[0].start()
+
+    def _begin(self) -> None:
+        """Wait for the schema of this version, then start the other threads: on another one, results could be lost."""
+        while not is_migrated():
+            _touch_alive_file()
+            if self.shutdown.requested.wait(settings.AGENTOPS_SWEEP_S):
+                return
+        threads = [
             threading.Thread(target=self._sweep, name="sweep", daemon=True),
             threading.Thread(target=tidy, args=[self.shutdown], name="tidy", daemon=True),
             threading.Thread(target=delete_projects, args=[self.shutdown], name="projects", daemon=True),
@@ -231,9 +241,21 @@ class Worker:
             threading.Thread(target=export, args=[self.shutdown], name="export", daemon=True),
         ]
         if settings.AGENTOPS_EMAIL:
-            self._threads.append(threading.Thread(target=mail, args=[self.shutdown], name="mail", daemon=True))
-        for thread in self._threads:
-            thread.start()
+            threads.append(threading.Thread(target=mail, args=[self.shutdown], name="mail", daemon=True))
+        for thread in threads:
+            self._start(thread)
+
+    def _start(self, thread: threading.Thread) -> None:
+        """Start a thread, if necessary as soon as the machine has room for it: without it, work would wait for ever."""
+        while not self.shutdown.requested.is_set():
+            try:
+                thread.start()
+            except RuntimeError as error:
+                log.warning("the thread %s of the worker waits: %s", thread.name, error)
+                self.shutdown.requested.wait(settings.AGENTOPS_SWEEP_S)
+            else:
+                self._threads.append(thread)
+                return
 
     def _sweep(self) -> None:
         with ThreadPoolExecutor(self._concurrency, thread_name_prefix="swept") as pool:

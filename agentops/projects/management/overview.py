@@ -24,6 +24,7 @@ COMMANDS = {
     "runserver": "As up, for development: starts again when the code changes",
     "serve": "Serve pages, API and streams; workers run separately",
     "worker": "Execute queued runs until SIGTERM",
+    "migrate": "Bring the database to the schema of this version",
     "record_fixtures": "Record runs as fixtures, one file for each agent",
     "verify_fixtures": "Check that fixtures can be played and hold no secrets",
     "fixture": "Convert and check recordings for the fixture provider",

@@ -17,6 +17,7 @@ from uvicorn.supervisors import Multiprocess
 from agentops.projects.management.base import AgentopsCommand
 from runs import environment
 from runs.management.site.pools import warn_of_pools
+from runs.management.site.schema_at_start import refuse_unusable_schema
 from runs.management.site.web_server import WebServer, allow_connections, listen, web_config
 
 MAX_PROCESSES = 64
@@ -43,6 +44,7 @@ class Command(AgentopsCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         processes: int = options["processes"]
+        refuse_unusable_schema()
         environment.hide_secrets()
         site = listen(options["host"], options["port"])
         warn_of_pools()

@@ -16,9 +16,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError, connection, connections, transaction
-from django.db.migrations.loader import MigrationLoader
 
-from agentops.projects.management.base import EXIT_INVALID, AgentopsCommand
+from agentops.projects.management.base import AgentopsCommand
+from agentops.schema.applied_migrations import missing_migrations
 from runs import demo, environment
 from runs.lifecycle import transitions
 from runs.management.site.embedded import HOST, SignalHandler, serve
@@ -96,13 +96,8 @@ class Command(AgentopsCommand):
 
 def _migrate() -> None:
     """Migrate the database in one transaction, so that a kill in the middle leaves it unchanged."""
-    applied = MigrationLoader(connection)
-    unknown = sorted(applied.applied_migrations.keys() - applied.disk_migrations.keys())
-    if unknown:
-        raise CommandError(
-            f"the database in AGENTOPS_HOME belongs to a newer version: it has {'.'.join(unknown[0])}",
-            returncode=EXIT_INVALID,
-        )
+    # Refused before the transaction. `migrate` looks again.
+    missing_migrations(connection)
     # SQLite rebuilds tables to alter them, and cannot put foreign keys aside within a transaction.
     connection.disable_constraint_checking()
     try:

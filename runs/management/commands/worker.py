@@ -24,6 +24,7 @@ from agentops.projects.management.base import EXIT_USAGE, AgentopsCommand
 from runs import environment
 from runs.lifecycle.wake import CELERY_APP
 from runs.management.site.pools import warn_of_pools
+from runs.management.site.schema_at_start import refuse_unusable_schema
 from runs.management.site.worker_processes import WorkerProcesses
 
 log = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ class Command(AgentopsCommand):
         parser.add_argument("--loglevel", metavar="L", type=str.upper, choices=LEVELS, help="(default: LOG_LEVEL)")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        refuse_unusable_schema()
         _keep_logging(options["loglevel"])
         _check_pool(options["concurrency"])
         if options["processes"] > 1:

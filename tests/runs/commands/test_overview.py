@@ -35,7 +35,7 @@ def test_the_overview_needs_no_settings(words: list[str]) -> None:
     told = run(words, SECRET_KEY="bad", DATABASE_URL="bad")
 
     assert told.index("Commands:") < told.index("  up ") < told.index("  agent ") < told.index("Django's commands:")
-    assert told.index("Django's commands:") < told.index("changepassword") < told.index("migrate")
+    assert told.index("Django's commands:") < told.index("changepassword") < told.index("makemigrations")
 
 
 def test_the_version() -> None:

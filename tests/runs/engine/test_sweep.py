@@ -27,6 +27,8 @@ def sweeping(transactional_db: None, settings: Settings) -> Iterator[Worker]:
     settings.AGENTOPS_SWEEP_S = 0.1
     worker = Worker(concurrency=1)
     worker.start_sweeping()
+    # The last of its threads.
+    eventually(lambda: "export" in {thread.name for thread in threading.enumerate()}, why="the worker has not begun")
     yield worker
     worker.close(30)
 

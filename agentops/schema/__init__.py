@@ -1,0 +1,1 @@
+"""The schema of the database, compared with the migrations of this version."""

@@ -1,0 +1,93 @@
+"""Compare the migrations that a database records with those of this version, before any other statement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.apps import apps
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.migrations.exceptions import InconsistentMigrationHistory
+from django.db.migrations.loader import MigrationLoader
+
+from agentops.schema.replaced_migrations import OLDEST, REPLACED
+
+#: A migration: the label of its app, and its name.
+Key = tuple[str, str]
+#: Names that a message lists before it counts the rest.
+LISTED = 3
+
+
+class UnusableSchema(Exception):
+    """A database that this version can neither migrate nor use. The text names the migrations and says what to do."""
+
+    code = "unusable_schema"
+    #: Of a command: see agentops.projects.management.base.
+    exit_code = 7
+
+
+def missing_migrations(connection: BaseDatabaseWrapper) -> list[str]:
+    """Return the names of migrations that have to be applied, in their order; empty if the schema is current.
+
+    Only reads. Raises `UnusableSchema` if the database has migrations that this version does not have, if its record
+    of migrations has a gap, or if it has tables without a record; and `django.db.Error` if it cannot be read.
+    """
+    loader = MigrationLoader(connection)
+    applied = set(loader.applied_migrations or ())
+    known = set(loader.disk_migrations or ())
+    if unknown := applied - known:
+        raise UnusableSchema(_why_unknown(unknown, known))
+    try:
+        loader.check_consistent_history(connection)
+    except InconsistentMigrationHistory as error:
+        raise UnusableSchema(
+            f"the table django_migrations of the database is incomplete: {str(error).rstrip('.')}."
+            " Restore a backup of the database; do not edit this table"
+        ) from None
+    if tables := _tables_without_record(connection, applied, known):
+        raise UnusableSchema(
+            f"the database has tables whose migrations it does not record: {_listed(tables)}."
+            " Restore a backup of the database, or use an empty database"
+        )
+    return [".".join(key) for key in _in_order(loader) if key not in applied]
+
+
+def _why_unknown(unknown: set[Key], known: set[Key]) -> str:
+    newest = {label: max(name for each, name in known if each == label) for label, _ in known}
+    if replaced := unknown & REPLACED:
+        return (
+            f"the database was created by a version of agentops before {OLDEST}, and cannot be upgraded: its migrations"
+            f" {_joined(replaced)} were replaced later. Use it with the version that created it, or start this version"
+            " with an empty database"
+        )
+    if newer := {(label, name) for label, name in unknown if name > newest.get(label, "")}:
+        return (
+            f"the database belongs to a newer version of agentops: this version does not have {_joined(newer)}."
+            " Start the newer version, or restore a backup from before the upgrade"
+        )
+    return (
+        "the database was migrated by a development version of agentops: this version has other migrations instead of"
+        f" {_joined(unknown)}. Use it with the version that created it, or start this version with an empty database"
+    )
+
+
+def _tables_without_record(connection: BaseDatabaseWrapper, applied: set[Key], known: set[Key]) -> set[str]:
+    """Return the tables of apps that have migrations, but none that is applied."""
+    unrecorded = {label for label, _ in known} - {label for label, _ in applied}
+    expected = {model._meta.db_table for label in unrecorded for model in apps.get_app_config(label).get_models()}
+    return expected.intersection(connection.introspection.table_names()) if expected else set()
+
+
+def _in_order(loader: MigrationLoader) -> list[Key]:
+    """Return all migrations of this version, each after those that it depends on."""
+    graph = loader.graph
+    return list(dict.fromkeys(key for leaf in graph.leaf_nodes() for key in graph.forwards_plan(leaf)))
+
+
+def _joined(keys: Iterable[Key]) -> str:
+    return _listed(".".join(key) for key in keys)
+
+
+def _listed(names: Iterable[str]) -> str:
+    first = sorted(names)
+    rest = len(first) - LISTED
+    return ", ".join(first[:LISTED]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,24 @@
+"""Refuse at the start of a process a database that this version cannot use."""
+
+from __future__ import annotations
+
+import logging
+
+from django.db import Error, connection
+
+from agentops.schema.applied_migrations import missing_migrations
+
+log = logging.getLogger(__name__)
+
+
+def refuse_unusable_schema() -> None:
+    """Raise `UnusableSchema` if this version cannot use the database. Logs how many migrations are missing.
+
+    Neither these nor a server that does not answer prevent the start: workers wait, and `/readyz` answers 503.
+    """
+    try:
+        missing = missing_migrations(connection)
+    except Error:
+        return
+    if missing:
+        log.warning("%d migrations are missing, first %s: run `agentops migrate`", len(missing), missing[0])

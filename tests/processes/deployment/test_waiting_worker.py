@@ -1,0 +1,27 @@
+"""A worker that is started before the migration: on another schema, it could execute a tool and not store its result."""
+
+from __future__ import annotations
+
+import pytest
+from django.db.migrations.recorder import MigrationRecorder
+
+from runs.statuses import RunStatus
+from tests.support.processes.stage import Stage
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.every_database
+
+
+def test_a_worker_takes_no_run_before_the_migration(stage: Stage) -> None:
+    run = stage.run([["ledger_once"]])
+    newest = MigrationRecorder.Migration.objects.filter(app="runs").latest("name")
+    newest.delete()
+    worker = stage.worker()
+    waits = f"the worker waits: 1 migrations are missing, first runs.{newest.name}"
+    eventually(lambda: worker.said().count(waits) >= 2, why=f"it looks again and again: {worker.said()}")
+
+    assert stage.effects() == []
+    run.refresh_from_db()
+    assert run.status == RunStatus.QUEUED
+    MigrationRecorder.Migration.objects.create(app=newest.app, name=newest.name)
+    stage.reaches(run, RunStatus.COMPLETED)
