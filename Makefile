@@ -67,6 +67,7 @@ TEMPLATES = $(shell git ls-files 'templates/*.html')
 help:
 	@echo 'make up      the whole site on 127.0.0.1, until Ctrl-C; PORT (8000) and AGENTOPS_HOME (.agentops) are honoured'
 	@echo 'make watch   sessions of Claude Code, Codex CLI and Gemini CLI on this machine, live in that site, until Ctrl-C'
+	@echo 'make install   what the site needs, and your own requirements.local, into .venv; make up begins with it'
 	@echo 'make env     set up .venv with everything locked in requirements-dev.lock'
 	@echo 'make test    the suite: on SQLite, then on PostgreSQL and Redis if they answer, and in a browser'
 	@echo 'make nightly   every test, benchmark and schedule of crashes, with all services required: about an hour'
@@ -126,31 +127,64 @@ $(TOOL_STAMP): requirements-dev.lock | $(BIN)/python
 	$(TRUST) $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(VENV)/uv.txt
 	@touch $@
 
+# Packages of the user's own: see docs/guides/extensions.md. The copy says what is installed of it.
+LOCAL := requirements.local
+LOCAL_COPY := $(VENV)/requirements.local
+# Also if it was removed, or put back with an older time.
+LOCAL_CHANGED := $(wildcard $(LOCAL)) \
+	$(shell if [ -e $(LOCAL) ] || [ -e $(LOCAL_COPY) ]; then cmp -s $(LOCAL) $(LOCAL_COPY) || echo FORCE; fi)
+.PHONY: FORCE
+FORCE:
+
+# $(call INSTALL,LOCK,SYNC_OPTIONS,INSTALL_OPTIONS): exactly what the lock file and requirements.local name, and this
+# package. The versions of requirements.local are chosen first, and uv has everything before it changes the environment:
+# where something cannot be installed, the environment stays unchanged. What the lock file names is checked by its hashes.
+define INSTALL
+	refuse() { \
+		echo '$(LOCAL) cannot be installed beside $(1), for the reason above. Nothing was changed.' >&2; \
+		echo 'Correct it and repeat the command, or move it away to start without its packages.' >&2; \
+		exit 1; \
+	}; \
+	if [ -e $(LOCAL) ]; then \
+		echo '--editable .' > $(VENV)/this-package.txt; \
+		$(UV) pip compile --quiet --no-header --no-annotate --constraint $(1) --build-constraint requirements-dev.lock \
+			--output-file $(VENV)/local.lock $(LOCAL) $(VENV)/this-package.txt > /dev/null || refuse; \
+		{ grep -vxF -f <(grep -oE '^[a-z0-9._-]+==[^ ;]+' $(1)) $(VENV)/local.lock || true; } > $(VENV)/local.txt; \
+		$(UV) pip sync --quiet $(2) $(1) $(VENV)/local.txt || refuse; \
+		cp $(LOCAL) $(LOCAL_COPY); \
+	else \
+		$(UV) pip sync --quiet --require-hashes $(2) $(1); \
+		$(UV) pip install --quiet --no-deps $(3) --editable .; \
+		rm -f $(LOCAL_COPY) $(VENV)/local.lock $(VENV)/local.txt; \
+	fi
+endef
+
 # What the site needs to run, and nothing more. The package is built in an environment of its own, whose tools have
 # their hashes checked too.
-$(RUN_STAMP): requirements.lock pyproject.toml | $(TOOL_STAMP)
+$(RUN_STAMP): requirements.lock pyproject.toml $(LOCAL_CHANGED) | $(TOOL_STAMP)
 	@echo 'Installing what agentops needs, once'
-	@$(UV) pip sync --quiet --require-hashes requirements.lock
-	@$(UV) pip install --quiet --no-deps --build-constraint requirements-dev.lock --editable .
+	@$(call INSTALL,requirements.lock,,--build-constraint requirements-dev.lock)
 	@touch $@
 
 # The wheel of claude-agent-sdk brings a program of 370 MB that no test runs; its source does not.
-$(ENV_STAMP): requirements-dev.lock pyproject.toml | $(TOOL_STAMP)
-	$(UV) pip sync --quiet --require-hashes --no-binary claude-agent-sdk --build-constraint requirements-dev.lock \
-		requirements-dev.lock
-	$(UV) pip install --quiet --no-deps --no-build-isolation --editable .
+$(ENV_STAMP): requirements-dev.lock pyproject.toml $(LOCAL_CHANGED) | $(TOOL_STAMP)
+	@echo 'Installing everything in requirements-dev.lock'
+	@$(call INSTALL,requirements-dev.lock,--no-binary claude-agent-sdk --build-constraint requirements-dev.lock,--no-build-isolation)
 	@touch $@
 
 .PHONY: env
 env: $(ENV_STAMP)
 
 # A developer's environment holds all that the site needs: it is brought up to date instead, and loses nothing.
+.PHONY: install
+install: $(or $(wildcard $(ENV_STAMP)),$(RUN_STAMP))
+
 .PHONY: up
-up: $(or $(wildcard $(ENV_STAMP)),$(RUN_STAMP))
+up: install
 	@exec $(BIN)/agentops up
 
 .PHONY: watch
-watch: $(or $(wildcard $(ENV_STAMP)),$(RUN_STAMP))
+watch: install
 	@exec $(BIN)/agentops watch
 
 # Needs uv only, so that a lock file that cannot be installed can be written again.
