@@ -136,6 +136,10 @@ LOCAL_CHANGED := $(wildcard $(LOCAL)) \
 .PHONY: FORCE
 FORCE:
 
+# Of what uv prints: packages that were removed, and not for another version. This package is installed again.
+REMOVED := $$1 == "-" { split($$2, part, "=="); gone[part[1]] = $$2 } $$1 == "+" { split($$2, part, "=="); delete gone[part[1]] } \
+	END { delete gone["agentops"]; for (name in gone) print "Removed " gone[name] ": to keep it, add it to $(LOCAL)" }
+
 # $(call INSTALL,LOCK,SYNC_OPTIONS,INSTALL_OPTIONS): exactly what the lock file and requirements.local name, and this
 # package. The versions of requirements.local are chosen first, and uv has everything before it changes the environment:
 # where something cannot be installed, the environment stays unchanged. What the lock file names is checked by its hashes.
@@ -145,15 +149,19 @@ define INSTALL
 		echo 'Correct it and repeat the command, or move it away to start without its packages.' >&2; \
 		exit 1; \
 	}; \
+	sync_packages() { \
+		$(UV) pip sync "$$@" 2> $(VENV)/sync.log || { cat $(VENV)/sync.log >&2; return 1; }; \
+		awk '$(REMOVED)' $(VENV)/sync.log >&2; \
+	}; \
 	if [ -e $(LOCAL) ]; then \
 		echo '--editable .' > $(VENV)/this-package.txt; \
 		$(UV) pip compile --quiet --no-header --no-annotate --constraint $(1) --build-constraint requirements-dev.lock \
 			--output-file $(VENV)/local.lock $(LOCAL) $(VENV)/this-package.txt > /dev/null || refuse; \
 		{ grep -vxF -f <(grep -oE '^[a-z0-9._-]+==[^ ;]+' $(1)) $(VENV)/local.lock || true; } > $(VENV)/local.txt; \
-		$(UV) pip sync --quiet $(2) $(1) $(VENV)/local.txt || refuse; \
+		sync_packages $(2) $(1) $(VENV)/local.txt || refuse; \
 		cp $(LOCAL) $(LOCAL_COPY); \
 	else \
-		$(UV) pip sync --quiet --require-hashes $(2) $(1); \
+		sync_packages --require-hashes $(2) $(1); \
 		$(UV) pip install --quiet --no-deps $(3) --editable .; \
 		rm -f $(LOCAL_COPY) $(VENV)/local.lock $(VENV)/local.txt; \
 	fi

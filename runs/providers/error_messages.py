@@ -132,7 +132,7 @@ def describe(kind: str, failure: CallFailure) -> str:
         key = variables[0] if variables else key
     if kind == "missing_library":
         package = _PACKAGE.search(failure.vendor_message)
-        how = f" (`pip install 'pydantic-ai-slim[{package[1]}]'`)" if package else ""
+        how = f" (add pydantic-ai-slim[{package[1]}] to requirements.local, then `make install`)" if package else ""
     texts = TEXTS | SERVER_TEXTS if failure.server else TEXTS
     text = texts.get(kind, texts["other"])
     return text.format(

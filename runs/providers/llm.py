@@ -70,7 +70,8 @@ class LLMProvider:
             infer_provider_class(vendor)
         except ImportError:
             raise ProviderUnusable(
-                f"model {model!r} needs an optional library: pip install 'pydantic-ai-slim[{extra_of(vendor)}]'"
+                f"model {model!r} needs the package pydantic-ai-slim[{extra_of(vendor)}]:"
+                " add it to requirements.local, run `make install` and restart the site"
             ) from None
         except ValueError:
             raise ProviderUnusable(f"unknown vendor {vendor!r} in model {model!r}") from None

@@ -19,7 +19,7 @@ build-backend = "hatchling.build"
 [project]
 name = "own-tools"
 version = "0.1"
-dependencies = ["vendor_client"]
+dependencies = ["vendor_client", "agentops<99"]
 [tool.hatch.build]
 dev-mode-dirs = ["."]
 include = ["own_tools.py"]
@@ -54,11 +54,14 @@ def test_an_upgrade_keeps_what_the_user_has_installed(checkout: Checkout) -> Non
     assert checkout.installed() == {**USER, "steady": "1.0"}
     assert "agentops" in commands_of(checkout)
 
+    make_wheel(checkout.wheels, "by_hand", "1.5")
+    checkout.run("uv", "pip", "install", "--quiet", "by_hand")
     checkout.release("2.0")
     checkout.pull()
     second = checkout.make_target("install")
 
     assert second.returncode == 0, second.stderr
+    assert second.stderr == "Removed by-hand==1.5: to keep it, add it to requirements.local\n"
     assert checkout.installed() == {**USER, "steady": "2.0"}
     assert "shop_rules" in checkout.run("agentops", "extensions")
     assert checkout.run("python", "-c", "import own_tools; print(own_tools.__file__)") == f"{checkout.directory.parent / 'own_tools' / 'own_tools.py'}\n"

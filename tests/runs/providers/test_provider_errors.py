@@ -55,7 +55,7 @@ def test_without_its_library_it_says_what_to_install() -> None:
 
     assert failure.error_type == "missing_library"
     assert "'groq:llama' is not installed" in failure.message
-    assert "pip install 'pydantic-ai-slim[groq]'" in failure.message
+    assert "add pydantic-ai-slim[groq] to requirements.local" in failure.message
 
 
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 408, 413, 422, 429, 500, 502, 503, 529])

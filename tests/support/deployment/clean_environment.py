@@ -14,6 +14,11 @@ from tests.support.paths import ROOT
 
 UV = Path(sys.executable).with_name("uv")
 LOCKED = ROOT / "requirements-dev.lock"
+#: What `make install` reads, and the packages of the site.
+CHECKOUT = (
+    *("Makefile", "pyproject.toml", "requirements.lock", "requirements-dev.lock", "README.md", "CHANGELOG.md", "LICENSE"),
+    *("agentops", "runs", "timeline", "static", "templates"),
+)
 #: How this machine reaches packages and checks certificates.
 _KEPT = (
     "UV_",
@@ -63,6 +68,13 @@ class CleanEnvironment:
         target = ("--quiet", "--python", str(self.programs / "python"))
         uv("pip", "sync", *target, "--require-hashes", str(ROOT / "requirements.lock"))
         uv("pip", "install", *target, "--no-deps", str(wheel))
+
+    def link_checkout(self) -> None:
+        """Put the files of this checkout beside the environment, with which `make install` installs the site."""
+        for name in CHECKOUT:
+            (self.directory / name).symlink_to(ROOT / name)
+        # uv is there, which the Makefile gets from an index.
+        (self.directory / ".venv" / ".stamp-uv").touch()
 
     def sh(self, commands: str, **more: str) -> str:
         """Run commands in the directory, and return what they print."""
