@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import landed_migrations
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("agentops", "timeline", "runs")
 MAX_FILE_LINES = 400
@@ -125,6 +127,36 @@ def test_self_and_keyword_arguments_are_not_counted() -> None:
     source = '"""Doc."""\nclass A:\n    def f(self, a, b, c, d, e, *, g, h): ...\nx = f()  # type: ignore[misc]'
 
     assert list(faults_of("runs/lifecycle/wake.py", source)) == []
+
+
+# --- Migrations -------------------------------------------------------------------------------------------------
+
+#: Modules of the product that migrations may import, because what they do there never changes.
+USED_BY_MIGRATIONS = {"timeline.vendor_sql", "runs.conversation.long_outputs"}
+
+
+def test_migrations_that_have_landed_are_not_edited() -> None:
+    """Databases have applied them: another text would give new databases another schema than those."""
+    assert landed_migrations.faults(landed_migrations.current_digests(), landed_migrations.landed_digests()) == []
+
+    landed = {"runs/migrations/0001_initial.py": "1", "runs/migrations/0002_records.py": "2"}
+    current = {"runs/migrations/0002_records.py": "3", "runs/migrations/0003_next.py": "4"}
+    assert landed_migrations.faults(current, landed) == [
+        "runs/migrations/0001_initial.py was removed: put it back",
+        "runs/migrations/0002_records.py was edited: undo that, and write a new migration",
+        f"runs/migrations/0003_next.py is new: {landed_migrations.COMMAND}",
+    ]
+
+
+def test_migrations_do_not_depend_on_code_that_changes() -> None:
+    imports = {
+        f"{path} imports {module}"
+        for path in landed_migrations.current_digests()
+        for _, module in imported_modules(ast.parse((ROOT / path).read_text()))
+        if module.split(".")[0] in PACKAGES and module not in USED_BY_MIGRATIONS
+    }
+
+    assert imports == set()
 
 
 # --- Tests ------------------------------------------------------------------------------------------------------
