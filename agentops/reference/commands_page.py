@@ -11,10 +11,10 @@ from agentops.projects.management.overview import COMMANDS
 from agentops.reference.markdown import code, page, table
 
 INTRODUCTION = """\
-`agentops COMMAND --help` prints the same on the command line. `make up` and `make install` put `agentops` into `.venv/bin`;
-in a checkout, `./manage.py COMMAND` is the same. Beside a site that is up, commands work on the same runs. `--json`
-prints an answer for programs. On a terminal, lists have headers and aligned columns; in a pipe, they are bare rows
-separated by tabs. [Exit codes](exit-codes.md) lists the codes with which commands end."""
+`agentops COMMAND --help` prints the same on the command line. `make up` and `make install` put `agentops` into
+`.venv/bin`; in a checkout, `./manage.py COMMAND` is the same. Beside a site that is up, commands work on the same runs.
+`--json` prints an answer for programs. On a terminal, lists have headers and aligned columns; in a pipe, they are bare
+rows separated by tabs. [Exit codes](exit-codes.md) lists the codes with which commands end."""
 
 
 def commands_page() -> str:

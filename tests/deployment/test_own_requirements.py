@@ -1,4 +1,4 @@
-"""requirements.local: packages of the user's own, which upgrades keep. The real Makefile, uv and git, without a network."""
+"""requirements.local: packages of a user, which upgrades keep. The real Makefile, uv and git, without a network."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ def test_an_upgrade_keeps_what_the_user_has_installed(checkout: Checkout) -> Non
     assert second.stderr == "Removed by-hand==1.5: to keep it, add it to requirements.local\n"
     assert checkout.installed() == {**USER, "steady": "2.0"}
     assert "shop_rules" in checkout.run("agentops", "extensions")
-    assert checkout.run("python", "-c", "import own_tools; print(own_tools.__file__)") == f"{checkout.directory.parent / 'own_tools' / 'own_tools.py'}\n"
+    assert (
+        checkout.run("python", "-c", "import own_tools; print(own_tools.__file__)")
+        == f"{checkout.directory.parent / 'own_tools' / 'own_tools.py'}\n"
+    )
     # Nothing is left to do.
     assert checkout.make_target("install").stdout == "make: Nothing to be done for 'install'.\n"
 
@@ -89,7 +92,9 @@ def test_what_cannot_be_installed_leaves_the_environment_as_it_was(checkout: Che
         refused = checkout.make_target("install")
         assert refused.returncode != 0, line
         assert reason in refused.stderr, refused.stderr
-        assert "requirements.local cannot be installed beside requirements.lock, for the reason above." in refused.stderr
+        assert (
+            "requirements.local cannot be installed beside requirements.lock, for the reason above." in refused.stderr
+        )
         assert "Nothing was changed." in refused.stderr
         assert (checkout.installed(), commands_of(checkout)) == before, line
 

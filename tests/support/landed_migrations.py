@@ -1,7 +1,7 @@
 """Digests of the migrations that are in the main branch: databases have applied them, so they are never edited.
 
-`python -m tests.support.landed_migrations` adds new ones to the file. A migration that is not in the main branch yet may
-still be edited: delete its line, and run the command again.
+`python -m tests.support.landed_migrations` adds new ones to the file. A migration that is not in the main branch yet
+may still be edited: delete its line, and run the command again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ COMMAND = "python -m tests.support.landed_migrations"
 
 def current_digests() -> dict[str, str]:
     """The migrations of this checkout: path → SHA-256."""
-    paths = [path for app in ("agentops/projects", "timeline", "runs") for path in (ROOT / app / "migrations").glob("0*.py")]
+    paths = [
+        path for app in ("agentops/projects", "timeline", "runs") for path in (ROOT / app / "migrations").glob("0*.py")
+    ]
     return {path.relative_to(ROOT).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(paths)}
 
 

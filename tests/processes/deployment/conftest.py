@@ -1,10 +1,15 @@
-"""A home whose database is migrated: to migrate one takes seconds, to copy one next to none."""
+"""Databases: a home with all tables, which is copied because to migrate takes seconds; and one with nothing in it."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
+import psycopg
 import pytest
+from django.conf import settings
 
 
 @pytest.fixture
@@ -15,3 +20,16 @@ def migrated_home(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     # Asked for by name: a test of a home does not depend on the database of the pass.
     request.getfixturevalue("databases").copy_to(str(home / "agentops.sqlite3"))
     return home
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[str]:
+    """The address of a database with nothing in it, on the engine under test."""
+    if settings.DATABASES["default"]["ENGINE"].endswith("sqlite3"):
+        yield f"sqlite:///{tmp_path / 'old.sqlite3'}"
+        return
+    server, name = os.environ["DATABASE_URL"], f"upgrade_{os.getpid()}"
+    with psycopg.connect(server, autocommit=True) as made:
+        made.execute(f'CREATE DATABASE "{name}"')
+        yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
+        made.execute(f'DROP DATABASE "{name}" WITH (FORCE)')

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
-import psycopg
 import pytest
 from django.conf import settings
 
@@ -32,19 +30,6 @@ print([name for name in names if name.startswith(("agent_run", "runs_", "timelin
 """
 
 Manage = Callable[..., str]
-
-
-@pytest.fixture
-def empty(tmp_path: Path) -> Iterator[str]:
-    """The address of a database with nothing in it, on the engine under test."""
-    if settings.DATABASES["default"]["ENGINE"].endswith("sqlite3"):
-        yield f"sqlite:///{tmp_path / 'old.sqlite3'}"
-        return
-    server, name = os.environ["DATABASE_URL"], f"upgrade_{os.getpid()}"
-    with psycopg.connect(server, autocommit=True) as made:
-        made.execute(f'CREATE DATABASE "{name}"')
-        yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
-        made.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
 @pytest.fixture

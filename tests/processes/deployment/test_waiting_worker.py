@@ -1,4 +1,4 @@
-"""A worker that is started before the migration: on another schema, it could execute a tool and not store its result."""
+"""A worker that is started before the migration: it could execute a tool and then fail to store the result."""
 
 from __future__ import annotations
 

@@ -50,7 +50,10 @@ def test_a_later_change_of_the_agent_leaves_the_run_alone() -> None:
         ({"settings": {"pace": True}}, "pace"),
         ({"provider": "llm", "model": "gpt"}, "vendor:model"),
         ({"provider": "llm", "model": "acme:gpt"}, "unknown vendor 'acme'"),
-        ({"provider": "llm", "model": "cohere:command"}, "needs the package pydantic-ai-slim[cohere]: add it to requirements.local"),
+        (
+            {"provider": "llm", "model": "cohere:command"},
+            "needs the package pydantic-ai-slim[cohere]: add it to requirements.local",
+        ),
     ],
 )
 def test_it_refuses_an_agent_that_cannot_work(fields: dict[str, object], says: str) -> None:

@@ -42,13 +42,13 @@ class Checkout:
         checkout = cls(directory / "upstream", directory / "agentops", directory / "wheels")
         checkout.wheels.mkdir()
         checkout.upstream.mkdir()
-        checkout._git(checkout.upstream, "init", "--quiet", "--initial-branch", "main")
+        checkout.git(checkout.upstream, "init", "--quiet", "--initial-branch", "main")
         for name in FILES:
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copyfile
             copy(ROOT / name, checkout.upstream / name)
         checkout.release("1.0")
-        checkout._git(directory, "clone", "--quiet", str(checkout.upstream), str(checkout.directory))
-        checkout._make_environment()
+        checkout.git(directory, "clone", "--quiet", str(checkout.upstream), str(checkout.directory))
+        checkout.make_environment()
         return checkout
 
     def release(self, version: str) -> None:
@@ -59,11 +59,11 @@ class Checkout:
         project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
         own = DEPENDENCIES.sub(f'dependencies = ["steady=={version}"]\n', project, count=1)
         (self.upstream / "pyproject.toml").write_text(own, encoding="utf-8")
-        self._git(self.upstream, "add", "--all")
-        self._git(self.upstream, "commit", "--quiet", "--message", f"Need steady {version}")
+        self.git(self.upstream, "add", "--all")
+        self.git(self.upstream, "commit", "--quiet", "--message", f"Need steady {version}")
 
     def pull(self) -> None:
-        self._git(self.directory, "pull", "--quiet")
+        self.git(self.directory, "pull", "--quiet")
 
     def require(self, *lines: str) -> None:
         """Write the user's requirements.local."""
@@ -72,14 +72,25 @@ class Checkout:
     def make_target(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run make, whatever its exit code."""
         return subprocess.run(
-            ["make", *words], cwd=self.directory, env=self.env(), capture_output=True, text=True, timeout=300, check=False
+            ["make", *words],
+            cwd=self.directory,
+            env=self.env(),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
         )
 
     def run(self, program: str, *words: str) -> str:
         """Run a program of the environment, and return what it prints."""
         env = self.env(AGENTOPS_HOME=str(self.directory / ".agentops"), VIRTUAL_ENV=str(self.directory / ".venv"))
         done = subprocess.run(
-            [str(self.program(program)), *words], cwd=self.directory, env=env, capture_output=True, text=True, check=False
+            [str(self.program(program)), *words],
+            cwd=self.directory,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -109,7 +120,7 @@ class Checkout:
             **more,
         }
 
-    def _make_environment(self) -> None:
+    def make_environment(self) -> None:
         """Make .venv as the Makefile leaves it after it has installed uv, which comes from an index."""
         venv = self.directory / ".venv"
         words = [str(UV), "venv", "--quiet", "--python", sys.executable, str(venv)]
@@ -119,7 +130,7 @@ class Checkout:
         packages = Path(sysconfig.get_path("purelib", vars={"base": str(venv)}))
         (packages / "of-the-tests.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
 
-    def _git(self, directory: Path, *words: str) -> None:
+    def git(self, directory: Path, *words: str) -> None:
         name = {"GIT_AUTHOR_NAME": "Test", "GIT_COMMITTER_NAME": "Test", "GIT_CONFIG_GLOBAL": os.devnull}
         name |= {"GIT_AUTHOR_EMAIL": "test@example.com", "GIT_COMMITTER_EMAIL": "test@example.com"}
         subprocess.run(["git", *words], cwd=directory, env=self.env(**name), check=True, timeout=120)

@@ -16,7 +16,15 @@ UV = Path(sys.executable).with_name("uv")
 LOCKED = ROOT / "requirements-dev.lock"
 #: What `make install` reads, and the packages of the site.
 CHECKOUT = (
-    *("Makefile", "pyproject.toml", "requirements.lock", "requirements-dev.lock", "README.md", "CHANGELOG.md", "LICENSE"),
+    *(
+        "Makefile",
+        "pyproject.toml",
+        "requirements.lock",
+        "requirements-dev.lock",
+        "README.md",
+        "CHANGELOG.md",
+        "LICENSE",
+    ),
     *("agentops", "runs", "timeline", "static", "templates"),
 )
 #: How this machine reaches packages and checks certificates.
