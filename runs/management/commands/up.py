@@ -14,7 +14,7 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
-from django.core.management.base import CommandError, CommandParser
+from django.core.management.base import CommandParser
 from django.db import DatabaseError, connection, connections, transaction
 
 from agentops.projects.management.base import AgentopsCommand
