@@ -10,7 +10,7 @@ from django.db.models import Q
 from agentops.projects.names import one_line
 from runs.alerts.condition import Condition, of_kind
 from runs.models import AlertRule, Sink
-from runs.queries.sink_health import lag_s, with_health, with_unread
+from runs.queries.sink_health import has_backlog, lag_s, with_health, with_unread
 
 
 def sinks_behind(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
@@ -24,7 +24,7 @@ def sinks_behind(rules: Sequence[AlertRule], now: datetime) -> Iterator[Conditio
     meant = Sink.objects.filter(Q(is_enabled=True) | ~Q(disabled_reason=""), project__exports_telemetry=True)
     sinks = with_unread(with_health(meant.filter(project__in={rule.project_id for rule in rules})))
     # Events of other projects, which a disabled sink has not passed either, are no backlog.
-    behind = [sink for sink in sinks if sink.unread_events or sink.waiting_deliveries]
+    behind = [sink for sink in sinks if has_backlog(sink)]
     for rule in rules:
         for sink in behind:
             minutes = lag_s(sink, now) // 60

@@ -15,7 +15,6 @@ from django.conf import settings as site
 from pydantic_ai.models import Model
 
 from agentops.http.address_policy import (
-    DEFAULT_PORTS,
     Address,
     HttpPolicy,
     Target,
@@ -23,6 +22,7 @@ from agentops.http.address_policy import (
     check_url,
     is_private,
 )
+from agentops.http.own_sites import DEFAULT_PORTS
 from runs.providers.base import ProviderUnusable
 
 #: Prefixes of models that such a server can have; each names a protocol.

@@ -52,6 +52,12 @@ def with_unread(sinks: QuerySet[Sink]) -> QuerySet[Sink]:
     return sinks.annotate(unread_events=Coalesce(Subquery(counted, output_field=IntegerField()), 0))
 
 
+def has_backlog(sink: Sink) -> bool:
+    """Return whether events of its own project wait for a sink, among the next ones of the site."""
+    health = cast("SinkWithHealth", sink)
+    return bool(health.unread_events or health.waiting_deliveries)
+
+
 def lag_s(sink: Sink, now: datetime | None = None) -> int:
     """Return for how many seconds the oldest event that a sink has not had has waited. 0 for the usual delay."""
     health = cast("SinkWithHealth", sink)

@@ -11,6 +11,7 @@ import subprocess
 import threading
 import traceback
 from contextlib import closing
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -72,6 +73,10 @@ class Command(AgentopsCommand, runserver.Command):
         "Like `up`, but with DATABASE_URL or REDIS_URL it may be used too, and then neither migrates nor creates data."
     )
 
+    #: Set by Django's handle.
+    addr: str
+    port: str
+
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("addrport", metavar="PORT", nargs="?", help="port, or ADDRESS:PORT (default: PORT)")
         parser.add_argument("--ipv6", "-6", action="store_true", dest="use_ipv6", help="listen on an IPv6 address")
@@ -110,7 +115,8 @@ class Command(AgentopsCommand, runserver.Command):
             raise
 
     def _serve(self, signal_handler: SignalHandler) -> int:
-        site = up.Command(stdout=self.stdout, stderr=self.stderr)
+        site = up.Command()
+        site.stdout, site.stderr = self.stdout, self.stderr
         if not any(os.environ.get(name) for name in up.SERVERS):
             return site.serve_home(self.addr, int(self.port), signal_handler)
         environment.hide_secrets()
@@ -127,8 +133,14 @@ def _supervise() -> int:
     """
     environ = {**os.environ, autoreload.DJANGO_AUTORELOAD_ENV: "true"}
     while True:
-        process = subprocess.Popen(autoreload.get_child_arguments(), env=environ, close_fds=False)  # noqa: S603 - this command
+        process: subprocess.Popen[bytes] = subprocess.Popen(
+            autoreload.get_child_arguments(), env=environ, close_fds=False
+        )  # noqa: S603 - this command
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda received, _, process=process: process.send_signal(received))
+            signal.signal(number, partial(_pass_on, process))
         if (code := process.wait()) != CHANGED:
             return code
+
+
+def _pass_on(process: subprocess.Popen[bytes], number: int, _: FrameType | None) -> None:
+    process.send_signal(number)

@@ -15,7 +15,7 @@ from django.conf import settings as site
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from agentops.http import strict_json
-from agentops.http.address_policy import DEFAULT_PORTS, HttpPolicy, UrlNotAllowed, check_url
+from agentops.http.address_policy import HttpPolicy, UrlNotAllowed, check_url
 from runs.statuses import Effect
 
 #: The name of a server in a definition: `mcp:NAME`.
