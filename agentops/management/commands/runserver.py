@@ -17,12 +17,13 @@ from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import CommandParser
+from django.core.management.base import CommandError, CommandParser
 from django.core.management.commands import runserver
 from django.db import connections
 from django.utils import autoreload
 
-from agentops.projects.management.base import AgentopsCommand, failure_of
+from agentops.http.address_policy import MAX_PORT
+from agentops.projects.management.base import EXIT_USAGE, AgentopsCommand, failure_of
 from runs import environment
 from runs.management.commands import up
 from runs.management.site.embedded import SignalHandler, serve
@@ -89,6 +90,8 @@ class Command(AgentopsCommand, runserver.Command):
         runserver.Command.handle(self, *args, **options)
 
     def run(self, **options: Any) -> None:
+        if int(self.port) > MAX_PORT:
+            raise CommandError(f"a port is a number up to {MAX_PORT}, not {self.port}", returncode=EXIT_USAGE)
         if not options["use_reloader"]:
             handler = SignalHandler()
             handler.install()
@@ -133,9 +136,8 @@ def _supervise() -> int:
     """
     environ = {**os.environ, autoreload.DJANGO_AUTORELOAD_ENV: "true"}
     while True:
-        process: subprocess.Popen[bytes] = subprocess.Popen(
-            autoreload.get_child_arguments(), env=environ, close_fds=False
-        )  # noqa: S603 - this command
+        # This command, as it was called.
+        process = subprocess.Popen(autoreload.get_child_arguments(), env=environ, close_fds=False)  # noqa: S603
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, partial(_pass_on, process))
         if (code := process.wait()) != CHANGED:

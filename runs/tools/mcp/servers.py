@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from agentops.http import strict_json
 from agentops.http.address_policy import HttpPolicy, UrlNotAllowed, check_url
+from agentops.http.own_sites import DEFAULT_PORTS
 from runs.statuses import Effect
 
 #: The name of a server in a definition: `mcp:NAME`.

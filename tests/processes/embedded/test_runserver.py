@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from pathlib import Path
 
 import httpx
 
-from tests.support.deployment.embedded_site import Site
+from tests.support.deployment.embedded_site import MANAGE, Site
 from tests.support.waiting import eventually
 
 
@@ -56,3 +57,7 @@ def test_it_refuses_in_one_line(seasoned: Site) -> None:
     assert second.err.splitlines()[-1].startswith(f"agentops: already running on {seasoned.home} (process")
     assert "Traceback" not in second.err
     seasoned.kill()
+
+    command = [*MANAGE, "runserver", "127.0.0.1:65536"]
+    done = subprocess.run(command, env=seasoned.env(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "agentops: a port is a number up to 65535, not 65536\n")
