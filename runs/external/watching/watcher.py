@@ -56,7 +56,7 @@ class Watcher:
                 stop.wait(1)
                 continue
             for changes in self._changes(folders, stop):
-                self._note(Path(path) for _, path in changes)
+                self.note(Path(path) for _, path in changes)
                 self.round()
                 if self._existing() != folders:
                     break
@@ -93,7 +93,8 @@ class Watcher:
     def _existing(self) -> list[Path]:
         return [folder for folder in self.folders if folder.exists()]
 
-    def _note(self, paths: Iterable[Path]) -> None:
+    def note(self, paths: Iterable[Path]) -> None:
+        """Look at these files in the next round, because the operating system says that they have changed."""
         for path in paths:
             self._follow(path).is_changed = True
 

@@ -204,7 +204,7 @@ def test_what_is_no_file_keeps_no_session_waiting(site: Site) -> None:
     # The file that is followed is a pipe now, which nobody writes to. The system tells of it, and of all the others.
     turning.unlink()
     os.mkfifo(turning)
-    site.watcher._note(path for path in site.folder.iterdir() if may_be_session(path))
+    site.watcher.note(path for path in site.folder.iterdir() if may_be_session(path))
     for file in site.watcher.files.values():
         file.not_before = 0.0
     site.watcher.scan_s = 3600.0
