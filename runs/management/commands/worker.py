@@ -12,12 +12,12 @@ import re
 import socket
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from celery import signals
 from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
-from django.db import connections
+from django.db import connection, connections
 from django.utils.module_loading import import_string
 
 from agentops.projects.management.base import EXIT_USAGE, AgentopsCommand
@@ -95,6 +95,9 @@ class Command(AgentopsCommand):
 def _supervise(options: Mapping[str, Any]) -> int:
     """Work in several processes under this one, until a signal. Return the exit code."""
     connections.close_all()
+    if connection.vendor == "postgresql":
+        # This process needs no connection any more, and none of the pool's threads.
+        cast("Any", connection).close_pool()
     environment.hide_secrets()
     each = ["--concurrency", str(options["concurrency"])]
     if options["loglevel"]:
