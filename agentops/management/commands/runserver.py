@@ -27,6 +27,7 @@ from agentops.projects.management.base import EXIT_USAGE, AgentopsCommand, failu
 from runs import environment
 from runs.management.commands import up
 from runs.management.site.embedded import SignalHandler, serve
+from runs.management.site.schema_at_start import refuse_unusable_schema
 from runs.management.site.web_server import listen, url_of
 
 #: The exit code of a process whose code has changed, as in django.utils.autoreload.
@@ -123,7 +124,7 @@ class Command(AgentopsCommand, runserver.Command):
         if not any(os.environ.get(name) for name in up.SERVERS):
             return site.serve_home(self.addr, int(self.port), signal_handler)
         environment.hide_secrets()
-        self.check_migrations()
+        refuse_unusable_schema()
         connections.close_all()
         with closing(listen(self.addr, int(self.port))) as listener:
             return serve(listener, signal_handler, lambda: self.stdout.write(f"URL: {url_of(listener)}"))

@@ -43,8 +43,9 @@ def site(checkout: Checkout) -> Iterator[Site]:
 def kill(site: Site) -> None:
     """End the program that make has started, and then make."""
     lock = site.home / "lock"
-    if site.alive and lock.exists() and ":" in lock.read_text():
-        os.kill(int(lock.read_text().split(":")[-2]), signal.SIGKILL)
+    owner = lock.read_text().partition("\n")[0].split(":") if lock.exists() else []
+    if site.alive and len(owner) > 2:
+        os.kill(int(owner[-2]), signal.SIGKILL)
     site.kill()
 
 
