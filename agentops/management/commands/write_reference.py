@@ -15,6 +15,7 @@ from agentops.reference.client_page import client_page
 from agentops.reference.commands_page import commands_page
 from agentops.reference.events_page import events_page
 from agentops.reference.exit_codes_page import exit_codes_page
+from agentops.reference.secret_kinds_page import secret_kinds_page
 from agentops.reference.settings_page import settings_page
 from runs.fixtures.fixture_files import json_schema as fixture_schema
 from runs.flows.definition.schema import flow_schema
@@ -27,6 +28,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "events.md": events_page,
     "api.md": api_page,
     "client.md": client_page,
+    "secret-kinds.md": secret_kinds_page,
     "events.schema.json": lambda: _json_text(events_schema()),
     "agent-events.schema.json": lambda: _json_text(agent_schema()),
     "flow.schema.json": lambda: _json_text(flow_schema()),

@@ -16,7 +16,7 @@ SOURCES = {
     "n": ("praetorian-inc/noseyparker", "Apache-2.0", "2e6e7f36ce36"),
     "d": ("Yelp/detect-secrets", "Apache-2.0", "5e141933554a"),
     "t": ("trufflesecurity/trufflehog", "AGPL-3.0, of which nothing but facts is used", "3ab759fef4bb"),
-    "v": ("the vendor's documentation or tokens", "", ""),
+    "v": ("none of these; from the vendor's tokens", "", ""),
 }
 FORMATS = tuple(
     VendorFormat(*row)
