@@ -24,7 +24,7 @@ PLACES = {
     "basic": "The credentials of `Basic`; `auth` in Docker's settings and `_auth` in those of npm.",
     "bearer": "The token of `Bearer`.",
     "client_key": "`client-key-data` of a kubeconfig.",
-    "cookie": "The values of a cookie header.",
+    "cookie": "The values of a cookie header; `sessionid`, the cookie of sites with Django, everywhere.",
     "discord_webhook": "The token in the address of a webhook of Discord.",
     "ifttt_key": "The key in an address of IFTTT.",
     "jwt": "A JSON Web Token.",
@@ -46,7 +46,7 @@ PLACES = {
 }
 UNKNOWN = """\
 Keys without a prefix of their own cannot be told from hashes and IDs: those of Mistral, Cohere, Deepgram, AssemblyAI,
-Azure OpenAI, Datadog and others, the secret access key of AWS, and Discord's bot tokens. They are masked behind a name,
+Azure OpenAI, Datadog, Discord's bots and others, and secret access keys of AWS. They are masked behind a name,
 such as `MISTRAL_API_KEY=` or `"token":`, or by a [rule](../guides/security.md#redaction-rules) of the project."""
 GROUPS = {
     "Models and services of agents": model_vendors,

@@ -118,6 +118,11 @@ SETTINGS: dict[str, Callable[[], tuple[str, str]]] = {
     "amazon_signature": lambda: _around("https://s3.amazonaws.com/x?X-Amz-Signature={}&X-Amz-Expires=9", pick(HEX, 64)),
     "site_link": lambda: _around("open https://agents.example/shared/{} soon", f"{pick(HEX, 32)}:{pick(B64URL, 43)}"),
     "invitation": lambda: _around("/invitations/{}", f"{pick(B64URL, 46)}:1t{pick(ALNUM, 4)}:{pick(B64URL, 43)}"),
+    "discord_bot": lambda: _around("DISCORD_TOKEN={}", f"M{pick(ALNUM, 25)}.G{pick(ALNUM, 5)}.{pick(B64URL, 38)}"),
+    "encryption_keys": lambda: _around("AGENTOPS_ENCRYPTION_KEYS={}", pick(B64URL, 43)),
+    "session": lambda: _around(
+        "curl -b 'sessionid={}' https://api.example", pick(string.ascii_lowercase + "0123456789", 32)
+    ),
     "kubeconfig": lambda: _around("    client-key-data: {}", _base64(1200)),
     "docker_config": lambda: _around('{{"auths": {{"https://index.docker.io/v1/": {{"auth": "{}"}}}}}}', _basic()),
     "npmrc_auth": lambda: _around("//registry.example/:_auth={}", _basic()),
@@ -271,6 +276,7 @@ PROSE = [
     "pattern_of_words_2, path.join2(a), patch-2024-01-02-fix-all-of-the-things, keyboard_layout_of_2024_de",
     "re_compile_all_patterns_2, key_error_in_line_42_of_file, fc-cache-2.13, pa-per-2024-final-version-2",
     "whsec_ is a prefix, lsv2_pt_ another, ghp_xxxxxxxxxxxxxxxxxxxx a placeholder",
+    "api_keys: a list, keys=3, sessionid=none, session_id=abc123, api_key = config2.providers.getKeyOfProvider2",
     "secret santa, token ring, keyboard, monkey=banana1, turkey: 12kg",
 ]
 

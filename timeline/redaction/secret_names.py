@@ -35,6 +35,7 @@ TEMPLATE = re.compile(
 
 _MAX_NAME = 48
 _MAX_KIND = 14  # as long as "continuation_", what a weak name is judged by
+_HEAD = 256  # how much of a value with full stops is looked at
 _LOOK = 64  # how much of a value tells whether it is varied
 _NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 _STRONG_TAIL = re.compile(r"(?:words?|wd|phrase|code)?")
@@ -137,7 +138,7 @@ def signs(lower: str) -> Iterator[int]:
     for word in (*STRONG, *WEAK):
         kind = PASSWORD if word in STRONG else word
         for at in each(lower, word):
-            end = at + len(word) if kind != PASSWORD else _strong_end(lower, at + len(word))
+            end = _end(kind, lower, at + len(word))
             # "pass" alone is a verb, but as a key in JSON a name.
             if lower[end : end + 1] in _AFTER_NAME and (lower[at - 1 : at] == '"' or _is_name(kind, lower, at, end)):
                 yield at
@@ -149,7 +150,7 @@ def unfinished(text: str, lower: str) -> int:
     for word in (*STRONG, *WEAK):
         kind = PASSWORD if word in STRONG else word
         for at in each(lower, word) if word in lower else ():
-            end = at + len(word) if kind != PASSWORD else _strong_end(lower, at + len(word))
+            end = _end(kind, lower, at + len(word))
             if lower[end : end + 1] in _AFTER_NAME and _is_name(kind, lower, at, end):
                 first = min(first, _unfinished_value(text, at, end))
     return first
@@ -184,6 +185,7 @@ def _telling_word(name: str) -> str | None:
         end = _strong_end(lower, at + len(word))
         if at >= 0 and end == len(lower) and (lower == word or _is_strong_name(lower, at, end)):
             return PASSWORD
+    lower = lower.removesuffix("s") if lower.endswith("keys") else lower
     for word in WEAK:
         if lower.endswith(word) and _is_weak_name(word, lower[: -len(word)][-_MAX_KIND:]):
             return word
@@ -194,7 +196,7 @@ def _behind(text: str, lower: str, word: str, kind: str) -> Iterator[SecretSpan]
     """Yield the values after one word. The search continues after the end of each value."""
     position = 0
     for at in each(lower, word):
-        end = at + len(word) if kind != PASSWORD else _strong_end(lower, at + len(word))
+        end = _end(kind, lower, at + len(word))
         if at >= position and lower[end : end + 1] in _AFTER_NAME and _is_name(kind, lower, at, end):
             span = _value(text, at, end, kind)
             if span:
@@ -206,6 +208,13 @@ def _is_name(kind: str, lower: str, at: int, end: int) -> bool:
     if kind == PASSWORD:
         return _is_strong_name(lower, at, end)
     return _is_weak_name(kind, lower[max(0, at - _MAX_KIND) : at])
+
+
+def _end(kind: str, lower: str, at: int) -> int:
+    """Return the end of a name whose word ends at `at`: of DB_PASSWORD behind "pass", of API_KEYS behind "key"."""
+    if kind == PASSWORD:
+        return _strong_end(lower, at)
+    return at + (kind == "key" and lower.startswith("s", at))
 
 
 def _strong_end(lower: str, at: int) -> int:
@@ -286,4 +295,13 @@ def _is_random(word: str, value: str, *, quoted: bool) -> bool:
         return False
     if TEMPLATE.match(value) or _PATH.match(value) or _CALL.match(value):
         return False
-    return quoted or not (_CODE.match(value) or _SNAKE.match(value))
+    return quoted or _has_random_part(value) or not (_CODE.match(value) or _SNAKE.match(value))
+
+
+def _has_random_part(value: str) -> bool:
+    """Return whether a part of a value with full stops is no name in code: of a Discord token, for example."""
+    parts = value[:_HEAD].split(".") if "." in value else ()
+    return any(
+        len(part) >= 18 and len(DIGIT.findall(part)) >= 3 and part.lower() != part and part.upper() != part
+        for part in parts
+    )

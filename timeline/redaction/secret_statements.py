@@ -50,10 +50,10 @@ PLACES = (
         rf"(?:(?:create|alter){_GAP}(?:role|user|login|group)\b[^;]*|set{_GAP}(?:password\b[^;]*)?|encrypted{_GAP})\Z",
     ),
     _place("client_key", "client-key-data", rf"(?:{_QUOTE})?\s{{0,2}}:\s{{0,4}}(?:{_QUOTE})?{_BASE64}"),
-    _place(
-        "basic", "auth", rf"{_QUOTE}\s{{0,4}}:\s{{0,4}}{_QUOTE}([A-Za-z0-9+/]{{1,2048}}+={{0,2}})", rf"{_QUOTE}_?\Z"
-    ),
-    _place("basic", "_auth", r"\s{0,2}=\s{0,2}[\"']?([A-Za-z0-9+/]{1,2048}+={0,2})"),
+    # The cookie of this site, and of others that use Django, also outside of a header.
+    _place("cookie", "sessionid", rf"(?:{_QUOTE})?\s?(?:=|:|%3D)\s?(?:{_QUOTE})?([a-z0-9]++)"),
+    _place("basic", "auth", rf"{_QUOTE}\s{{0,4}}:\s{{0,4}}{_QUOTE}{_BASE64}", rf"{_QUOTE}_?\Z"),
+    _place("basic", "_auth", rf"\s{{0,2}}=\s{{0,2}}[\"']?{_BASE64}"),
     _place(
         PASSWORD,
         "htpasswd",
@@ -68,7 +68,13 @@ WORDS = tuple(dict.fromkeys(place.word for place in PLACES))
 
 def may_be_in(lower: str) -> bool:
     """Return whether the text may contain one of the words. Fast, because most texts contain none."""
-    return "pass" in lower or "auth" in lower or "identified" in lower or "client-key-data" in lower
+    return (
+        "pass" in lower
+        or "auth" in lower
+        or "identified" in lower
+        or "client-key-data" in lower
+        or "sessionid" in lower
+    )
 
 
 def find(text: str, lower: str) -> Iterator[SecretSpan]:
