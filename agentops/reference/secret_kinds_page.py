@@ -23,12 +23,14 @@ PLACES = {
     "azure_client_secret": "A client secret of Microsoft Entra, from its `Q~` on.",
     "basic": "The credentials of `Basic`; `auth` in Docker's settings and `_auth` in those of npm.",
     "bearer": "The token of `Bearer`.",
-    "client_key": "`client-key-data` of a kubeconfig.",
-    "cookie": "The values of a cookie header; `sessionid`, the cookie of sites with Django, everywhere.",
+    "cookie": "The values of a cookie header, and of `curl -b`.",
     "discord_webhook": "The token in the address of a webhook of Discord.",
     "ifttt_key": "The key in an address of IFTTT.",
     "jwt": "A JSON Web Token.",
-    "key": "A random value behind a name that ends in `api_key`, `access_key`, `secret_key` and the like.",
+    "key": (
+        "A random value behind a name that ends in `api_key`, `access_key`, `secret_key` and the like; "
+        "`client-key-data` of a kubeconfig."
+    ),
     "password": (
         "A value behind a name such as `password`, `DB_PASS` or `--password`; in SQL (`IDENTIFIED BY`, `PASSWORD`), in "
         "`.netrc`, and in commands such as `curl -u`, `mysql -p`, `sshpass -p`, `docker login -p`, `htpasswd -b`."

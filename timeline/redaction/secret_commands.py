@@ -10,10 +10,9 @@ from timeline.redaction.secret_names import DIGIT, TEMPLATE, SecretSpan, each
 _LOOK_BACK = 256
 # JSON nested four times has at most fifteen backslashes before a quote.
 _QUOTE = r"\\{0,15}[\"']?"
-_COOKIE = re.compile(
-    rf"{_QUOTE}\s{{0,2}}[:=,]\s{{0,3}}{_QUOTE}([A-Za-z0-9!#$%&*+.^_`|~-]{{1,64}}+=[^\r\n\"'\\<>{{}}]{{0,4096}}+)"
-)
-_COOKIE_HEAD = re.compile(rf"{_QUOTE}\s{{0,2}}[:=,]\s{{0,3}}{_QUOTE}([A-Za-z0-9!#$%&*+.^_`|~-]{{1,64}}+)\Z")
+_COOKIE_NAME = "[A-Za-z0-9!#$%&*+.^_`|~-]{1,64}+"
+_COOKIE = re.compile(rf"{_QUOTE}\s{{0,2}}[:=,]\s{{0,3}}{_QUOTE}({_COOKIE_NAME}=[^\r\n\"'\\<>{{}}]{{0,4096}}+)")
+_COOKIE_HEAD = re.compile(rf"{_QUOTE}\s{{0,2}}[:=,]\s{{0,3}}{_QUOTE}({_COOKIE_NAME})\Z")
 _COOKIE_VALUE = re.compile(r"=([^;\s]{8,512})")
 #: What may follow the name of a header in JSON, where "?" stands for all characters beyond ASCII.
 AFTER_HEADER = frozenset("\\\"'`:=, ?")
@@ -30,22 +29,34 @@ def _program(name: str) -> str:
     return rf"{name}(?:(?<!\w{name})|{escape})"
 
 
+_CURL = rf"{_program('curl')}\b{_REST}"
 _DATABASE = rf"(?:{_program('mysql')}|{_program('mariadb')})[a-z_-]{{0,12}}\b{_REST}"
-#: Programs that take a secret after a short option, with the pattern of the option.
+#: Programs that take a secret after a short option, with the pattern of the option and the kind of the secret.
 _OPTIONS = (
     (
-        rf"{_program('curl')}\b{_REST}",
+        _CURL,
         rf"(?:-u|-U|--user|--proxy-user)(?:\s{{1,2}}|=)?{_QUOTE}[^\s:\"'\\]{{0,64}}:{_VALUE}",
+        "password",
     ),
-    (_DATABASE, rf"-p(?![=-]){_VALUE}"),
-    (rf"{_program('sshpass')}\s{{0,4}}\Z", rf"-p\s{{0,2}}{_VALUE}"),
-    (rf"{_program('docker')}\s[^\n|;]{{0,32}}\blogin\b{_REST}", rf"-p\s{{1,2}}{_VALUE}"),
-    (rf"{_program('redis-cli')}\b{_REST}", rf"-a\s{{1,2}}{_VALUE}"),
+    (
+        _CURL,
+        rf"(?:-b|--cookie)(?:\s{{1,2}}|=){_QUOTE}({_COOKIE_NAME}(?:=[^\r\n\"'\\<>{{}}]{{0,4096}}+)?)",
+        "cookie",
+    ),
+    (_DATABASE, rf"-p(?![=-]){_VALUE}", "password"),
+    (rf"{_program('sshpass')}\s{{0,4}}\Z", rf"-p\s{{0,2}}{_VALUE}", "password"),
+    (rf"{_program('docker')}\s[^\n|;]{{0,32}}\blogin\b{_REST}", rf"-p\s{{1,2}}{_VALUE}", "password"),
+    (rf"{_program('redis-cli')}\b{_REST}", rf"-a\s{{1,2}}{_VALUE}", "password"),
 )
-_COMMANDS = tuple((re.compile(program), re.compile(option)) for program, option in _OPTIONS)
+_COMMANDS = tuple((re.compile(program), re.compile(option), kind) for program, option, kind in _OPTIONS)
 PROGRAMS = ("curl", "mysql", "mariadb", "sshpass", "docker", "redis-cli")
-FIRSTS = frozenset("uUpa-")
-_LONG = ("user", "proxy-user")
+FIRSTS = frozenset("uUpab-")
+_LONG = ("user", "proxy-user", "cookie")
+
+
+def may_be_in(text: str, lower: str) -> bool:
+    """Return whether the text may contain such a secret. Quicker than to begin an empty iteration."""
+    return " -" in text or "cookie" in lower or "login" in text
 
 
 def find(text: str, lower: str) -> Iterator[SecretSpan]:
@@ -86,9 +97,9 @@ def _option_spans(text: str) -> Iterator[tuple[re.Match[str], int, str]]:
     for at in each(text, " -"):
         if text[at + 2 : at + 3] in FIRSTS and (text[at + 2] != "-" or text.startswith(_LONG, at + 3)):
             before = text[max(0, at - _LOOK_BACK) : at]
-            for program, option in _COMMANDS if any(name in before for name in PROGRAMS) else ():
+            for program, option, kind in _COMMANDS if any(name in before for name in PROGRAMS) else ():
                 if (match := option.match(text, at + 1)) and program.search(before):
-                    yield match, at, "password"
+                    yield match, at, kind
 
 
 def _is_password(value: str) -> bool:

@@ -39,7 +39,7 @@ _HEAD = 256  # how much of a value with full stops is looked at
 _LOOK = 64  # how much of a value tells whether it is varied
 _NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 _STRONG_TAIL = re.compile(r"(?:words?|wd|phrase|code)?")
-_KEY_KINDS = re.compile(r"(?:api|access|secret|private|encryption|signing|account|auth|master|shared)[_.-]?\Z")
+_KEY_KINDS = re.compile(r"(?:api|access|secret|private|encryption|signing|account|auth|master|shared|client)[_.-]?\Z")
 _PAGING = re.compile(r"(?:page|next|continuation|cursor|sync|pad|eos|bos|unk|mask|stop|special|max)[_-]?\Z")
 
 _AFTER_NAME = frozenset("0123456789\\\"'`] \t=:%")  # a cheap look before _ASSIGN has a close one
@@ -185,7 +185,8 @@ def _telling_word(name: str) -> str | None:
         end = _strong_end(lower, at + len(word))
         if at >= 0 and end == len(lower) and (lower == word or _is_strong_name(lower, at, end)):
             return PASSWORD
-    lower = lower.removesuffix("s") if lower.endswith("keys") else lower
+    if lower.endswith(("keys", "key-data")):
+        lower = lower.removesuffix("s").removesuffix("-data")
     for word in WEAK:
         if lower.endswith(word) and _is_weak_name(word, lower[: -len(word)][-_MAX_KIND:]):
             return word
@@ -214,7 +215,11 @@ def _end(kind: str, lower: str, at: int) -> int:
     """Return the end of a name whose word ends at `at`: of DB_PASSWORD behind "pass", of API_KEYS behind "key"."""
     if kind == PASSWORD:
         return _strong_end(lower, at)
-    return at + (kind == "key" and lower.startswith("s", at))
+    if kind != "key":
+        return at
+    if lower.startswith("-data", at):  # of a kubeconfig
+        return at + len("-data")
+    return at + lower.startswith("s", at)
 
 
 def _strong_end(lower: str, at: int) -> int:

@@ -95,7 +95,8 @@ def find(text: str) -> list[SecretSpan]:
         spans += _headers(text, lower)
     if "=" in text or ":" in text or "--" in text or "%3" in text:
         spans += secret_names.find(text, lower)
-    spans += secret_commands.find(text, lower)
+    if secret_commands.may_be_in(text, lower):
+        spans += secret_commands.find(text, lower)
     if secret_statements.may_be_in(lower):
         spans += secret_statements.find(text, lower)
     if secret_urls.may_be_in(text):
@@ -105,10 +106,12 @@ def find(text: str) -> list[SecretSpan]:
 
 def unfinished(text: str, lower: str) -> int:
     """Return the position from which further text could complete a secret, or the length of the text."""
-    begins = [secret_names.unfinished(text, lower), secret_commands.unfinished(text, lower)]
-    begins += [open_tokens.unfinished(text), private_keys.unfinished(text)]
+    begins = [secret_names.unfinished(text, lower)]
+    if secret_commands.may_be_in(text, lower):
+        begins.append(secret_commands.unfinished(text, lower))
     if secret_statements.may_be_in(lower):
         begins.append(secret_statements.unfinished(text, lower))
+    begins += [open_tokens.unfinished(text), private_keys.unfinished(text)]
     if secret_urls.may_be_in(text):
         begins.append(secret_urls.unfinished(text))
     for where, word, pattern in (
@@ -124,10 +127,10 @@ def unfinished(text: str, lower: str) -> int:
 
 def _tokens(text: str) -> Iterator[SecretSpan]:
     """Yield the tokens in `text`. Formats of vendors are more specific than the other shapes."""
-    of_vendors = vendor_tokens.find(text)
+    of_vendors, marks = vendor_tokens.find(text)
     yield from of_vendors.values()
-    for mark, (kind, pattern) in SHAPES:
-        for match in pattern.finditer(text) if mark in text else ():
+    for mark, (kind, pattern) in SHAPES if marks else ():
+        for match in pattern.finditer(text) if mark in marks else ():
             if match.start() not in of_vendors and _is_token(kind, match[0]):
                 yield SecretSpan(match.start(), match.end(), match.start(), kind)
 

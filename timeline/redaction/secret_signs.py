@@ -23,7 +23,7 @@ _HEADERS = (
 _URL = "://"
 #: Prefixes of tokens, and what other shapes contain → an expression for what follows.
 _HEADS = secret_shapes.MARKS | {prefix.replace("\\", "\\\\"): HEADS[prefix] for prefix in PREFIXES}
-_MARKS = (*_HEADS, _URL, *secret_urls.MARKS, *PROGRAMS)
+_MARKS = (*_HEADS, _URL, *secret_urls.MARKS, *secret_statements.MARKS, *PROGRAMS)
 _SEARCH = AhoCorasick(_MARKS, implementation=Implementation.DFA)
 
 
@@ -41,7 +41,7 @@ def signs(text: str, lower: str) -> Iterator[int]:
         if mark in _HEADS:
             if _HEADS[mark].match(text, end):
                 yield begin
-        elif mark in secret_urls.MARKS and secret_urls.signs(text, mark, end):
+        elif secret_urls.may_follow(text, mark, end) or secret_statements.may_follow(text, mark, end):
             yield begin
     if _URL in marks and "@" in text:
         yield from each(text, _URL)
@@ -51,8 +51,7 @@ def signs(text: str, lower: str) -> Iterator[int]:
         yield from each(text, "login")
     yield from _headers(lower)
     yield from secret_names.signs(lower)
-    for word in secret_statements.WORDS:
-        yield from (at for at in each(lower, word) if secret_statements.signs(lower, word, at))
+    yield from secret_statements.signs(lower)
 
 
 def _options(text: str) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""Detection of secrets in statements and files of programs: SQL, kubeconfig, Docker's settings, htpasswd and others."""
+"""Detection of secrets in statements and files of programs: SQL, settings of Docker and npm, htpasswd, openssl."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ _QUOTED = rf"{_QUOTE}([^\"'\\\n]{{1,256}}+)"
 
 
 class _Place(NamedTuple):
-    """A word in lower case, a pattern for what follows it, with the secret as the last group, and what must stand in
-    front of it."""
+    """A word, a pattern for what follows it, with the secret as the last group, and one for what stands in front."""
 
     kind: str
     word: str
     rest: re.Pattern[str]
-    before: re.Pattern[str] | None = None
+    before: re.Pattern[str] | None
+    #: The word is written in any case, as in SQL.
+    any_case: bool
 
 
-def _place(kind: str, word: str, rest: str, before: str = "") -> _Place:
-    return _Place(kind, word, re.compile(rest, re.I), re.compile(before, re.I) if before else None)
+def _place(kind: str, word: str, rest: str, before: str = "", *, any_case: bool = False) -> _Place:
+    flags = re.IGNORECASE if any_case else re.NOFLAG
+    return _Place(kind, word, re.compile(rest, flags), re.compile(before, flags) if before else None, any_case)
 
 
 _BASE64 = "([A-Za-z0-9+/]++={0,2})"
@@ -42,16 +44,15 @@ PLACES = (
         "identified",
         rf"(?:{_GAP}with{_GAP}\S{{1,64}}+)?{_GAP}(?:by|as)(?:{_GAP}password)?{_GAP}{_QUOTED}",
         rf"(?:user|role|to|exists){_GAP}(?!is\b|are\b|was\b|be\b)\S{{1,128}}+{_GAP}\Z",
+        any_case=True,
     ),
     _place(
         PASSWORD,
         "password",
         rf"(?:{_GAP}for{_GAP}[^\s=]{{1,128}}+\s{{0,4}}=\s{{0,4}}|\s?\(|{_GAP}){_QUOTED}",
         rf"(?:(?:create|alter){_GAP}(?:role|user|login|group)\b[^;]*|set{_GAP}(?:password\b[^;]*)?|encrypted{_GAP})\Z",
+        any_case=True,
     ),
-    _place("client_key", "client-key-data", rf"(?:{_QUOTE})?\s{{0,2}}:\s{{0,4}}(?:{_QUOTE})?{_BASE64}"),
-    # The cookie of this site, and of others that use Django, also outside of a header.
-    _place("cookie", "sessionid", rf"(?:{_QUOTE})?\s?(?:=|:|%3D)\s?(?:{_QUOTE})?([a-z0-9]++)"),
     _place("basic", "auth", rf"{_QUOTE}\s{{0,4}}:\s{{0,4}}{_QUOTE}{_BASE64}", rf"{_QUOTE}_?\Z"),
     _place("basic", "_auth", rf"\s{{0,2}}=\s{{0,2}}[\"']?{_BASE64}"),
     _place(
@@ -60,21 +61,18 @@ PLACES = (
         rf"{_FLAGS}(?=(?:{_FLAG}){{0,3}}-[A-Za-z0-9]{{0,8}}n)(?:{_FLAG}){{1,4}}+{_ARGUMENT}{_SECRET_ARGUMENT}",
     ),
     _place(PASSWORD, "htpasswd", rf"{_FLAGS}(?:{_FLAG}){{1,4}}+{_ARGUMENT}{_ARGUMENT}{_SECRET_ARGUMENT}"),
-    _place(PASSWORD, "pass:", r"([^\s\"'\\;|&]{1,256}+)", r"-pass(?:in|out)?\s{1,2}[\"']?\Z"),
+    _place(PASSWORD, " pass:", r"([^\s\"'\\;|&]{1,256}+)", r"-pass(?:in|out)?\s?\Z"),
 )
+# A part of the words in lower case → the places. Most texts contain none of the parts, so there are few to look for.
+_BY_PART = {part: tuple(place for place in PLACES if part in place.word) for part in ("pass", "auth", "identified")}
 KINDS = frozenset(place.kind for place in PLACES)
-WORDS = tuple(dict.fromkeys(place.word for place in PLACES))
+#: Words that are written in one case only. "password" is a sign of `secret_names` too.
+MARKS = tuple(dict.fromkeys(place.word for place in PLACES if not place.any_case))
 
 
 def may_be_in(lower: str) -> bool:
-    """Return whether the text may contain one of the words. Fast, because most texts contain none."""
-    return (
-        "pass" in lower
-        or "auth" in lower
-        or "identified" in lower
-        or "client-key-data" in lower
-        or "sessionid" in lower
-    )
+    """Return whether the text may contain one of the words. Quicker than to begin an empty iteration."""
+    return "pass" in lower or "auth" in lower or "identified" in lower
 
 
 def find(text: str, lower: str) -> Iterator[SecretSpan]:
@@ -94,9 +92,14 @@ def unfinished(text: str, lower: str) -> int:
     )
 
 
-def signs(lower: str, word: str, at: int) -> bool:
-    """Return whether a value may follow a word at `at`."""
-    return any(p.word == word and p.rest.match(lower, at + len(word)) for p in PLACES)
+def signs(lower: str) -> Iterator[int]:
+    """Yield the positions of words in any case that a value may follow, besides those of `secret_names`."""
+    yield from each(lower, "identified")
+
+
+def may_follow(text: str, mark: str, end: int) -> bool:
+    """Return whether a value may follow a word of `MARKS` that ends at `end`."""
+    return any(place.word == mark and place.rest.match(text, end) for place in PLACES)
 
 
 def is_basic(value: str) -> bool:
@@ -109,11 +112,12 @@ def is_basic(value: str) -> bool:
 
 
 def _matches(text: str, lower: str) -> Iterator[tuple[_Place, re.Match[str], int]]:
-    for place in PLACES:
-        for at in each(lower, place.word) if place.word in lower else ():
-            match = place.rest.match(text, at + len(place.word))
-            if match and (place.before is None or place.before.search(text[max(0, at - _LOOK_BACK) : at])):
-                yield place, match, at
+    for part, places in _BY_PART.items():
+        for place in places if part in lower else ():
+            for at in each(lower if place.any_case else text, place.word):
+                match = place.rest.match(text, at + len(place.word))
+                if match and (place.before is None or place.before.search(text[max(0, at - _LOOK_BACK) : at])):
+                    yield place, match, at
 
 
 def _is_secret(kind: str, value: str) -> bool:

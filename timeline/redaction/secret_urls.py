@@ -84,7 +84,7 @@ def unfinished(text: str) -> int:
     )
 
 
-def signs(text: str, mark: str, end: int) -> bool:
+def may_follow(text: str, mark: str, end: int) -> bool:
     """Return whether a secret may follow a mark that ends at `end`."""
     return any(address.mark == mark and address.rest.match(text, end) for address in ADDRESSES)
 

@@ -64,20 +64,28 @@ WIDE_PREFIXES = tuple(
 )
 
 
+# How many characters of a prefix tell it from the ends of words.
+_TAIL = 7
+
+
 def _gate(sign: str, more: str = "", other: str = "") -> re.Pattern[str]:
     """Return a pattern for the end of a prefix, followed by a longer word than most identifiers in code have. If the
     first characters of the body may be other signs, the end of the prefix counts. `more` are such ends of other shapes,
     and `other` what may follow the sign besides.
     """
-    tails = {f.prefix[-3:] for f in FORMATS if f.prefix[-1] == sign and (sign == "." or not _begins_with_word(f))}
-    plain = "(?=[A-Za-z0-9]{12})|" if sign != "." else ""
-    ends = f"(?<={'|'.join(map(re.escape, sorted(tails)))})"
-    return re.compile(rf"{re.escape(sign)}(?:{plain}{other}(?=[A-Za-z0-9_+/%.\\-]{{16}})(?:{ends}{more}))")
+    tails: dict[int, set[str]] = {}
+    for form in FORMATS:
+        if form.prefix[-1] == sign and (sign == "." or not _begins_with_word(form)):
+            tail = form.prefix[-_TAIL:]
+            tails.setdefault(len(tail), set()).add(re.escape(tail))
+    ends = "|".join(f"(?<={'|'.join(sorted(tails[length]))})" for length in sorted(tails))
+    plain = "(?=[A-Za-z0-9]{16})|" if sign != "." else ""
+    return re.compile(rf"{re.escape(sign)}(?:{plain}{other}(?=[A-Za-z0-9_+/%.\\-]{{12}})(?:{ends}{more}))")
 
 
 def _begins_with_word(form: VendorFormat) -> bool:
     first = next(form.parts())
-    return first.alphabet not in ("", "word", "base64") and first.least >= 12
+    return first.alphabet not in ("", "word", "base64") and first.least >= 16
 
 
 #: One of them matches in each text with a token, and few in other texts. Each begins with one character, which makes
@@ -94,6 +102,8 @@ GATES = (
     re.compile(r"~(?:(?<=Q~)|(?<=sha256~))"),
     re.compile(r"1(?:(?:/|\\/|%2F){2}0|348941)"),
 )
+#: What the other shapes of tokens contain: see `secret_shapes.SHAPES`.
+SHAPE_MARKS = ("sk-", "aok_", ":AA", "eyJ", ".atlasv1.", "Q~", "-----BEGIN ")
 _SEARCHES = tuple(gate.search for gate in GATES)
 
 
@@ -107,21 +117,26 @@ def may_be_in(text: str) -> bool:
 
 @cache
 def _search() -> AhoCorasick:
-    return AhoCorasick(PREFIXES, implementation=Implementation.DFA)
+    return AhoCorasick((*PREFIXES, *SHAPE_MARKS), implementation=Implementation.DFA)
 
 
-def find(text: str) -> dict[int, SecretSpan]:
-    """Return the tokens in `text` by their positions. If several formats match at one, that with the longest prefix
-    counts, up to the longest end."""
+def find(text: str) -> tuple[dict[int, SecretSpan], set[str]]:
+    """Return the tokens in `text` by their positions, and which of `SHAPE_MARKS` it contains.
+
+    If several formats match at one position, that with the longest prefix counts, up to the longest end.
+    """
     tokens: dict[int, SecretSpan] = {}
+    marks = set[str]()
     for index, begin, body in _search().find_matches_as_indexes(text, overlapping=True):
-        if START.match(text, begin):
+        if index >= len(PREFIXES):
+            marks.add(SHAPE_MARKS[index - len(PREFIXES)])
+        elif START.match(text, begin):
             for rule in _RULES[PREFIXES[index]]:
                 match = rule.body.match(text, body)
                 if match and rule.accepts(match[0]):
                     end = max(match.end(), tokens[begin].end if begin in tokens else 0)
                     tokens[begin] = SecretSpan(begin, end, begin, rule.kind)
-    return tokens
+    return tokens, marks
 
 
 def is_random(body: str, least: int) -> bool:

@@ -81,8 +81,10 @@ class VendorFormat(NamedTuple):
         return _exact(list(self.parts())) if self.is_exact else _generous(list(self.parts()), self.least)
 
     def head(self) -> str:
-        """Return a regular expression for the start of every body, with a length of at most 24."""
+        """Return a regular expression for the start of every body, of bounded length."""
         first = next(self.parts())
+        if self.is_exact:
+            return self.pattern()
         if first.text:
             return re.escape(first.text)
         characters = _BASE64 if first.alphabet == "base64" else f"[{_union(list(self.parts()))}]"
