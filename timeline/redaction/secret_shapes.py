@@ -91,13 +91,14 @@ def find(text: str) -> list[SecretSpan]:
     if "@" in text and "://" in text:
         spans += _userinfo(text)
     lower = lower_case(text)
-    if "auth" in lower or "bearer" in lower or "basic" in lower:
+    has_auth = "auth" in lower
+    if has_auth or "bearer" in lower or "basic" in lower:
         spans += _headers(text, lower)
     if "=" in text or ":" in text or "--" in text or "%3" in text:
         spans += secret_names.find(text, lower)
     if secret_commands.may_be_in(text, lower):
         spans += secret_commands.find(text, lower)
-    if secret_statements.may_be_in(lower):
+    if has_auth or secret_statements.may_be_in(lower):
         spans += secret_statements.find(text, lower)
     if secret_urls.may_be_in(text):
         spans += secret_urls.find(text)
@@ -109,7 +110,7 @@ def unfinished(text: str, lower: str) -> int:
     begins = [secret_names.unfinished(text, lower)]
     if secret_commands.may_be_in(text, lower):
         begins.append(secret_commands.unfinished(text, lower))
-    if secret_statements.may_be_in(lower):
+    if "auth" in lower or secret_statements.may_be_in(lower):
         begins.append(secret_statements.unfinished(text, lower))
     begins += [open_tokens.unfinished(text), private_keys.unfinished(text)]
     if secret_urls.may_be_in(text):

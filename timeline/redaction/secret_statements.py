@@ -16,7 +16,7 @@ _GAP = r"(?:\s|\\[nrt]){1,4}+"
 _QUOTED = rf"{_QUOTE}([^\"'\\\n]{{1,256}}+)"
 
 
-class _Place(NamedTuple):
+class _Statement(NamedTuple):
     """A word, a pattern for what follows it, with the secret as the last group, and one for what stands in front."""
 
     kind: str
@@ -27,9 +27,9 @@ class _Place(NamedTuple):
     any_case: bool
 
 
-def _place(kind: str, word: str, rest: str, before: str = "", *, any_case: bool = False) -> _Place:
+def _place(kind: str, word: str, rest: str, before: str = "", *, any_case: bool = False) -> _Statement:
     flags = re.IGNORECASE if any_case else re.NOFLAG
-    return _Place(kind, word, re.compile(rest, flags), re.compile(before, flags) if before else None, any_case)
+    return _Statement(kind, word, re.compile(rest, flags), re.compile(before, flags) if before else None, any_case)
 
 
 _BASE64 = "([A-Za-z0-9+/]++={0,2})"
@@ -71,8 +71,8 @@ MARKS = tuple(dict.fromkeys(place.word for place in PLACES if not place.any_case
 
 
 def may_be_in(lower: str) -> bool:
-    """Return whether the text may contain one of the words. Quicker than to begin an empty iteration."""
-    return "pass" in lower or "auth" in lower or "identified" in lower
+    """Return whether the text may contain one of the words, besides "auth". Quicker than an empty iteration."""
+    return "pass" in lower or "identified" in lower
 
 
 def find(text: str, lower: str) -> Iterator[SecretSpan]:
@@ -111,7 +111,7 @@ def is_basic(value: str) -> bool:
     return ":" in plain and plain.isprintable()
 
 
-def _matches(text: str, lower: str) -> Iterator[tuple[_Place, re.Match[str], int]]:
+def _matches(text: str, lower: str) -> Iterator[tuple[_Statement, re.Match[str], int]]:
     for part, places in _BY_PART.items():
         for place in places if part in lower else ():
             for at in each(lower if place.any_case else text, place.word):
