@@ -12,7 +12,7 @@ from ahocorasick_rs import AhoCorasick, Implementation
 from timeline.redaction import secret_names, secret_shapes, secret_statements, secret_urls
 from timeline.redaction.secret_commands import AFTER_HEADER, FIRSTS, PROGRAMS
 from timeline.redaction.secret_names import each
-from timeline.redaction.vendor_tokens import HEADS, PREFIXES
+from timeline.redaction.vendor_tokens import PREFIXES, head_of
 
 # In JSON, most kinds of white space begin with a backslash.
 _AFTER_SCHEME = frozenset(" :+%\\")
@@ -21,9 +21,9 @@ _HEADERS = (
     *(("authorization", AFTER_HEADER), ("cookie", AFTER_HEADER)),
 )
 _URL = "://"
-#: Prefixes of tokens, and what other shapes contain → an expression for what follows.
-_HEADS = secret_shapes.MARKS | {prefix.replace("\\", "\\\\"): HEADS[prefix] for prefix in PREFIXES}
-_MARKS = (*_HEADS, _URL, *secret_urls.MARKS, *secret_statements.MARKS, *PROGRAMS)
+#: Prefixes of tokens as JSON writes them → the prefixes.
+_PREFIXES = {prefix.replace("\\", "\\\\"): prefix for prefix in PREFIXES}
+_MARKS = (*secret_shapes.MARKS, *_PREFIXES, _URL, *secret_urls.MARKS, *secret_statements.MARKS, *PROGRAMS)
 _SEARCH = AhoCorasick(_MARKS, implementation=Implementation.DFA)
 
 
@@ -38,10 +38,13 @@ def signs(text: str, lower: str) -> Iterator[int]:
     for index, begin, end in _SEARCH.find_matches_as_indexes(text, overlapping=True):
         mark = _MARKS[index]
         marks.add(mark)
-        if mark in _HEADS:
-            if _HEADS[mark].match(text, end):
-                yield begin
-        elif secret_urls.may_follow(text, mark, end) or secret_statements.may_follow(text, mark, end):
+        if mark in secret_shapes.MARKS:
+            is_sign = secret_shapes.MARKS[mark].match(text, end) is not None
+        elif mark in _PREFIXES:
+            is_sign = head_of(_PREFIXES[mark]).match(text, end) is not None
+        else:
+            is_sign = secret_urls.may_follow(text, mark, end) or secret_statements.may_follow(text, mark, end)
+        if is_sign:
             yield begin
     if _URL in marks and "@" in text:
         yield from each(text, _URL)

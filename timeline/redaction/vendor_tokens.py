@@ -42,6 +42,18 @@ class _Rule(NamedTuple):
         return self.is_sure or (self.is_numbered and body[0].isdigit()) or is_random(body, self.least)
 
 
+@cache
+def _rules(prefix: str) -> tuple[_Rule, ...]:
+    """Return the rules of a prefix. Most are never needed, and take a while to compile."""
+    return tuple(map(_rule, _FORMATS[prefix]))
+
+
+@cache
+def head_of(prefix: str) -> re.Pattern[str]:
+    """Return an expression for what follows a prefix, of bounded length."""
+    return re.compile("|".join(dict.fromkeys(form.head() for form in _FORMATS[prefix])), re.ASCII)
+
+
 def _rule(form: VendorFormat) -> _Rule:
     alphabets = [part.alphabet for part in form.parts()]
     is_sure = form.is_exact and _MIXED.isdisjoint(alphabets)
@@ -50,14 +62,10 @@ def _rule(form: VendorFormat) -> _Rule:
     )
 
 
-_RULES: dict[str, list[_Rule]] = {}
-_HEADS: dict[str, list[str]] = {}
+_FORMATS: dict[str, list[VendorFormat]] = {}
 for _format in FORMATS:
-    _RULES.setdefault(_format.prefix, []).append(_rule(_format))
-    _HEADS.setdefault(_format.prefix, []).append(_format.head())
-PREFIXES = tuple(_RULES)
-#: Prefix → an expression for what follows it, of bounded length.
-HEADS = {prefix: re.compile("|".join(dict.fromkeys(heads)), re.ASCII) for prefix, heads in _HEADS.items()}
+    _FORMATS.setdefault(_format.prefix, []).append(_format)
+PREFIXES = tuple(_FORMATS)
 #: Prefixes of tokens with other characters than letters, digits, hyphens, underscores and full stops.
 WIDE_PREFIXES = tuple(
     {form.prefix for form in FORMATS if re.search(r"base64| [=:] ", form.body) or re.search(r"[^\w.-]", form.prefix)}
@@ -131,7 +139,7 @@ def find(text: str) -> tuple[dict[int, SecretSpan], set[str]]:
         if index >= len(PREFIXES):
             marks.add(SHAPE_MARKS[index - len(PREFIXES)])
         elif START.match(text, begin):
-            for rule in _RULES[PREFIXES[index]]:
+            for rule in _rules(PREFIXES[index]):
                 match = rule.body.match(text, body)
                 if match and rule.accepts(match[0]):
                     end = max(match.end(), tokens[begin].end if begin in tokens else 0)
