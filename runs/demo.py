@@ -137,7 +137,7 @@ def _start_flow(project: Project) -> None:
     prompts = {player.agent_id: _agent(project, player)[1] for player in FLOW_PLAYERS}
     nodes = [node | ({"prompt": prompts[node["agent"]]} if "agent" in node else {}) for node in FLOW["nodes"]]
     flow, _ = flow_definitions.apply(project, FLOW | {"nodes": nodes}, by=SYSTEM)
-    flow_creation.create(flow, {}, by=BY)
+    flow_creation.create(flow_creation.check_inputs(flow, {}), by=BY)
 
 
 def _agent(project: Project, player: Player, by: Actor = SYSTEM) -> tuple[Agent, Prompt]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentops.limits import schema_checks
+
 
 class RunRefusal(Exception):
     """The base class of errors that are reported to the caller. `data` holds further fields of the response."""
@@ -153,6 +155,12 @@ class InvalidFlowInputs(InvalidInput):
     """The inputs of a flow run do not match the flow's schema."""
 
     code = "invalid_inputs"
+
+
+class FlowInputsTooExpensive(InvalidFlowInputs):
+    """To check the inputs against the flow's schema takes more work than one check may do."""
+
+    code = schema_checks.TOO_EXPENSIVE
 
 
 class UnknownField(InvalidInput):

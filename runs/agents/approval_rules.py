@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentops.limits.patterns import InvalidPattern, Pattern
 from runs.agents.policy_durations import seconds_of
 from runs.agents.policy_errors import InvalidPolicy
 from runs.hooks.base import JSON
-from runs.hooks.patterns import InvalidPattern, Pattern
 
 MAX_RULES = 100
 MAX_CONDITIONS = 20

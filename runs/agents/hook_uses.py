@@ -7,11 +7,11 @@ from typing import Any
 
 from django.conf import settings
 
+from agentops.limits.patterns import InvalidPattern, Pattern
 from runs.agents.policy_errors import InvalidPolicy
 from runs.hooks import hook_catalogue
 from runs.hooks.base import InvalidHook
 from runs.hooks.deciding import ActiveHook
-from runs.hooks.patterns import InvalidPattern, Pattern
 
 MAX_HOOKS = 20
 KEYS = frozenset({"hook", "tools", "options"})

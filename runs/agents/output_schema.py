@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentops.http import strict_json
-from runs.agents.schema_checks import InvalidSchema, SchemaUnusable, check_schema, fault_of
+from agentops.limits.schema_checks import (
+    TOO_EXPENSIVE,
+    InvalidSchema,
+    SchemaTooExpensive,
+    SchemaUnusable,
+    check_schema,
+    fault_of,
+)
 
 #: A result between the fences of a Markdown code block, as models like to write JSON.
 _FENCED = re.compile(r"\s*```(?:json)?\n(.*)\n```\s*", re.DOTALL)
@@ -19,6 +26,15 @@ class InvalidOutputSchema(ValueError):
 
 class InvalidOutput(ValueError):
     """The result of a run does not match its agent's schema. The message says where."""
+
+    #: The error type of the run that is paused for it.
+    code = "invalid_output"
+
+
+class OutputTooExpensive(InvalidOutput):
+    """To check the result takes more work than one check may do."""
+
+    code = TOO_EXPENSIVE
 
 
 def schema_of(settings: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -45,6 +61,8 @@ def parse_output(text: str, schema: dict[str, Any]) -> dict[str, Any]:
         raise InvalidOutput(f"it is not JSON: {error}") from None
     try:
         fault = fault_of(schema, value)
+    except SchemaTooExpensive as error:
+        raise OutputTooExpensive(str(error)) from None
     except SchemaUnusable as error:
         raise InvalidOutput(str(error)) from error
     if fault is not None:

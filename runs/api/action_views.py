@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 from uuid import UUID
 
 from django.http import HttpResponse
@@ -55,6 +55,11 @@ from timeline.models import RunKind
 FILTERS = {name: name for name in ("status_reason", "parent_run_id", "root_run_id")} | {"agent_id": "agent__slug"}
 
 Handler = Callable[[dict[str, Any]], Response]
+Preparation = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def _refuse(error: Exception, data: dict[str, Any]) -> NoReturn:
+    raise error
 
 
 class ActionView(ApiView):
@@ -68,7 +73,7 @@ class ActionView(ApiView):
     def post(self, request: Request, **_: Any) -> HttpResponse:
         if "run_id" not in self.kwargs:
             project = self.get_project(self.required_action)
-            return self.run_once(project, partial(self.act, project))
+            return self.run_once(project, partial(self.act, project), partial(self.prepare, project))
         run = self.get_run(self.required_action)
         return self.run_once(run.project, partial(self.act, run))
 
@@ -76,13 +81,23 @@ class ActionView(ApiView):
         """Carry out the action with the validated body."""
         raise NotImplementedError
 
-    def run_once(self, project: Project, act: Handler) -> HttpResponse:
+    def prepare(self, target: Any, data: dict[str, Any]) -> dict[str, Any]:
+        """Return the data for `act`. What may take seconds belongs here: with a key, `act` runs in a transaction."""
+        return data
+
+    def run_once(self, project: Project, act: Handler, prepare: Preparation | None = None) -> HttpResponse:
         """Carry out the action, or return the stored answer of the idempotency key."""
         document = document_of(self.request, optional=self.is_body_optional)
         body = self.get_serializer(data=document)
         body.is_valid(raise_exception=True)
         data = body.validated_data
         self._require_same_run(project, data.pop(BODY_RUN_IDS, set()))
+        if prepare is not None:
+            try:
+                data = prepare(data)
+            except Exception as error:
+                # A repeated request gets the first answer, although it could not be prepared any more.
+                act = partial(_refuse, error)
         return answer_once(self.request, self.principal, project, document, lambda: self._render(act(data)))
 
     def _render(self, response: Response) -> HttpResponse:

@@ -37,8 +37,6 @@ from timeline.preview import preview
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 Type = inbox.Type
-#: The error type of a result that does not match the schema of the agent.
-INVALID_OUTPUT = "invalid_output"
 #: Commands that go before the end of a run, and before its next model call.
 STOP_OR_PAUSE = frozenset({Type.STOP, Type.PAUSE})
 STOP_OR_MESSAGE = frozenset({Type.STOP, Type.SEND, Type.REPLY})
@@ -61,7 +59,7 @@ def complete(drive: Drive, **move_options: Any) -> Progress:
             move_options["structured_output"] = REDACTOR.clean(value)[0]
         except InvalidOutput as error:
             text = f"The result does not match the agent's output schema: {error}. Resume the run to ask again."
-            return pause_error(drive, INVALID_OUTPUT, text)
+            return pause_error(drive, error.code, text)
     summary = summaries.first_paragraph(summary or result)
     times = times_of(run, timezone.now())
     payload = RunCompleted(

@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import connections
 
 from agentops.http.deadline import MAX_OVERDUE, DeadlineExceeded, OverdueCall, call_within, too_many
+from agentops.limits.patterns import Pattern
 from runs.hooks.argument_diffs import argument_diff
 from runs.hooks.base import (
     CALL_ORDER,
@@ -27,7 +28,6 @@ from runs.hooks.base import (
     Verdict,
     VerdictKind,
 )
-from runs.hooks.patterns import Pattern
 
 log = logging.getLogger(__name__)
 Arguments = Mapping[str, JSON] | str

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jsonschema
 from pydantic_ai.tools import ToolDefinition
 
+from agentops.limits.schema_checks import TOO_EXPENSIVE, ExpensiveSchema, InvalidSchema, check_schema
 from runs.statuses import Effect
 from runs.tools.base import Arguments, Tool, ToolContext
 from runs.tools.conversation_tools import Question
@@ -20,27 +20,29 @@ CONFIG_KEY = "front_end_tools"
 MAX_TOOLS = 64
 #: Characters of a description, and of all tools as JSON.
 MAX_DESCRIPTION, MAX_TOTAL = 10_000, 200_000
+_FIELDS = ("name", "description", "parameters")
 
 
 class InvalidFrontEndTool(ValueError):
     """A front end has sent something that is no tool. `index` is its place in the list, `name` the invalid field."""
 
-    def __init__(self, index: int, name: str, text: str) -> None:
+    def __init__(self, index: int, name: str, text: str, *, code: str = "invalid_tool") -> None:
         super().__init__(text)
-        self.index, self.name = index, name
+        self.index, self.name, self.code = index, name, code
 
 
 def checked(definitions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the tools as a run keeps them. Raises `InvalidFrontEndTool`."""
     if len(definitions) > MAX_TOOLS:
         raise InvalidFrontEndTool(MAX_TOOLS, "", f"a front end can bring at most {MAX_TOOLS} tools")
+    # Before the schemas are checked, which takes a time that is proportional to their size.
+    if len(json.dumps([{name: each.get(name) for name in _FIELDS} for each in definitions])) > MAX_TOTAL:
+        raise InvalidFrontEndTool(0, "", f"all tools together must have at most {MAX_TOTAL} characters as JSON")
     tools = [_checked(index, each) for index, each in enumerate(definitions)]
     names = [each["name"] for each in tools]
     twice = next((index for index, name in enumerate(names) if name in names[:index]), None)
     if twice is not None:
         raise InvalidFrontEndTool(twice, "name", f"there are two tools with the name {names[twice]!r}")
-    if len(json.dumps(tools)) > MAX_TOTAL:
-        raise InvalidFrontEndTool(0, "", f"all tools together must have at most {MAX_TOTAL} characters as JSON")
     return tools
 
 
@@ -54,9 +56,11 @@ def _checked(index: int, definition: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
         raise InvalidFrontEndTool(index, "parameters", 'the parameters must be a JSON Schema with "type": "object"')
     try:
-        jsonschema.Draft202012Validator.check_schema(schema)
-    except jsonschema.SchemaError as error:
-        raise InvalidFrontEndTool(index, "parameters", f"this is no JSON Schema: {error.message[:200]}") from None
+        check_schema(schema)
+    except ExpensiveSchema as error:
+        raise InvalidFrontEndTool(index, "parameters", str(error), code=TOO_EXPENSIVE) from None
+    except InvalidSchema as error:
+        raise InvalidFrontEndTool(index, "parameters", f"this is no JSON Schema: {str(error)[:200]}") from None
     return {"name": name, "description": text, "parameters": {"type": "object", **schema}}
 
 

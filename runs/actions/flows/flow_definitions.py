@@ -55,11 +55,24 @@ def apply(project: Project, definition: Any, *, by: audit.Actor, changes: int | 
     `changes` is the version that the caller has seen, 0 if the flow is new; None: any. Runs keep the copy of the
     definition that they were created with. Raises `InvalidFlow` with all problems, or `FlowChanged`.
     """
+    return store(project, usable(project, definition), by=by, changes=changes)
+
+
+def usable(project: Project, definition: Any) -> dict[str, Any]:
+    """Return a definition with its defaults, to be stored. Raises `InvalidFlow` with all problems.
+
+    Called without a transaction: the check of a large definition may take seconds.
+    """
     fields, problems = checked(project, definition)
     if fields is None or problems:
         first, more = problems[0], len(problems) - 1
         text = first.text + (f" (and {more} more)" if more else "")
         raise InvalidFlow(text, pointer=first.pointer, problems=problems)
+    return fields
+
+
+def store(project: Project, fields: dict[str, Any], *, by: audit.Actor, changes: int | None) -> tuple[Flow, Outcome]:
+    """Create or change a flow; see `apply`. `fields` are those of `usable`. Raises `FlowChanged`."""
     slug, title = fields["flow_id"], fields.get("title") or ""
     with transaction.atomic():
         flows = Flow.objects.select_for_update(no_key=True)

@@ -41,9 +41,15 @@ class FlowRunAuditAction(enum.StrEnum):
 
 
 def create(actor: Actor, flow: Flow, inputs: Mapping[str, Any]) -> FlowRun:
-    """Create a queued run of a flow. Raises `InvalidFlowInputs`."""
+    """Create a queued run of a flow. Raises `InvalidFlowInputs`. Not for use in a transaction: see `check_inputs`."""
+    return create_checked(actor, flow_creation.check_inputs(flow, inputs))
+
+
+def create_checked(actor: Actor, checked: flow_creation.CheckedInputs) -> FlowRun:
+    """Create a queued run of a flow, whose inputs were checked."""
+    flow = checked.flow
     with transaction.atomic():
-        flow_run = flow_creation.create(flow, inputs, by=name_of(actor))
+        flow_run = flow_creation.create(checked, by=name_of(actor))
         after = {"status": flow_run.status, "flow_id": flow.slug, "version": flow.version}
         record(actor, FlowRunAuditAction.FLOW_RUN_CREATED, project=flow.project, obj=flow_run, after=after)
     return flow_run

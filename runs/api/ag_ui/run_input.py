@@ -82,7 +82,7 @@ class RunAgentInput(OpenSerializer):
             return front_end_tools.checked(tools)
         except InvalidFrontEndTool as error:
             fault: Any = {error.name: [str(error)]} if error.name else [str(error)]
-            raise ValidationError({error.index: fault}, "invalid_tool") from None
+            raise ValidationError({error.index: fault}, error.code) from None
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         messages, context = _last_messages(attrs["messages"]), _context(attrs["context"])

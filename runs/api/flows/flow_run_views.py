@@ -37,6 +37,7 @@ from runs.api.requests.idempotency import answer_once
 from runs.api.requests.queries import Choices, Cursor, Dialect, Limit, QuerySerializer, Text
 from runs.api.stream_views import STREAM, EventStreamView, StreamQuery
 from runs.errors import FlowNotFound
+from runs.lifecycle.flows.flow_creation import check_inputs
 from runs.models import FlowRun
 from runs.models.flows.flow_run import STATUSES
 from runs.queries.agent_dialect import agent_texts
@@ -94,13 +95,16 @@ class FlowRuns(ActionView, ListView):
         """Start a run of a flow."""
         return super().post(request, **options)
 
-    def act(self, project: Project, data: dict[str, Any]) -> Response:
+    def prepare(self, project: Project, data: dict[str, Any]) -> dict[str, Any]:
         try:
             flow = flow_definitions.find(project, data["flow_id"])
         except FlowNotFound as error:
             fault = Fault("/flow_id", error.code, str(error))
             raise Problem(str(error), code=error.code, status=422, errors=[fault]) from None
-        flow_run = flow_run_actions.create(self.principal, flow, data["inputs"])
+        return {"checked": check_inputs(flow, data["inputs"])}
+
+    def act(self, project: Project, data: dict[str, Any]) -> Response:
+        flow_run = flow_run_actions.create_checked(self.principal, data["checked"])
         address = reverse("api:flow-run", args=[self.kwargs["project"], flow_run.pk])
         return Response(FlowRunAnswer(flow_run).data, 201, headers={"Location": address})
 

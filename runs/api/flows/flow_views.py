@@ -48,10 +48,10 @@ def masked(serializer: Any) -> str:
     return MaskedJSONRenderer().render(serializer.data).decode()
 
 
-def apply(view: ApiView, project: Project, data: dict[str, Any]) -> tuple[Flow, flow_definitions.Outcome]:
-    """Create or change a flow. All that is wrong with its definition is in `errors`."""
+def usable(project: Project, data: dict[str, Any]) -> dict[str, Any]:
+    """Return the data with a definition that can be stored. All that is wrong with it is in `errors`."""
     try:
-        return flow_definitions.apply(project, data["definition"], by=view.principal, changes=data["changes"])
+        return {**data, "definition": flow_definitions.usable(project, data["definition"])}
     except InvalidFlow as error:
         faults = [Fault(f"/definition{p.pointer}", p.code, p.text) for p in error.data["problems"]]
         raise Problem(str(error), code=error.code, status=error.status, errors=faults) from error
@@ -80,8 +80,11 @@ class Flows(ActionView, ListView):
         """Create the flow that a definition describes, or change it. Every change is a version."""
         return super().post(request, **options)
 
+    def prepare(self, project: Project, data: dict[str, Any]) -> dict[str, Any]:
+        return usable(project, data)
+
     def act(self, project: Project, data: dict[str, Any]) -> Response:
-        flow, outcome = apply(self, project, data)
+        flow, outcome = flow_definitions.store(project, data["definition"], by=self.principal, changes=data["changes"])
         return Response(FlowAnswer(flow).data, 201 if outcome == "created" else 200)
 
 
@@ -92,8 +95,11 @@ class ValidateFlow(ActionView):
     serializer_class = FlowDefinitionBody
     required_action = Action.READ
 
+    def prepare(self, project: Project, data: dict[str, Any]) -> dict[str, Any]:
+        return {"problems": flow_definitions.problems_of(project, data["definition"])}
+
     def act(self, project: Project, data: dict[str, Any]) -> Response:
-        problems = flow_definitions.problems_of(project, data["definition"])
+        problems = data["problems"]
         return Response(Validation({"valid": not problems, "errors": problems}).data)
 
 
@@ -114,13 +120,17 @@ class FlowDetail(ActionView):
     def put(self, request: Request, **_: Any) -> HttpResponse:
         """Change a flow to a definition. The change is a version; runs keep theirs."""
         flow = self.get_flow(Action.CONFIGURE)
-        return self.run_once(flow.project, partial(self.act, flow))
+        return self.run_once(flow.project, partial(self.act, flow), partial(self.prepare, flow))
 
-    def act(self, flow: Flow, data: dict[str, Any]) -> Response:
+    def prepare(self, flow: Flow, data: dict[str, Any]) -> dict[str, Any]:
         named = data["definition"].get("flow_id", flow.slug)
         if named != flow.slug:
             raise WrongFlow(f"the definition is of another flow than {flow.slug!r}")
-        changed, _ = apply(self, flow.project, {**data, "definition": {**data["definition"], "flow_id": flow.slug}})
+        return usable(flow.project, {**data, "definition": {**data["definition"], "flow_id": flow.slug}})
+
+    def act(self, flow: Flow, data: dict[str, Any]) -> Response:
+        fields, changes = data["definition"], data["changes"]
+        changed, _ = flow_definitions.store(flow.project, fields, by=self.principal, changes=changes)
         return Response(FlowAnswer(changed).data)
 
     @extend_schema(responses={204: OpenApiResponse(description="The flow is deleted.")})

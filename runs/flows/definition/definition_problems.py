@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from agentops.http import strict_json
+from agentops.limits.schema_checks import TOO_EXPENSIVE, ExpensiveSchema, InvalidSchema, check_schema
 from runs.agents.definition import json_fault
-from runs.agents.schema_checks import InvalidSchema, check_schema
 from runs.flows.definition import bindings_check
 from runs.flows.definition.shapes import MAX_BYTES, FlowDefinition
 from runs.flows.kernel.graph import Graph, graph_of
@@ -80,7 +80,8 @@ def _input_problems(fields: Mapping[str, Any]) -> Iterator[DefinitionProblem]:
     try:
         check_schema(schema)
     except InvalidSchema as error:
-        yield DefinitionProblem("invalid_inputs", str(error), pointer_of("inputs", *error.path))
+        code = TOO_EXPENSIVE if isinstance(error, ExpensiveSchema) else "invalid_inputs"
+        yield DefinitionProblem(code, str(error), pointer_of("inputs", *error.path))
 
 
 def _patch_problems(nodes: Sequence[Mapping[str, Any]]) -> Iterator[DefinitionProblem]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from runs.hooks.patterns import Pattern
+from agentops.limits.patterns import Pattern
 
 MAX_ITEMS = 200
 

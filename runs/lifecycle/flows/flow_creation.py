@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
 
 from agentops.http import strict_json
+from agentops.limits.schema_checks import SchemaTooExpensive, SchemaUnusable, fault_of
 from runs.agents.definition import json_fault
-from runs.agents.schema_checks import SchemaUnusable, fault_of
-from runs.errors import InvalidFlowInputs
+from runs.errors import FlowInputsTooExpensive, InvalidFlowInputs
 from runs.flows.kernel import snapshot as snapshots
 from runs.flows.kernel.graph import graph_of
 from runs.flows.kernel.sizes import is_larger
@@ -25,9 +26,26 @@ from timeline.models import Log, Phase, RunKind, Source
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 
-def create(flow: Flow, inputs: Mapping[str, Any], *, by: str) -> FlowRun:
-    """Create a queued run of a flow, and wake a worker after the commit. Raises `InvalidFlowInputs`."""
+@dataclass(frozen=True)
+class CheckedInputs:
+    """Inputs that match the schema of a flow."""
+
+    flow: Flow
+    inputs: Mapping[str, Any]
+
+
+def check_inputs(flow: Flow, inputs: Mapping[str, Any]) -> CheckedInputs:
+    """Check the inputs of a new run. Raises `InvalidFlowInputs`.
+
+    Called without a transaction: the check may take seconds, in which others would wait for its locks.
+    """
     _check_inputs(flow.definition.get("inputs") or {}, inputs)
+    return CheckedInputs(flow, inputs)
+
+
+def create(checked: CheckedInputs, *, by: str) -> FlowRun:
+    """Create a queued run of a flow, and wake a worker after the commit."""
+    flow, inputs = checked.flow, checked.inputs
     graph = graph_of(flow.definition)
     with transaction.atomic():
         ledger = Log.objects.create(project=flow.project, node_id=flow.slug, run_kind=RunKind.JOB)
@@ -58,6 +76,8 @@ def _check_inputs(schema: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
         raise InvalidFlowInputs(f"the inputs are larger than {MAX_OUTPUT} bytes", pointer="/inputs")
     try:
         error = fault_of(schema, inputs)
+    except SchemaTooExpensive as expensive:
+        raise FlowInputsTooExpensive(str(expensive), pointer="/inputs") from None
     except SchemaUnusable as unusable:
         raise InvalidFlowInputs(str(unusable), pointer="/inputs") from unusable
     if error is not None:

@@ -17,6 +17,7 @@ from agentops.projects.access import Action, EnteredProject, enter
 from agentops.projects.requests import principal_of
 from runs.actions.flows import flow_definitions, flow_run_actions
 from runs.errors import InvalidFlowInputs
+from runs.lifecycle.flows.flow_creation import check_inputs
 from runs.models import Flow
 from runs.pages.agents.agents_page import page_context
 from runs.pages.flows.flow_page import text_of
@@ -49,8 +50,8 @@ def start(request: HttpRequest, project: str, flow: str) -> HttpResponse:
             request, entry, found, uuid7(), text, error="This form has expired. Submit it again.", status=422
         )
     try:
-        inputs = _parse(text)
-        run_id = create_once(request, token, partial(flow_run_actions.create, principal, found, inputs))
+        checked = check_inputs(found, _parse(text))
+        run_id = create_once(request, token, partial(flow_run_actions.create_checked, principal, checked))
     except InvalidFlowInputs as refusal:
         return _render(request, entry, found, token, text, error=_told(refusal), status=422)
     return redirect("runs:flow-run", run_id)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_ai.tools import ToolDefinition
 
+from agentops.http import strict_json
+from agentops.limits.schema_checks import SchemaUnusable, fault_of
 from runs.statuses import Effect
 from runs.tools.base import Arguments, OutcomeUnknown, Tool, ToolContext, ToolFailed, ToolResult
 from runs.tools.functions import parse
@@ -108,14 +110,15 @@ class McpToolset:
         effect = self._server.effects.get(listed.name) or effect_of(listed.annotations)
 
         def execute(ctx: ToolContext, arguments: Arguments) -> ToolResult:
-            return self._call(listed.name, effect, ctx, parse(arguments))
+            answer = self._call(listed.name, effect, ctx, parse(arguments))
+            return _refused_result(listed, answer) or result_of(answer)
 
         return Tool(
             name=name, description=listed.description or listed.title or "", parameters_schema=listed.input_schema,
             execute=execute, effect=effect, timeout_s=self._server.timeout_s,
         )  # fmt: skip
 
-    def _call(self, name: str, effect: Effect, ctx: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+    def _call(self, name: str, effect: Effect, ctx: ToolContext, arguments: dict[str, Any]) -> CallToolResult:
         from runs.tools.mcp.session import McpDisconnected, McpUnavailable
 
         try:
@@ -123,7 +126,7 @@ class McpToolset:
         except McpUnavailable as error:
             raise ToolFailed("mcp_unavailable", str(error), retryable=True) from error
         try:
-            return result_of(session.call(name, arguments, {KEY: ctx.idempotency_key}, ctx.cancelled))
+            return session.call(name, arguments, {KEY: ctx.idempotency_key}, ctx.cancelled)
         except McpDisconnected as error:
             if effect is Effect.AT_MOST_ONCE:
                 raise OutcomeUnknown(str(error)) from error
@@ -146,6 +149,22 @@ def effect_of(annotations: ToolAnnotations | None) -> Effect:
     if annotations is not None and annotations.idempotent_hint:
         return Effect.IDEMPOTENT
     return Effect.AT_MOST_ONCE
+
+
+def _refused_result(listed: ServerTool, answer: CallToolResult) -> ToolResult | None:
+    """Return the error of a result whose structured content does not match the schema that the server has for it."""
+    if listed.output_schema is None or answer.is_error:
+        return None
+    try:
+        fault = fault_of(listed.output_schema, answer.structured_content)
+    except SchemaUnusable as error:
+        problem = str(error)
+    else:
+        if fault is None:
+            return None
+        problem = f"{strict_json.pointer(fault.absolute_path) or '/'}: {fault.message[:200]}"
+    text = f"The call was made, but its result does not match the server's own schema: {problem}"
+    return ToolResult(text, is_error=True, retryable=False)
 
 
 def result_of(answer: CallToolResult) -> ToolResult:

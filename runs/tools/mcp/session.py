@@ -110,6 +110,8 @@ class McpSession:
         try:
             with open(os.devnull, "w") as nowhere:
                 async with Client(self._transport(nowhere)) as client:
+                    # The library would check results against the server's schemas without a limit, on this event loop.
+                    client.session.validate_tool_result = _accept_result  # type: ignore[method-assign]
                     self._client = client
                     self._ready.set_result(None)
                     await self._has_ended.wait()
@@ -157,6 +159,10 @@ class McpSession:
         except (Exception, CancelledError) as error:
             self._is_broken = True
             raise McpDisconnected(_reason(error)) from error
+
+
+async def _accept_result(name: str, result: CallToolResult) -> None:
+    """Accept a result: the toolset checks it."""
 
 
 def _check(server: McpServer) -> None:

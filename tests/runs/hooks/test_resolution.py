@@ -13,7 +13,7 @@ from pytest_django import Settings
 from agentops.http import deadline
 from runs.hooks.base import Hook, HookContext, HookEvent, Verdict, VerdictKind
 from runs.hooks.deciding import ActiveHook, decide_call, decide_turn
-from runs.hooks.patterns import Pattern
+from agentops.limits.patterns import Pattern
 from tests.support.waiting import eventually
 
 Decide = Callable[[HookContext], Any]

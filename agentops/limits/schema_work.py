@@ -1,0 +1,83 @@
+"""The work of one check against a schema: its budget, and what is kept while it lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentops.limits.patterns import Pattern
+from agentops.limits.work_budget import WorkBudget
+
+#: Steps of one check. A step takes about a microsecond; a keyword that is applied to a value, five.
+MAX_STEPS = 2_000_000
+#: A second limit, for what the steps count too low.
+CPU_S = 5.0
+#: The steps of a reference.
+REFERENCE = 20
+#: The steps of a look for an anchor, for each object and list of the schema: the library searches all of it.
+SEARCH = 4
+
+
+@dataclass
+class SchemaWork:
+    """One check."""
+
+    budget: WorkBudget
+    #: The steps of a look for an anchor.
+    search_steps: int = 0
+    #: Whether references are resolved from places inside of the schema, so that each searches it.
+    has_ids: bool = False
+    #: Compiled patterns by their texts: a cache of the process may be too small for one schema.
+    _patterns: dict[str, Pattern] = field(default_factory=dict)
+
+    def measure(self, schema: Any) -> None:
+        """Note the size of the schema. Raises `WorkExceeded`."""
+        waiting = [schema]
+        while waiting:
+            current = waiting.pop()
+            if isinstance(current, Mapping | list):
+                self.budget.spend(1 + len(current) // 8)
+                self.search_steps += SEARCH
+                waiting += current.values() if isinstance(current, Mapping) else current
+                self.has_ids |= current is not schema and isinstance(current, Mapping) and "$id" in current
+
+    def pattern(self, text: str) -> Pattern:
+        """Return a pattern. Raises `InvalidPattern`."""
+        pattern = self._patterns.get(text)
+        if pattern is None:
+            pattern = Pattern(text)
+            self.budget.spend(2 * pattern.cost.compile_steps)
+            self._patterns[text] = pattern
+        return pattern
+
+    def spend_reference(self, reference: str, resolver: Any) -> None:
+        """Count the resolution of a reference. One to an anchor searches the whole schema, for each of its scopes."""
+        self.budget.spend(REFERENCE + reference.count("/"))
+        if self.has_ids or not (reference == "#" or reference.startswith("#/")):
+            self.budget.spend(self.search_steps * (1 + sum(1 for _ in resolver.dynamic_scope())))
+
+    def occurs(self, text: str, subject: str) -> bool:
+        """Return whether a pattern matches a part of a text."""
+        return self.pattern(text).occurs_in(subject, self.budget)
+
+
+_current: ContextVar[SchemaWork] = ContextVar("the check that this thread does")
+
+
+def current() -> SchemaWork:
+    """Return the check that this thread does: the library passes nothing of ours to its keywords."""
+    return _current.get()
+
+
+@contextmanager
+def new_work() -> Iterator[SchemaWork]:
+    """Begin a check. A generator must not suspend within."""
+    work = SchemaWork(WorkBudget(MAX_STEPS, "steps", cpu_s=CPU_S))
+    token = _current.set(work)
+    try:
+        yield work
+    finally:
+        _current.reset(token)
