@@ -6,11 +6,19 @@ from collections.abc import Callable, Iterable
 
 from pydantic import JsonValue
 
-from runs.flows.kernel.flow_decisions import LOOP_EXCEEDED, STALLED, Decisions, NodeFailure, VisitReport
+from runs.flows.kernel.evaluation import ExpressionTooExpensive
+from runs.flows.kernel.flow_decisions import (
+    EXPRESSION_TOO_EXPENSIVE,
+    LOOP_EXCEEDED,
+    STALLED,
+    Decisions,
+    NodeFailure,
+    VisitReport,
+)
 from runs.flows.kernel.gates import is_decidable, was_closed
 from runs.flows.kernel.graph import Edge, Graph
 from runs.flows.kernel.snapshot import EdgeStatus, FlowStatus, NodeStatus, Snapshot, Visit, open_visits
-from runs.flows.kernel.work import MAX_MOVES, Work
+from runs.flows.kernel.work import Work
 from timeline.events.flow import EdgeFired, EdgeSkipped, FlowResumed, FlowStarted, LoopIterated, NodeStarted
 
 Clean = Callable[[JsonValue], JsonValue]
@@ -41,6 +49,8 @@ def advance(
         if started is not None:
             work.tell(started)
     for report in reports:
+        if work.is_used_up:
+            break  # the others come again, with the next advance
         work.report(report)
     _settle(work)
     return work.decisions
@@ -52,7 +62,7 @@ _ENDED = (FlowStatus.COMPLETED, FlowStatus.FAILED, FlowStatus.STOPPED)
 def _settle(work: Work) -> None:
     """Move nodes and edges until nothing changes or the flow is over."""
     while not work.is_over and _pass(work):
-        if work.moves >= MAX_MOVES:
+        if work.is_used_up:
             work.decisions.has_more = True
             break
     if work.is_over:
@@ -67,12 +77,12 @@ def _pass(work: Work) -> bool:
     """Try every node and its edges once, in topological order. Returns whether anything changed."""
     has_changed = False
     for name in work.graph.order:
-        if work.is_over:
+        if work.is_over or work.is_used_up:
             return True
-        if work.status_of(name) == NodeStatus.PENDING and work.moves < MAX_MOVES:
+        if work.status_of(name) == NodeStatus.PENDING:
             has_changed |= work.start(work.graph.nodes[name])
         for edge in work.graph.outgoing[name]:
-            if work.is_over:
+            if work.is_over or work.is_used_up:
                 return True
             if is_decidable(work.graph, work.snapshot, edge):
                 _decide(work, edge)
@@ -93,7 +103,15 @@ def _decide(work: Work, edge: Edge) -> None:
     """Fire or skip an edge whose source has settled."""
     if was_closed(work.graph, work.snapshot, edge.source):
         _skip(work, edge, "source_skipped")
-    elif not work.holds(edge.when, work.scope()):
+        return
+    work.begin_decision()
+    try:
+        holds = work.holds(edge.when, work.scope())
+    except ExpressionTooExpensive as error:
+        failure = NodeFailure(EXPRESSION_TOO_EXPENSIVE, f"edge {edge.key}: when: {error}")
+        work.end(FlowStatus.FAILED, failure)
+        return
+    if not holds:
         _skip(work, edge, "when")
     elif edge.max_iterations is not None:
         _iterate(work, edge, edge.max_iterations)

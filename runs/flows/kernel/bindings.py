@@ -9,8 +9,11 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from runs.flows.kernel.expressions import ExpressionFailed, evaluate
-from runs.flows.kernel.sizes import is_larger, json_problem
+from agentops.limits.work_budget import WorkBudget, WorkExceeded
+from runs.flows.kernel.evaluation import ExpressionFailed, ExpressionTooExpensive, new_budget
+from runs.flows.kernel.expressions import evaluate
+from runs.flows.kernel.flow_decisions import BINDING_FAILED, EXPRESSION_TOO_EXPENSIVE
+from runs.flows.kernel.sizes import CHARACTERS_PER_STEP, is_larger, json_problem
 
 #: The largest value that bindings may make, in bytes of JSON; see also `runs.flows.kernel.work.MAX_OUTPUT`.
 MAX_VALUE = 1024 * 1024
@@ -20,6 +23,15 @@ _END = re.compile(r"\}\}(?!\})")
 
 class BindingFailed(Exception):
     """A binding has no value. The message names it."""
+
+    #: The error type of the node that needs it.
+    error_type = BINDING_FAILED
+
+
+class BindingTooExpensive(BindingFailed):
+    """To make the value takes more work than one decision may do."""
+
+    error_type = EXPRESSION_TOO_EXPENSIVE
 
 
 class _Binding(NamedTuple):
@@ -47,18 +59,22 @@ def texts_in(value: JsonValue, path: tuple[str | int, ...] = ()) -> Iterator[tup
             yield from texts_in(member, (*path, index))
 
 
-def resolve(value: JsonValue, scope: Mapping[str, JsonValue]) -> JsonValue:
+def resolve(value: JsonValue, scope: Mapping[str, JsonValue], budget: WorkBudget | None = None) -> JsonValue:
     """Return `value` with its bindings replaced.
 
     A text that is one binding becomes its value, of any type. In a longer text, values are written as text, and those
     that are no texts as JSON. Raises `BindingFailed` for a missing value in a longer text, and for a value that is too
-    large or cannot be stored.
+    large or cannot be stored. `budget` pays for the work; None: one of its own.
     """
-    resolved = _Resolution(scope).value_of(value)
-    if is_larger(resolved, MAX_VALUE):
-        raise BindingFailed(f"the value is larger than {MAX_VALUE} bytes")
-    if problem := json_problem(resolved):
-        raise BindingFailed(f"the value {problem}")
+    budget = budget or new_budget()
+    try:
+        resolved = _Resolution(scope, budget).value_of(value)
+        if is_larger(resolved, MAX_VALUE, budget):
+            raise BindingFailed(f"the value is larger than {MAX_VALUE} bytes")
+        if problem := json_problem(resolved, budget):
+            raise BindingFailed(f"the value {problem}")
+    except WorkExceeded as error:
+        raise BindingTooExpensive(f"the value of the bindings is too expensive: it {error}") from None
     return resolved
 
 
@@ -73,12 +89,13 @@ def _bindings_in(text: str) -> Iterator[_Binding]:
 class _Resolution:
     """One replacement of bindings."""
 
-    def __init__(self, scope: Mapping[str, JsonValue]) -> None:
-        self._scope = scope
+    def __init__(self, scope: Mapping[str, JsonValue], budget: WorkBudget) -> None:
+        self._scope, self._budget = scope, budget
         #: Characters that values may still add to longer texts. Counted at once: each copies its value.
         self._left = MAX_VALUE
 
     def value_of(self, value: JsonValue) -> JsonValue:
+        self._budget.spend()
         if isinstance(value, str):
             return self._of_text(value)
         if isinstance(value, dict):
@@ -91,7 +108,8 @@ class _Resolution:
         stripped = text.strip()
         first = next(_bindings_in(stripped), None)
         if first is not None and (first.start, first.end) == (0, len(stripped)):
-            return _value(first.expression, self._scope)
+            return self._value(first.expression)
+        self._budget.spend(len(text) // CHARACTERS_PER_STEP)
         parts, end = [], 0
         for binding in _bindings_in(text):
             parts += [text[end : binding.start], self._as_text(binding.expression)]
@@ -99,28 +117,27 @@ class _Resolution:
         return "".join([*parts, text[end:]])
 
     def _as_text(self, expression: str) -> str:
-        text = _as_text(expression, self._scope)
+        text = self._text_of(expression, self._value(expression))
         self._left -= len(text)
         if self._left < 0:
             raise BindingFailed(f"the value is larger than {MAX_VALUE} bytes")
         return text
 
+    def _text_of(self, expression: str, value: JsonValue) -> str:
+        if value is None:
+            raise BindingFailed(f"{{{{ {expression[:200]} }}}} has no value")
+        if is_larger(value, MAX_VALUE, self._budget):
+            raise BindingFailed(f"{{{{ {expression[:200]} }}}} is larger than {MAX_VALUE} bytes")
+        if isinstance(value, str):
+            return value
+        if problem := json_problem(value, self._budget):
+            raise BindingFailed(f"the value of {{{{ {expression[:200]} }}}} {problem}")
+        return json.dumps(value, ensure_ascii=False)
 
-def _as_text(expression: str, scope: Mapping[str, JsonValue]) -> str:
-    value = _value(expression, scope)
-    if value is None:
-        raise BindingFailed(f"{{{{ {expression[:200]} }}}} has no value")
-    if is_larger(value, MAX_VALUE):
-        raise BindingFailed(f"{{{{ {expression[:200]} }}}} is larger than {MAX_VALUE} bytes")
-    if isinstance(value, str):
-        return value
-    if problem := json_problem(value):
-        raise BindingFailed(f"the value of {{{{ {expression[:200]} }}}} {problem}")
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _value(expression: str, scope: Mapping[str, JsonValue]) -> JsonValue:
-    try:
-        return evaluate(expression, scope)
-    except ExpressionFailed as error:
-        raise BindingFailed(str(error)) from error
+    def _value(self, expression: str) -> JsonValue:
+        try:
+            return evaluate(expression, self._scope, self._budget)
+        except ExpressionTooExpensive as error:
+            raise BindingTooExpensive(str(error)) from None
+        except ExpressionFailed as error:
+            raise BindingFailed(str(error)) from error

@@ -1,7 +1,7 @@
 """JMESPath expressions of flows: conditions, lists of forEach, and the paths of bindings.
 
-An expression is data, never code. Its length and what it can multiply are limited, because it runs on a worker that
-serves other projects too.
+An expression is data, never code. Its length, what it can multiply and the work of its evaluation are limited, because
+it runs on a worker that serves other projects too.
 """
 
 from __future__ import annotations
@@ -12,20 +12,15 @@ from math import prod
 from typing import Any
 
 import jmespath
-from jmespath import functions
-from jmespath.exceptions import JMESPathError
-from jmespath.visitor import TreeInterpreter
+from jmespath.exceptions import JMESPathError, JMESPathTypeError
 from pydantic import JsonValue
 
-from runs.flows.kernel.sizes import is_larger
+from agentops.limits.work_budget import WorkBudget, WorkExceeded
+from runs.flows.kernel.evaluation import CountedInterpreter, ExpressionFailed, ExpressionTooExpensive, new_budget
 
 MAX_LENGTH = 1_000
 #: How many values the lists and objects that an expression builds may multiply to.
 MAX_FAN_OUT = 1_000
-#: How many members the lists and objects that an evaluation builds may have in all, and for how many each counts too.
-MAX_MEMBERS, OVERHEAD = 2_000_000, 8
-#: The longest text that an expression may make of a value, in bytes of JSON.
-MAX_TEXT = 1024 * 1024
 
 _BUILT = ("multi_select_list", "multi_select_dict")
 #: Nodes of the syntax tree whose later children are evaluated in the value of the first one, not in the scope.
@@ -36,58 +31,6 @@ _NARROWING = frozenset(
 
 class InvalidExpression(ValueError):
     """The expression cannot be used. The message says why."""
-
-
-class ExpressionFailed(Exception):
-    """The expression does not fit the values, such as `length` of a missing one."""
-
-
-class _LimitedFunctions(functions.Functions):
-    """JMESPath's functions. Those that make texts refuse values that are too large."""
-
-    @functions.signature({"types": []})
-    def _func_to_string(self, value: Any) -> Any:
-        if is_larger(value, MAX_TEXT):
-            raise ExpressionFailed(f"to_string: the value is larger than {MAX_TEXT} bytes")
-        return super()._func_to_string(value)
-
-    @functions.signature({"types": ["string"]}, {"types": ["array-string"]})
-    def _func_join(self, separator: str, texts: list[JsonValue]) -> Any:
-        if len(separator) * len(texts) > MAX_TEXT or is_larger(texts, MAX_TEXT):
-            raise ExpressionFailed(f"join: the text is larger than {MAX_TEXT} bytes")
-        return super()._func_join(separator, texts)
-
-
-_OPTIONS = jmespath.Options(custom_functions=_LimitedFunctions())
-
-
-class _LimitedInterpreter(TreeInterpreter):
-    """One evaluation. What it builds is counted, because lists can be joined again and again before one is too large
-    to be used."""
-
-    def __init__(self) -> None:
-        super().__init__(_OPTIONS)
-        self._left = MAX_MEMBERS
-
-    def visit_flatten(self, node: Any, value: Any) -> Any:
-        base = self.visit(node["children"][0], value)
-        if not isinstance(base, list):
-            return None
-        self._count(sum(len(member) if isinstance(member, list) else 1 for member in base))
-        return [each for member in base for each in (member if isinstance(member, list) else [member])]
-
-    def visit_multi_select_list(self, node: Any, value: Any) -> Any:
-        self._count(OVERHEAD + len(node["children"]))
-        return super().visit_multi_select_list(node, value)
-
-    def visit_multi_select_dict(self, node: Any, value: Any) -> Any:
-        self._count(OVERHEAD + len(node["children"]))
-        return super().visit_multi_select_dict(node, value)
-
-    def _count(self, members: int) -> None:
-        self._left -= members
-        if self._left < 0:
-            raise ExpressionFailed(f"it builds lists and objects of more than {MAX_MEMBERS} members")
 
 
 @lru_cache(maxsize=4096)
@@ -108,10 +51,21 @@ def compiled(text: str) -> Any:
     return expression
 
 
-def evaluate(text: str, scope: Mapping[str, JsonValue]) -> JsonValue:
-    """Return the value of an expression; None for a path that does not exist. Raises `ExpressionFailed`."""
+def evaluate(text: str, scope: Mapping[str, JsonValue], budget: WorkBudget | None = None) -> JsonValue:
+    """Return the value of an expression; None for a path that does not exist. Raises `ExpressionFailed`.
+
+    `budget` pays for the work; None: one of its own.
+    """
     try:
-        value: JsonValue = _LimitedInterpreter().visit(compiled(text).parsed, scope)
+        parsed = compiled(text).parsed
+        value: JsonValue = CountedInterpreter(budget or new_budget()).visit(parsed, scope)
+    except WorkExceeded as error:
+        raise ExpressionTooExpensive(f"{text[:100]!r} is too expensive: it {error}") from None
+    except JMESPathTypeError as error:
+        # Not its own text, which contains the value: that may be any number of times larger than all that is stored.
+        expected = ", ".join(error.expected_types)
+        text_of_error = f"{error.function_name}() takes {expected}, not {error.actual_type}"
+        raise ExpressionFailed(f"{text[:100]!r}: {text_of_error}") from None
     except (JMESPathError, InvalidExpression, ValueError, TypeError, ArithmeticError, RecursionError) as error:
         raise ExpressionFailed(f"{text[:100]!r}: {str(error).strip()[:300]}") from error
     return value

@@ -12,6 +12,7 @@ from timeline.events import Payload
 
 #: Error types of failed nodes and flows.
 BINDING_FAILED = "binding_failed"
+EXPRESSION_TOO_EXPENSIVE = "expression_too_expensive"
 OUTPUT_TOO_LARGE = "output_too_large"
 FOR_EACH_FAILED = "for_each_failed"
 LOOP_EXCEEDED = "loop_exceeded"

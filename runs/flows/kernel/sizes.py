@@ -7,21 +7,28 @@ import re
 
 from pydantic import JsonValue
 
+from agentops.limits.work_budget import WorkBudget
+
 #: The levels of lists and objects in a value. Snapshots and events, which hold it, have a few more.
 MAX_DEPTH = 100
 #: The bits of a whole number. Python writes one as text only if it has at most 4,300 digits.
 MAX_BITS = 14_000
+#: Characters that are looked at in a step.
+CHARACTERS_PER_STEP = 512
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
-def is_larger(value: JsonValue, limit: int) -> bool:
+def is_larger(value: JsonValue, limit: int, budget: WorkBudget | None = None) -> bool:
     """Return whether a value has more than about `limit` bytes as JSON.
 
-    Stops at the limit: a value may refer to the same list so often that writing it would never end.
+    Stops at the limit: a value may refer to the same list so often that writing it would never end. `budget` pays for
+    the work.
     """
     size, waiting = 0, [value]
     while waiting:
         current = waiting.pop()
+        if budget is not None:
+            budget.spend(1 + (len(current) // CHARACTERS_PER_STEP if isinstance(current, str) else 0))
         size += 2 + (len(current) if isinstance(current, str) else 0)
         if size > limit:
             return True
@@ -33,16 +40,18 @@ def is_larger(value: JsonValue, limit: int) -> bool:
     return False
 
 
-def json_problem(value: JsonValue) -> str:
+def json_problem(value: JsonValue, budget: WorkBudget | None = None) -> str:
     """Return why a value that an expression has made cannot be stored as JSON, for use after "the value"; empty if it
     can. The value is not too large: see `is_larger`.
 
     Literals and functions of JMESPath make NaN, infinity, any character and sums of any size, and a loop may nest its
-    own output.
+    own output. `budget` pays for the work.
     """
     waiting = [(value, 0)]
     while waiting:
         current, depth = waiting.pop()
+        if budget is not None:
+            budget.spend(1 + (len(current) // CHARACTERS_PER_STEP if isinstance(current, str) else 0))
         if isinstance(current, float) and not math.isfinite(current):
             return "contains NaN or infinity"
         if isinstance(current, int) and current.bit_length() > MAX_BITS:

@@ -12,11 +12,13 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from agentops.limits.work_budget import WorkExceeded
 from runs.flows.kernel import patches
-from runs.flows.kernel.bindings import BindingFailed, resolve
-from runs.flows.kernel.expressions import ExpressionFailed, evaluate, is_true
+from runs.flows.kernel.bindings import BindingFailed, BindingTooExpensive, resolve
+from runs.flows.kernel.evaluation import ExpressionFailed, ExpressionTooExpensive, new_budget
+from runs.flows.kernel.expressions import evaluate, is_true
 from runs.flows.kernel.flow_decisions import (
-    BINDING_FAILED,
+    EXPRESSION_TOO_EXPENSIVE,
     FLOW_ENDED,
     FOR_EACH_FAILED,
     OUTPUT_TOO_LARGE,
@@ -37,8 +39,9 @@ from timeline.events.flow import FlowCompleted, NodeCompleted, NodeFailed, NodeS
 MAX_OUTPUT = 1024 * 1024
 #: The largest number of items of a forEach.
 MAX_ITEMS = 1_000
-#: The moves of one advance, so that a loop of constants does not hold its transaction for long.
-MAX_MOVES = 500
+#: The moves of one advance, so that a loop of constants does not hold its transaction for long; and the steps of its
+#: expressions, after which no further decision is begun.
+MAX_MOVES, MAX_STEPS = 500, 2_000_000
 MAX_ERROR = 2_000
 #: The fields of each kind that are requested from whoever executes it.
 REQUESTS = {
@@ -66,6 +69,19 @@ class Work:
         self.decisions = Decisions(deepcopy(snapshot))
         self.snapshot = self.decisions.snapshot
         self.moves = 0
+        #: What pays for the expressions of the current decision, and the steps of the earlier ones.
+        self._budget = new_budget()
+        self._steps = 0
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether the next advance has to continue."""
+        return self.moves >= MAX_MOVES or self._steps + self._budget.spent >= MAX_STEPS
+
+    def begin_decision(self) -> None:
+        """Begin a decision about a node or an edge, whose expressions have a budget together."""
+        self._steps += self._budget.spent
+        self._budget = new_budget()
 
     @property
     def is_over(self) -> bool:
@@ -85,11 +101,16 @@ class Work:
         return {"inputs": self.inputs, "state": self.snapshot["state"], "outputs": finished, **more}
 
     def holds(self, condition: str | None, scope: Mapping[str, JsonValue]) -> bool:
-        """Return whether a condition holds. One that does not fit the values, such as a missing one, does not."""
+        """Return whether a condition holds. One that does not fit the values, such as a missing one, does not.
+
+        Raises `ExpressionTooExpensive`.
+        """
         if condition is None:
             return True
         try:
-            return is_true(evaluate(condition, scope))
+            return is_true(evaluate(condition, scope, self._budget))
+        except ExpressionTooExpensive:
+            raise
         except ExpressionFailed:
             return False
 
@@ -102,17 +123,25 @@ class Work:
             self._skip(node, "edge")
         elif gate is GateState.OPEN:
             self.moves += 1
-            each = [e for e in self._fired_into(node) if e.each_in is not None]
-            if len(each) > 1:
-                text = f"{' and '.join(e.key for e in each)} fired: a node runs for the items of one forEach"
-                self._fail(node, Visit(node.id, self._iteration(node)), NodeFailure(FOR_EACH_FAILED, text))
-            elif each:
-                self._start_items(node, each[0])
-            elif not self.holds(node.when, self.scope()):
-                self._skip(node, "when")
-            else:
-                self._start_visit(node, Visit(node.id, self._iteration(node)), self.scope())
+            self.begin_decision()
+            try:
+                self._enter(node)
+            except ExpressionTooExpensive as error:
+                failure = NodeFailure(EXPRESSION_TOO_EXPENSIVE, f"when: {error}")
+                self._fail(node, Visit(node.id, self._iteration(node)), failure)
         return gate is not GateState.WAITING
+
+    def _enter(self, node: Node) -> None:
+        each = [e for e in self._fired_into(node) if e.each_in is not None]
+        if len(each) > 1:
+            text = f"{' and '.join(e.key for e in each)} fired: a node runs for the items of one forEach"
+            self._fail(node, Visit(node.id, self._iteration(node)), NodeFailure(FOR_EACH_FAILED, text))
+        elif each:
+            self._start_items(node, each[0])
+        elif not self.holds(node.when, self.scope()):
+            self._skip(node, "when")
+        else:
+            self._start_visit(node, Visit(node.id, self._iteration(node)), self.scope())
 
     def _fired_into(self, node: Node) -> list[Edge]:
         return [e for e in self.graph.incoming[node.id] if self.snapshot["edgeStatus"][e.key] == "fired"]
@@ -127,21 +156,9 @@ class Work:
     def _start_items(self, node: Node, edge: Edge) -> None:
         """Start a visit for each item of the list of a forEach."""
         whole = Visit(node.id, self._iteration(node))
-        try:
-            items = evaluate(str(edge.each_in), self.scope())
-        except ExpressionFailed as error:
-            self._fail(node, whole, NodeFailure(FOR_EACH_FAILED, str(error)))
-            return
-        if not isinstance(items, list):
-            kind = "null" if items is None else type(items).__name__
-            self._fail(node, whole, NodeFailure(FOR_EACH_FAILED, f"{edge.each_in} is not a list: {kind}"))
-            return
-        if len(items) > MAX_ITEMS or is_larger(items, MAX_OUTPUT):
-            text = f"{edge.each_in} has {len(items)} items; at most {MAX_ITEMS}, of {MAX_OUTPUT} bytes, are possible"
-            self._fail(node, whole, NodeFailure(FOR_EACH_FAILED, text))
-            return
-        if problem := json_problem(items):
-            self._fail(node, whole, NodeFailure(FOR_EACH_FAILED, f"the value of {edge.each_in} {problem}"))
+        items = self._items_of(edge)
+        if isinstance(items, NodeFailure):
+            self._fail(node, whole, items)
             return
         scope = self.scope()
         self.snapshot["nodeStatus"][node.id] = NodeStatus.RUNNING.value
@@ -152,16 +169,47 @@ class Work:
             entry: dict[str, JsonValue] = {"item": self.clean(item)}
             entries.append(entry)
             visit = Visit(node.id, whole.iteration, index)
-            own = {**scope, edge.each_as: entry["item"]}
             self.decisions.records.append(Recorded(visit, node.kind, value=entry["item"]))
-            if not self.holds(node.when, own):
-                entry["skipped"] = True
-                self.tell(_node_event(NodeSkipped, node, visit, reason="when", value=entry["item"]), visit)
-            else:
-                self._start_visit(node, visit, own, value=entry["item"])
+            self._start_item(node, visit, {**scope, edge.each_as: entry["item"]}, entry)
             if self.is_over:
                 return
         self.finish_items(node)
+
+    def _items_of(self, edge: Edge) -> list[JsonValue] | NodeFailure:
+        """Return the items of a forEach, or why it has none."""
+        try:
+            items = evaluate(str(edge.each_in), self.scope(), self._budget)
+            if not isinstance(items, list):
+                kind = "null" if items is None else type(items).__name__
+                return NodeFailure(FOR_EACH_FAILED, f"{edge.each_in} is not a list: {kind}")
+            if len(items) > MAX_ITEMS or is_larger(items, MAX_OUTPUT, self._budget):
+                text = f"has {len(items)} items; at most {MAX_ITEMS}, of {MAX_OUTPUT} bytes, are possible"
+                return NodeFailure(FOR_EACH_FAILED, f"{edge.each_in} {text}")
+            if problem := json_problem(items, self._budget):
+                return NodeFailure(FOR_EACH_FAILED, f"the value of {edge.each_in} {problem}")
+        except ExpressionTooExpensive as error:
+            return NodeFailure(EXPRESSION_TOO_EXPENSIVE, str(error))
+        except WorkExceeded as error:
+            return NodeFailure(EXPRESSION_TOO_EXPENSIVE, f"{edge.each_in} is too expensive: it {error}")
+        except ExpressionFailed as error:
+            return NodeFailure(FOR_EACH_FAILED, str(error))
+        return items
+
+    def _start_item(
+        self, node: Node, visit: Visit, scope: Mapping[str, JsonValue], entry: dict[str, JsonValue]
+    ) -> None:
+        value = entry["item"]
+        try:
+            is_wanted = self.holds(node.when, scope)
+        except ExpressionTooExpensive as error:
+            self.tell(_node_event(NodeStarted, node, visit, value=value), visit)
+            self._fail(node, visit, NodeFailure(EXPRESSION_TOO_EXPENSIVE, f"when: {error}"))
+            return
+        if is_wanted:
+            self._start_visit(node, visit, scope, value=value)
+        else:
+            entry["skipped"] = True
+            self.tell(_node_event(NodeSkipped, node, visit, reason="when", value=value), visit)
 
     def _start_visit(
         self, node: Node, visit: Visit, scope: Mapping[str, JsonValue], *, value: JsonValue = None
@@ -173,9 +221,10 @@ class Work:
             self.decisions.records.append(Recorded(visit, node.kind))
         self.tell(_node_event(NodeStarted, node, visit, value=value), visit)
         try:
-            request = {name: resolve(node.spec[name], scope) for name in REQUESTS[node.kind] if name in node.spec}
+            wanted = [name for name in REQUESTS[node.kind] if name in node.spec]
+            request = {name: resolve(node.spec[name], scope, self._budget) for name in wanted}
         except BindingFailed as error:
-            self._fail(node, visit, NodeFailure(BINDING_FAILED, str(error)))
+            self._fail(node, visit, NodeFailure(error.error_type, str(error)))
             return
         if node.kind == "constant":
             self.report(VisitReport(visit, request["value"]))
@@ -227,7 +276,7 @@ class Work:
         try:
             state = self._patch(node, output)
         except BindingFailed as error:
-            self._fail(node, visit, NodeFailure(BINDING_FAILED, f"state: {error}"))
+            self._fail(node, visit, NodeFailure(error.error_type, f"state: {error}"))
             return
         self.snapshot["outputs"][node.id] = output
         self.snapshot["nodeStatus"][node.id] = NodeStatus.DONE.value
@@ -236,16 +285,22 @@ class Work:
 
     def _patch(self, node: Node, output: JsonValue) -> dict[str, JsonValue]:
         """Apply the patch of a node to the state. Returns the values that it set, by path. Raises `BindingFailed`."""
+        if not node.sets and not node.merges:
+            return {}
+        self.begin_decision()
         scope = self.scope(output=output)
-        sets = {path: self.clean(resolve(value, scope)) for path, value in node.sets.items()}
-        merges = {path: self.clean(resolve(value, scope)) for path, value in node.merges.items()}
+        sets = {path: self.clean(resolve(value, scope, self._budget)) for path, value in node.sets.items()}
+        merges = {path: self.clean(resolve(value, scope, self._budget)) for path, value in node.merges.items()}
         state = deepcopy(self.snapshot["state"])
         patches.put(state, sets)
         for path, value in merges.items():
             merges[path] = patches.merged(state, path, value)
             patches.put(state, {path: merges[path]})
-        if is_larger(state, MAX_OUTPUT):
-            raise BindingFailed(f"the state is larger than {MAX_OUTPUT} bytes")
+        try:
+            if is_larger(state, MAX_OUTPUT, self._budget):
+                raise BindingFailed(f"the state is larger than {MAX_OUTPUT} bytes")
+        except WorkExceeded as error:
+            raise BindingTooExpensive(f"it {error}") from None
         self.snapshot["state"] = state
         return {**sets, **merges}
 

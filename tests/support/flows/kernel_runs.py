@@ -31,6 +31,7 @@ class KernelRun:
     events: list[Happened] = field(default_factory=list)
     failure: Any = None
     started: list[VisitStart] = field(default_factory=list)
+    advances: int = 0
 
     def __post_init__(self) -> None:
         self.graph = graph_of(self.definition)
@@ -42,6 +43,7 @@ class KernelRun:
         while more:
             decided = advance.advance(self.graph, self.snapshot, reports, inputs=self.inputs)
             self.take(decided)
+            self.advances += 1
             reports, more = (), decided.has_more
 
     def take(self, decided: Decisions) -> None:
