@@ -13,6 +13,9 @@ STORAGE_ERRORS = (OperationalError, InterfaceError, InternalError)
 #: psycopg raises these as internal errors: a read-only server, and a connection that was closed because its
 #: transaction was idle while this process was suspended.
 READ_ONLY, IDLE_TIMEOUT = "25006", "25P03"
+#: A statement that was cancelled or took too long, a transaction that was idle or took too long, and limits of the
+#: server that a statement has exceeded.
+OF_ONE_TRANSACTION = frozenset({"57014", IDLE_TIMEOUT, "25P04", "54000", "54001", "54011", "54023"})
 
 
 def raise_unless_storage_error(error: Error) -> None:
@@ -24,6 +27,12 @@ def raise_unless_storage_error(error: Error) -> None:
 def concerns_all(error: Exception) -> bool:
     """Return whether the database has failed, and not just refused the values of one row: others would fail too."""
     return isinstance(error, Error) and not isinstance(error, DataError | IntegrityError)
+
+
+def concerns_statement(error: BaseException) -> bool:
+    """Return whether an error that looks like one of the database is about the work of one transaction: it took too
+    long, or was too large. The next transaction can succeed."""
+    return getattr(error.__cause__, "sqlstate", None) in OF_ONE_TRANSACTION
 
 
 def done_alone(act: Callable[[], bool], failure: str, **facts: str) -> bool:

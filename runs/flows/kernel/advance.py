@@ -183,6 +183,13 @@ def resume(graph: Graph, snapshot: Snapshot, *, by: str | None = None) -> tuple[
     return work.decisions, visits
 
 
+def fail(graph: Graph, snapshot: Snapshot, failure: NodeFailure) -> Decisions:
+    """End a flow that has not ended as failed, for a reason outside of its graph."""
+    work = Work(graph, snapshot, None)
+    work.end(FlowStatus.FAILED, failure)
+    return work.decisions
+
+
 def stop(graph: Graph, snapshot: Snapshot) -> Decisions:
     """End a flow that has not ended as stopped."""
     work = Work(graph, snapshot, None)

@@ -19,6 +19,7 @@ LOOP_EXCEEDED = "loop_exceeded"
 STALLED = "stalled"
 NODE_FAILED = "node_failed"
 FLOW_ENDED = "flow_ended"
+ADVANCE_FAILED, ADVANCE_LOST = "advance_failed", "advance_lost"
 
 
 @dataclass(frozen=True)

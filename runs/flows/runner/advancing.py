@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from uuid import UUID
 
 from django.db import transaction
@@ -12,11 +13,12 @@ from django.db import transaction
 from runs import chaos
 from runs.actions import resume as resuming
 from runs.database_errors import done_alone
-from runs.errors import MoveRefused, RunRefusal
+from runs.errors import RunRefusal
 from runs.flows.kernel import advance as kernel
 from runs.flows.kernel.flow_decisions import Decisions, Happened, NodeFailure, VisitReport
 from runs.flows.kernel.graph import Graph
 from runs.flows.kernel.snapshot import Snapshot
+from runs.flows.runner.attempts import attempt
 from runs.flows.runner.outcomes import report_of
 from runs.lifecycle.flows import flow_transitions, node_runs
 from runs.models import AgentRun, FlowRun, FlowVisit
@@ -46,14 +48,8 @@ def advance_due(is_stopping: Callable[[], bool] = lambda: False) -> bool:
 
 def _advance_if_possible(flow_run_id: UUID) -> bool:
     """Advance a flow run, or log why it cannot be. Returns whether it can be advanced again at once."""
-
-    def act() -> bool:
-        try:
-            return advance(flow_run_id)
-        except MoveRefused:
-            return False  # somebody else has changed it: the next look finds it
-
-    return done_alone(act, "a flow run cannot be advanced", run_id=str(flow_run_id))
+    act = partial(attempt, flow_run_id, advance)
+    return done_alone(act, "a flow run can neither be advanced nor ended", run_id=str(flow_run_id))
 
 
 def advance(flow_run_id: UUID) -> bool:

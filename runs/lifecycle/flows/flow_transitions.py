@@ -75,6 +75,7 @@ def keep(
             "status": status.value,
             "status_reason": _reason(status, decisions),
             "version": flow_run.version + 1,
+            "advance_attempts": 0,
             "is_due": is_due or decisions.has_more,
             **_times(flow_run, status),
         }

@@ -84,6 +84,8 @@ class FlowRun(models.Model):
     failed_run_id = models.UUIDField(null=True)
     #: Whether a worker has to look at it, apart from ends of agent runs.
     is_due = models.BooleanField(default=True)
+    #: Attempts to advance it since its last change: see runs.flows.runner.attempts.
+    advance_attempts = models.PositiveSmallIntegerField(default=0, db_default=0)
     created_by = models.CharField(max_length=200, blank=True, default="")
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)

@@ -10,27 +10,8 @@ from runs.flows.kernel import evaluation, work
 from runs.flows.kernel.bindings import BindingTooExpensive, resolve
 from runs.flows.kernel.evaluation import ExpressionFailed, ExpressionTooExpensive
 from runs.flows.kernel.expressions import compiled, evaluate
+from tests.support.flows.expensive_expressions import EXPENSIVE, MANY, SCOPE
 from tests.support.flows.kernel_runs import KernelRun
-
-LONG = "x" * 500_000
-ROWS = [{"id": n, "name": f"name {n}"} for n in range(2_000)]
-#: A thousand references to the same value.
-MANY = "|".join([f"[{','.join(['@'] * 10)}][]"] * 3)
-SCOPE: Any = {"inputs": {"rows": ROWS, "text": LONG, "same": [ROWS, [dict(row) for row in ROWS]]}}
-#: Each takes from seconds to hours without a limit, and none is longer than 200 characters.
-EXPENSIVE = [
-    f"inputs.rows|{MANY}|[?id > `5` && name != 'x' && contains(name, 'n')].name | length(@) > `3`",
-    f"[inputs.text]|{MANY}|[*].reverse(@)|[*].reverse(@)|length(@)",
-    f"[inputs.rows]|{MANY}|[*].to_string(@)|length(@)",
-    f"[inputs.rows]|{MANY}|[*].sort_by(@, &name)|length(@)",
-    f"[{{a: inputs.same}}]|{MANY}|[?a[0] == a[1]]|length(@)",
-    f"[{{a: inputs.same}}]|{MANY}|[?contains(a, a[1])]|length(@)",
-    f"[inputs.same[0]]|{MANY}|[*].contains(@, `{{}}`)|length(@)",
-    f"[inputs.rows]|{MANY}|[*].map(&merge(@, @, @), @)|length(@)",
-    f"[inputs.rows]|{MANY}|[*][::2]|length(@)",
-    f"[inputs.rows]|{MANY}|[*].map(&keys(@), @)|length(@)",
-    f"[inputs.rows[*].name]|{MANY}|[*].join(', ', @)|[*].to_number(@)|length(@)",
-]
 
 
 def test_the_work_of_an_expression_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
