@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import django
 
@@ -30,5 +32,15 @@ if "agentops.http.protocol" not in sys.modules:
     )
 sys.setswitchinterval(SWITCH_S)
 StreamRequestHandler.request_class = AsgiRequest
-live_server = LiveServer(ThreadedDjango(), beside=flushing)
+threaded_django = ThreadedDjango()
+
+
+@contextmanager
+def beside_the_site() -> Iterator[None]:
+    """Run what runs beside the site, from its start to its end."""
+    with flushing(), threaded_django.computing():
+        yield
+
+
+live_server = LiveServer(threaded_django, beside=beside_the_site)
 application = ForwardedClient(live_server, settings.FORWARDED_ALLOW_IPS)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -25,6 +27,7 @@ from agentops.http.asgi_response import AsgiResponse
 from agentops.http.body_limit import SHARED_DISK_BYTES, Bodies, ClientDisconnected, RequestBody
 from agentops.http.lanes import Lanes, sender_project
 from agentops.http.utf8_requests import AsgiRequest
+from agentops.limits.work_budget import process_ends
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -41,6 +44,8 @@ class ThreadedDjango(ASGIHandler):
         self.load_middleware(is_async=False)
         self._bodies = Bodies(uploads=Bodies(SHARED_DISK_BYTES))
         self._threads = ThreadPoolExecutor(settings.AGENTOPS_WEB_THREADS, thread_name_prefix="web")
+        #: Ends what requests still compute: their threads cannot be killed, and the process waits for them.
+        self._ends = threading.Event()
         self._lanes = Lanes(settings.AGENTOPS_WEB_THREADS_PER_KEY, settings.AGENTOPS_WEB_THREADS_PER_PROJECT)
 
     async def __call__(self, scope: Any, receive: Any, send: Send) -> None:
@@ -66,8 +71,18 @@ class ThreadedDjango(ASGIHandler):
             await _send_head(response, send)
             await send({"type": "http.response.body", "body": content})
 
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Let requests compute until the end of the block; then whatever they still compute ends."""
+        self._ends.clear()
+        try:
+            yield
+        finally:
+            self._ends.set()
+
     def _respond(self, scope: Message, body: RequestBody) -> tuple[HttpResponseBase, bytes | None]:
         """Return the response, with its content unless that comes in pieces."""
+        process_ends.set(self._ends)
         set_script_prefix(get_script_prefix(scope))
         signals.request_started.send(sender=type(self), scope=scope)
         request, refusal = self.create_request(scope, body.stream())

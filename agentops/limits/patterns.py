@@ -16,6 +16,8 @@ MAX_PATTERN = 200
 MAX_PARTS = 2_000
 #: Steps for one search. It cannot be interrupted, and no other thread runs meanwhile.
 MAX_MATCH_STEPS = 250_000
+#: Steps for all searches of one decision, such as that of a hook about a call.
+MAX_DECISION_STEPS = 1_000_000
 #: Compiled patterns take up to 10 MB; those that took more steps than this are kept in a small cache.
 DEAR = 5_000
 
@@ -66,6 +68,11 @@ class Pattern:
     def _validator(self, *, whole: bool) -> SchemaValidator:
         compiled = _dear if self.cost.compile_steps > DEAR else _cheap
         return compiled(self.text, whole)
+
+
+def decision_budget() -> WorkBudget:
+    """Return the budget of one decision that searches texts for patterns."""
+    return WorkBudget(MAX_DECISION_STEPS, "steps")
 
 
 @lru_cache(maxsize=512)

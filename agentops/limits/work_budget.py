@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
+from threading import Event
 
 #: How often a budget looks at the clock, and calls `watch`, before it is spent.
 CHECKS = 256
 
 
+#: Set when the work of this context has to end, because its process does. None: nothing ends it.
+process_ends: ContextVar[Event | None] = ContextVar("the end of the process", default=None)
+
+
 class WorkExceeded(Exception):
-    """The work is over its budget. The message says which limit, for use after "it"."""
+    """The work is over its budget, or its process ends. The message says which, for use after "it"."""
 
 
 class WorkBudget:
@@ -31,7 +37,7 @@ class WorkBudget:
         self.limit, self.unit = limit, unit
         #: The units spent so far; more than `limit` once the budget is exceeded.
         self.spent = 0
-        self._cpu_s, self._watch = cpu_s, watch
+        self._cpu_s, self._watch, self._process_ends = cpu_s, watch, process_ends.get()
         self._cpu_end = None if cpu_s is None else time.thread_time() + cpu_s
         self._every = max(1, limit // CHECKS)
         self._next_check = min(self._every, limit)
@@ -53,6 +59,9 @@ class WorkBudget:
         if self._cpu_end is not None and time.thread_time() > self._cpu_end:
             self._next_check = -1
             raise WorkExceeded(f"takes more than {self._cpu_s:g} s of CPU time")
+        if self._process_ends is not None and self._process_ends.is_set():
+            self._next_check = -1
+            raise WorkExceeded("was ended, because the server stops")
         self._next_check = min(self.spent + self._every, self.limit)
         if self._watch is not None:
             self._watch()

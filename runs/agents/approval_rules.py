@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentops.limits.patterns import InvalidPattern, Pattern
+from agentops.limits.patterns import InvalidPattern, Pattern, decision_budget
+from agentops.limits.work_budget import WorkBudget, WorkExceeded
 from runs.agents.policy_durations import seconds_of
 from runs.agents.policy_errors import InvalidPolicy
 from runs.hooks.base import JSON
@@ -54,19 +55,23 @@ class ApprovalRule:
     expires_s: float | None = None
     on_expiry: OnExpiry = OnExpiry.DENY
 
-    def is_about(self, tool_name: str, arguments: Mapping[str, JSON] | str) -> bool:
-        """Return whether the rule applies to a call."""
-        if not self.tools.matches(tool_name):
-            return False
-        if not self.arguments:
-            return True
-        if isinstance(arguments, str):
-            # The arguments cannot be read, so a condition cannot excuse the call; it can only catch it.
-            return self.action is not ApprovalAction.AUTO
-        return all(
-            name in arguments and pattern.occurs_in(_text(arguments[name]))
-            for name, pattern in self.arguments.items()
-        )  # fmt: skip
+    def is_about(self, tool_name: str, arguments: Mapping[str, JSON] | str, budget: WorkBudget) -> bool:
+        """Return whether the rule applies to a call. `budget` pays for the search in the arguments."""
+        try:
+            if not self.tools.matches(tool_name, budget):
+                return False
+            if not self.arguments:
+                return True
+            if isinstance(arguments, Mapping):
+                return all(
+                    name in arguments and pattern.occurs_in(_text(arguments[name]), budget)
+                    for name, pattern in self.arguments.items()
+                )
+        except WorkExceeded:
+            pass
+        # The arguments cannot be read, or are too long to be searched. So a condition cannot excuse the call; it can
+        # only catch it.
+        return self.action is not ApprovalAction.AUTO
 
 
 def parse(value: object) -> tuple[ApprovalRule, ...]:
@@ -88,7 +93,8 @@ def decide(
 
     In each list the first rule that matches counts; of these, the strictest.
     """
-    first = [next((rule for rule in rules if rule.is_about(tool_name, arguments)), None) for rules in lists]
+    budget = decision_budget()
+    first = [next((rule for rule in rules if rule.is_about(tool_name, arguments, budget)), None) for rules in lists]
     matching = [rule for rule in first if rule is not None]
     return max(matching, key=lambda rule: STRICTNESS.index(rule.action), default=None)
 

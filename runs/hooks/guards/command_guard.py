@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from agentops.limits.patterns import decision_budget
+from agentops.limits.work_budget import WorkBudget
 from runs.hooks.base import JSON, Hook, HookContext, HookEvent, Verdict
 from runs.hooks.guards import guard_options as option
 
@@ -34,12 +36,13 @@ class CommandGuard(Hook):
     def decide(self, context: HookContext) -> Verdict | None:
         if not isinstance(context.arguments, Mapping):
             return Verdict.deny("the arguments are not a JSON object")
+        budget = decision_budget()
         for name in self._arguments:
-            if name in context.arguments and (fault := self._fault(context.arguments[name])):
+            if name in context.arguments and (fault := self._fault(context.arguments[name], budget)):
                 return Verdict.deny(fault)
         return None
 
-    def _fault(self, command: JSON) -> str:
+    def _fault(self, command: JSON, budget: WorkBudget) -> str:
         try:
             words = _words(command)
         except ValueError as error:
@@ -48,7 +51,7 @@ class CommandGuard(Hook):
         if not words or words[0] not in self._allowed:
             allowed = ", ".join(sorted(self._allowed)) or "none"
             return f"the program {words[0][:100] if words else ''!r} is not allowed; allowed are: {allowed}"
-        if any(pattern.occurs_in(text) for pattern in self._deny):
+        if option.is_denied(self._deny, text, budget):
             return f"the command {text[:200]!r} is denied"
         return ""
 

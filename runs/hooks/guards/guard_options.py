@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from agentops.limits.patterns import Pattern
+from agentops.limits.work_budget import WorkBudget
 
 MAX_ITEMS = 200
 
@@ -29,6 +30,11 @@ def texts(options: Mapping[str, Any], name: str, default: tuple[str, ...] = ()) 
 def patterns(options: Mapping[str, Any], name: str) -> tuple[Pattern, ...]:
     """Return a list of patterns."""
     return tuple(Pattern(text) for text in texts(options, name))
+
+
+def is_denied(denied: tuple[Pattern, ...], text: str, budget: WorkBudget) -> bool:
+    """Return whether one of the patterns occurs in a text. Raises `WorkExceeded`: then the guard fails, and denies."""
+    return any(pattern.occurs_in(text, budget) for pattern in denied)
 
 
 def dollars(options: Mapping[str, Any], name: str) -> Decimal | None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from agentops.limits.patterns import decision_budget
 from runs.hooks.base import JSON, Hook, HookContext, HookEvent, Verdict
 from runs.hooks.guards import guard_options as option
 
@@ -38,8 +39,9 @@ class PathGuard(Hook):
         self._deny = option.patterns(options, "deny")
 
     def decide(self, context: HookContext) -> Verdict | None:
+        budget = decision_budget()
         for path in _paths(context.arguments, self._arguments):
-            fault = fault_of(path) or ("is denied" if any(each.occurs_in(path) for each in self._deny) else "")
+            fault = fault_of(path) or ("is denied" if option.is_denied(self._deny, path, budget) else "")
             if fault:
                 shown = path if len(path) <= MAX_SHOWN else f"{path[:MAX_SHOWN]}…"
                 return Verdict.deny(f"the path {shown!r} {fault}")
