@@ -111,7 +111,7 @@ class McpToolset:
 
         def execute(ctx: ToolContext, arguments: Arguments) -> ToolResult:
             answer = self._call(listed.name, effect, ctx, parse(arguments))
-            return _refused_result(listed, answer) or result_of(answer)
+            return refused_result(listed, answer) or result_of(answer)
 
         return Tool(
             name=name, description=listed.description or listed.title or "", parameters_schema=listed.input_schema,
@@ -151,7 +151,7 @@ def effect_of(annotations: ToolAnnotations | None) -> Effect:
     return Effect.AT_MOST_ONCE
 
 
-def _refused_result(listed: ServerTool, answer: CallToolResult) -> ToolResult | None:
+def refused_result(listed: ServerTool, answer: CallToolResult) -> ToolResult | None:
     """Return the error of a result whose structured content does not match the schema that the server has for it."""
     if listed.output_schema is None or answer.is_error:
         return None

@@ -6,14 +6,18 @@ import json
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
 
+from agentops.limits import schema_work
+from agentops.limits.work_budget import WorkBudget
 from agentops.projects.models import AuditEntry, Project, Role
 from runs.actions.flows import flow_run_actions
 from runs.flows.runner import advancing
 from runs.models import Flow, FlowRun
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import make_agent, make_project
+from tests.support.flows.expensive_schemas import EXPENSIVE_INPUTS, EXPENSIVE_SCHEMA
 from tests.support.flows.flow_runs import CONSTANT, make_ended_flow_run, make_flow, make_flow_run, run_of, types_of
 from tests.support.web.raw_http_server import answer as server_answer
 from tests.support.web.raw_http_server import serving
@@ -154,6 +158,59 @@ def test_a_schema_of_inputs_requests_nothing_and_fails_with_an_answer(
         assert server.requests == []
     assert (refused.status_code, pointers(refused)) == (422, {"/definition/inputs/$ref": "invalid_inputs"})
     assert not FlowRun.objects.exists()
+
+
+def test_expensive_schemas_are_refused(
+    admin: Client, program: Client, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema_work, "MAX_STEPS", 200_000)
+    make_flow({**CONSTANT, "inputs": EXPENSIVE_SCHEMA}, project)
+    # With a key too: the answer of an error is not stored.
+    for headers in ({}, {"Idempotency-Key": "k"}, {"Idempotency-Key": "k"}):
+        refused = send(program, "flow-runs", {"flow_id": "sample", "inputs": EXPENSIVE_INPUTS}, **headers)
+        assert (refused.status_code, refused.json()["code"]) == (422, "schema_too_expensive")
+        assert pointers(refused) == {"/inputs": "schema_too_expensive"}
+        assert "takes more than 200000 steps" in refused.json()["detail"]
+    large = {**CONSTANT, "inputs": {"allOf": [{"type": "object"}] * 20_000}}
+    for answer in (send(admin, "flows", {"definition": large}), send(admin, "flows/validate", {"definition": large})):
+        at = "/definition/inputs" if answer.status_code == 422 else "/inputs"
+        assert pointers(answer) == {at: "schema_too_expensive"}
+    assert not FlowRun.objects.exists()
+    assert send(program, "flow-runs", {"flow_id": "sample", "inputs": {"items": [1]}}).status_code == 201
+
+
+def test_inputs_and_definitions_are_checked_without_a_transaction(
+    admin: Client, program: Client, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others would wait for its locks for as long as the check takes; on SQLite, all other writers."""
+    looked: list[bool] = []
+
+    def budget(*args: Any, **options: Any) -> WorkBudget:
+        # The test itself is in one transaction.
+        looked.append(len(connection.savepoint_ids) > 0)
+        return WorkBudget(*args, **options)
+
+    monkeypatch.setattr(schema_work, "WorkBudget", budget)
+    definition = {**CONSTANT, "inputs": {"type": "object"}}
+    for client, path, body in [
+        (admin, "flows", {"definition": definition}),
+        (admin, "flows/validate", {"definition": definition}),
+        (program, "flow-runs", {"flow_id": "sample", "inputs": {"a": 1}}),
+    ]:
+        assert send(client, path, body, **{"Idempotency-Key": f"key of {path}"}).status_code in (200, 201)
+    changed = {"definition": {**definition, "title": "Other"}}
+    assert send(admin, "flows/sample", changed, "PUT", **{"Idempotency-Key": "k"}).status_code == 200
+    assert looked == [False] * 4
+
+
+def test_a_repeated_request_gets_its_answer_when_it_would_be_refused_now(program: Client, project: Project) -> None:
+    flow = make_flow(CONSTANT, project)
+    body = {"flow_id": "sample", "inputs": {"a": 1}}
+    first = send(program, "flow-runs", body, **{"Idempotency-Key": "k"})
+    flow.delete()
+    again = send(program, "flow-runs", body, **{"Idempotency-Key": "k"})
+    assert (first.status_code, again.status_code, again.json()) == (201, 201, first.json())
+    assert send(program, "flow-runs", body).json()["code"] == "flow_not_found"
 
 
 def test_a_flow_run_is_started_once_and_read(program: Client, project: Project) -> None:

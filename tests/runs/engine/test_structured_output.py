@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 import pytest
 
+from agentops.limits import schema_work
 from runs.actions.resume import resume
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
 from tests.support.engine.fixture_types import MakeScripted
 from tests.support.factories import drive
+from tests.support.flows.expensive_schemas import EXPENSIVE_INPUTS, EXPENSIVE_SCHEMA
 from tests.support.processes.scripted_model import Move
 from tests.support.run_checks import check, events
 
@@ -44,6 +47,18 @@ def test_another_result_pauses_the_run_and_a_resume_asks_again(scripted: MakeScr
     run = drive(AgentRun.objects.get(pk=resume(paused.pk, by="test").run.pk))
     assert (run.status, run.structured_output) == (RunStatus.COMPLETED, {"city": "Zürich"})
     check(run)
+
+
+def test_a_result_whose_check_takes_too_long_pauses_the_run(
+    scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = scripted(lambda _: [json.dumps(EXPENSIVE_INPUTS)], output_schema=EXPENSIVE_SCHEMA)
+    monkeypatch.setattr(schema_work, "MAX_STEPS", 200_000)
+    paused = drive(run)
+
+    assert (paused.status, paused.status_reason, paused.error_type) == ("paused", "error", "schema_too_expensive")
+    assert "the check takes more than 200000 steps" in paused.error_message
+    check(paused)
 
 
 def test_a_run_from_before_schemas_were_checked_is_not_driven(scripted: MakeScripted) -> None:

@@ -11,9 +11,9 @@ import pytest
 from pytest_django import Settings
 
 from agentops.http import deadline
+from agentops.limits.patterns import Pattern
 from runs.hooks.base import Hook, HookContext, HookEvent, Verdict, VerdictKind
 from runs.hooks.deciding import ActiveHook, decide_call, decide_turn
-from agentops.limits.patterns import Pattern
 from tests.support.waiting import eventually
 
 Decide = Callable[[HookContext], Any]

@@ -11,6 +11,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from agentops.limits import schema_work
 from agentops.projects.models import Project, Role
 from runs.actions.flows import flow_definitions, flow_run_actions
 from runs.flows.runner import advancing
@@ -162,7 +163,9 @@ def test_a_new_flow_does_not_replace_one_of_its_name(flow: Flow, admin: Client) 
     assert "already has a flow of this name" in seen(answer)
 
 
-def test_a_form_starts_one_flow_run_however_often_it_is_sent(flow: Flow, admin: Client) -> None:
+def test_a_form_starts_one_flow_run_however_often_it_is_sent(
+    flow: Flow, admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     form = admin.get("/p/alpha/flows/review/start", follow=True)
     token = form.context["token"]
     assert '"task": ""' in seen(form)
@@ -170,6 +173,11 @@ def test_a_form_starts_one_flow_run_however_often_it_is_sent(flow: Flow, admin: 
     wrong = admin.post("/p/alpha/flows/review/start", {"token": token, "inputs": '{"task": 1}'})
     assert wrong.status_code == 422
     assert "task: 1 is not of type 'string'" in seen(wrong)
+    monkeypatch.setattr(schema_work, "MAX_STEPS", 1)
+    expensive = admin.post("/p/alpha/flows/review/start", {"token": token, "inputs": '{"task": "x"}'})
+    monkeypatch.undo()
+    assert expensive.status_code == 422
+    assert "The schema is too expensive for this value" in seen(expensive)
     sent = [admin.post("/p/alpha/flows/review/start", {"token": token, "inputs": '{"task": "x"}'}) for _ in range(2)]
 
     flow_run = FlowRun.objects.get()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agentops.limits import schema_work
 from runs.errors import FrontEndToolsUnsupported
 from runs.lifecycle.creation import with_front_end_tools
 from runs.tools.catalogue import TOOLS
@@ -52,6 +53,20 @@ def test_too_many_tools_are_refused() -> None:
         checked([COLOUR | {"name": f"tool_{number}"} for number in range(65)])
     with pytest.raises(InvalidFrontEndTool, match="200000 characters"):
         checked([COLOUR | {"name": f"tool_{number}", "description": "x" * 9_000} for number in range(30)])
+
+
+def test_schemas_that_take_long_to_check_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Patterns that backtrack, references to other documents and lists without end were accepted once."""
+    monkeypatch.setattr(schema_work, "MAX_STEPS", 20_000)
+    for schema, code in [
+        ({"properties": {"a": {"pattern": "((a{99}){99}){99}"}}}, "invalid_tool"),
+        ({"properties": {"a": {"$ref": "file:///etc/passwd"}}}, "invalid_tool"),
+        ({"required": [*range(10_000), []]}, "invalid_tool"),
+        ({"allOf": [{"type": "object"}] * 5_000}, "schema_too_expensive"),
+    ]:
+        with pytest.raises(InvalidFrontEndTool) as refused:
+            checked([COLOUR | {"parameters": schema}])
+        assert (refused.value.name, refused.value.code) == ("parameters", code)
 
 
 def test_they_replace_those_of_the_run_before() -> None:

@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,14 +18,18 @@ import httpx
 import pytest
 from django.core.management import call_command
 from mcp.client import Client
+from mcp_types import CallToolResult
+from mcp_types import Tool as ServerTool
 
+from agentops.limits import schema_work
 from runs.statuses import Effect
 from runs.tools.base import OutcomeUnknown, ToolFailed
 from runs.tools.catalogue import TOOLS
-from runs.tools.mcp.mcp_toolset import McpToolset, for_agent
+from runs.tools.mcp.mcp_toolset import McpToolset, for_agent, refused_result
 from runs.tools.mcp.servers import McpRefused, find
 from runs.tools.mcp.session import McpDisconnected, McpSession
 from runs.tools.timed_call import run_with_deadline
+from tests.support.flows.expensive_schemas import EXPENSIVE_INPUTS, EXPENSIVE_SCHEMA
 from tests.support.free_port import free_port
 from tests.support.node_packages import install
 from tests.support.paths import ROOT
@@ -219,6 +224,32 @@ def test_the_reference_server(
             with pytest.raises((ToolFailed, OutcomeUnknown)):
                 call(tools, ctx, "everything__trigger-long-running-operation", duration=60, steps=2)
             assert call(tools, ctx, "everything__echo", message="still there").output == "Echo: still there"
+
+
+def test_results_are_checked_against_the_schema_of_the_server_with_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library would check them on the event loop of the session, with patterns that backtrack."""
+    monkeypatch.setattr(schema_work, "MAX_STEPS", 20_000)
+    for schema, value, why in [
+        ({"type": "object"}, {"a": 1}, ""),
+        (None, None, ""),
+        ({"type": "object"}, None, "/: None is not of type 'object'"),
+        ({"properties": {"a": {"pattern": "(a+)+$"}}}, {"a": "a" * 50_000 + "b"}, "/a: .* does not match"),
+        (EXPENSIVE_SCHEMA, EXPENSIVE_INPUTS, "too expensive for this value: the check takes more than 20000 steps"),
+    ]:
+        listed = ServerTool(name="get", input_schema={}, output_schema=schema)
+        refused = refused_result(listed, CallToolResult(content=[], structured_content=value))
+        assert (refused is None) is (why == "")
+        if refused is not None:
+            assert refused.is_error
+            assert re.search(f"The call was made, but its result does not match .*{why}", str(refused.output))
+
+
+def test_the_session_checks_no_results(shop: McpToolset, ctx: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tool has an output schema, which the toolset checks: here, with nothing to spend."""
+    assert "SHOP" in call(shop, ctx, "shop__environment").output
+    monkeypatch.setattr(schema_work, "MAX_STEPS", 1)
+    assert "too expensive" in call(shop, ctx, "shop__environment").output
+    assert call(shop, ctx, "shop__stock", item="pens").is_error
 
 
 AGENTS = {
