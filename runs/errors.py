@@ -223,6 +223,12 @@ class InvalidAgent(InvalidInput):
     code = "invalid_agent"
 
 
+class AgentSchemaTooExpensive(InvalidAgent):
+    """To check the agent's output schema takes more work than one check may do."""
+
+    code = schema_checks.TOO_EXPENSIVE
+
+
 class FrontEndToolsUnsupported(InvalidInput):
     """The agent cannot call tools of a front end."""
 

@@ -40,7 +40,7 @@ class PatternCost(NamedTuple):
         return 1 + self.parts * size // PARTS_PER_STEP
 
 
-class Unreadable(ValueError):
+class UncountablePattern(ValueError):
     """The parts of the pattern cannot be counted. The message says why."""
 
 
@@ -60,9 +60,9 @@ class _Group:
 
 
 def cost_of(text: str) -> PatternCost:
-    """Return the cost of a pattern in Rust's syntax, rather too high than too low. Raises `Unreadable`."""
+    """Return the cost of a pattern in Rust's syntax, rather too high than too low. Raises `UncountablePattern`."""
     if _VERBOSE.search(text):
-        raise Unreadable("a pattern must not have the flag x")
+        raise UncountablePattern("a pattern must not have the flag x")
     parts = _parts(text)
     part = COMPILE_UNICODE_PART if _UNICODE_CLASS.search(text) else COMPILE_PART
     return PatternCost(parts, min(parts * part, MAX_COMPILE))
@@ -78,7 +78,7 @@ def _parts(text: str) -> int:
             at = head.end() if head else at + 1
         elif character == ")":
             if len(groups) == 1:
-                raise Unreadable("a group is closed that was not opened")
+                raise UncountablePattern("a group is closed that was not opened")
             inner = groups.pop()
             groups[-1].add(inner.parts)
             at += 1
@@ -93,7 +93,7 @@ def _parts(text: str) -> int:
             groups[-1].add(1)
             at = escape.end() if escape else at + 1
     if len(groups) > 1:
-        raise Unreadable("a group is not closed")
+        raise UncountablePattern("a group is not closed")
     return groups[0].parts
 
 
@@ -114,4 +114,4 @@ def _end_of_class(text: str, at: int) -> int:
             if not depth:
                 return at + 1
         at += 1
-    raise Unreadable("a class is not closed")
+    raise UncountablePattern("a class is not closed")

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from pydantic_core import SchemaError, SchemaValidator, ValidationError, core_schema
 
-from agentops.limits.pattern_cost import PatternCost, Unreadable, cost_of
+from agentops.limits.pattern_cost import PatternCost, UncountablePattern, cost_of
 from agentops.limits.work_budget import WorkBudget, WorkExceeded
 
 MAX_PATTERN = 200
@@ -81,7 +81,7 @@ def _cost(text: str) -> PatternCost:
         raise InvalidPattern(f"a pattern must have 1 to {MAX_PATTERN} characters")
     try:
         cost = cost_of(text)
-    except Unreadable as error:
+    except UncountablePattern as error:
         raise InvalidPattern(f"{text!r} is not a valid pattern: {error}") from None
     if cost.parts > MAX_PARTS:
         problem = f"it has {cost.parts} parts with its repetitions written out; at most {MAX_PARTS} are possible"

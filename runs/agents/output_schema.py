@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from agentops.http import strict_json
 from agentops.limits.schema_checks import (
     TOO_EXPENSIVE,
+    ExpensiveSchema,
     InvalidSchema,
     SchemaTooExpensive,
     SchemaUnusable,
@@ -22,6 +25,10 @@ _FENCED = re.compile(r"\s*```(?:json)?\n(.*)\n```\s*", re.DOTALL)
 
 class InvalidOutputSchema(ValueError):
     """The settings of an agent contain something else than a JSON Schema of an object."""
+
+
+class ExpensiveOutputSchema(InvalidOutputSchema):
+    """To check the schema takes more work than one check may do."""
 
 
 class InvalidOutput(ValueError):
@@ -45,11 +52,18 @@ def schema_of(settings: Mapping[str, Any]) -> dict[str, Any] | None:
     if not isinstance(schema, dict) or schema.get("type") != "object":
         raise InvalidOutputSchema('settings.output_schema must be a JSON Schema with "type": "object"')
     try:
-        check_schema(schema)
+        _check(json.dumps(schema))
     except InvalidSchema as error:
         place = strict_json.pointer(error.path) or "/"
-        raise InvalidOutputSchema(f"settings.output_schema: {place}: {error}") from None
+        refusal = ExpensiveOutputSchema if isinstance(error, ExpensiveSchema) else InvalidOutputSchema
+        raise refusal(f"settings.output_schema: {place}: {error}") from None
     return schema
+
+
+@lru_cache(maxsize=64)
+def _check(text: str) -> None:
+    """Check a schema once for all runs of an agent: each start of one asks."""
+    check_schema(json.loads(text))
 
 
 def parse_output(text: str, schema: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from runs.agents.child_limits import ChildLimits, child_limits
 from runs.conversation import transcript, trimming
 from runs.conversation.message_text import SHORT_PREVIEW, text_of
 from runs.errors import (
+    AgentSchemaTooExpensive,
     FrontEndToolsUnsupported,
     InvalidAgent,
     InvalidMaxSteps,
@@ -267,7 +268,9 @@ def agent_problems(agent: Agent) -> Iterator[InvalidAgent]:
         try:
             check()
         except (providers.ProviderUnusable, LookupError, ValueError, TypeError) as error:
-            problem = InvalidAgent(str(error), agent_id=agent.slug)
+            is_expensive = isinstance(error, output_schema.ExpensiveOutputSchema)
+            kind = AgentSchemaTooExpensive if is_expensive else InvalidAgent
+            problem = kind(str(error), agent_id=agent.slug)
             problem.__cause__ = error
             yield problem
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from pydantic import JsonValue
 
-from runs.flows.kernel.evaluation import ExpressionTooExpensive
+from runs.flows.kernel.expression_work import ExpressionTooExpensive
 from runs.flows.kernel.flow_decisions import (
     EXPRESSION_TOO_EXPENSIVE,
     LOOP_EXCEEDED,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from agentops.limits.work_budget import WorkBudget, WorkExceeded
-from runs.flows.kernel.evaluation import ExpressionFailed, ExpressionTooExpensive, new_budget
+from runs.flows.kernel.expression_work import ExpressionFailed, ExpressionTooExpensive, new_budget
 from runs.flows.kernel.expressions import evaluate
 from runs.flows.kernel.flow_decisions import BINDING_FAILED, EXPRESSION_TOO_EXPENSIVE
 from runs.flows.kernel.sizes import CHARACTERS_PER_STEP, is_larger, json_problem

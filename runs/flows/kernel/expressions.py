@@ -16,7 +16,7 @@ from jmespath.exceptions import JMESPathError, JMESPathTypeError
 from pydantic import JsonValue
 
 from agentops.limits.work_budget import WorkBudget, WorkExceeded
-from runs.flows.kernel.evaluation import CountedInterpreter, ExpressionFailed, ExpressionTooExpensive, new_budget
+from runs.flows.kernel.expression_work import CountedInterpreter, ExpressionFailed, ExpressionTooExpensive, new_budget
 
 MAX_LENGTH = 1_000
 #: How many values the lists and objects that an expression builds may multiply to.

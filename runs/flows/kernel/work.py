@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from agentops.limits.work_budget import WorkExceeded
 from runs.flows.kernel import patches
 from runs.flows.kernel.bindings import BindingFailed, BindingTooExpensive, resolve
-from runs.flows.kernel.evaluation import ExpressionFailed, ExpressionTooExpensive, new_budget
+from runs.flows.kernel.expression_work import ExpressionFailed, ExpressionTooExpensive, new_budget
 from runs.flows.kernel.expressions import evaluate, is_true
 from runs.flows.kernel.flow_decisions import (
     EXPRESSION_TOO_EXPENSIVE,

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from runs.agents.output_schema import InvalidOutput, InvalidOutputSchema, parse_output, schema_of
+from agentops.limits import schema_work
+from runs.actions.agent_definitions import problems_of
+from runs.agents.output_schema import InvalidOutput, InvalidOutputSchema, OutputTooExpensive, parse_output, schema_of
+from tests.support.factories import make_project
+from tests.support.flows.expensive_schemas import EXPENSIVE_INPUTS, EXPENSIVE_SCHEMA
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -65,3 +70,20 @@ def test_other_results_are_refused(text: str, why: str) -> None:
 def test_a_schema_that_cannot_be_applied(schema: dict[str, Any]) -> None:
     with pytest.raises(InvalidOutput, match="cannot be applied"):
         parse_output('{"a": "x"}', {"type": "object", "properties": {"a": schema}})
+
+
+@pytest.mark.django_db
+def test_a_schema_that_takes_long_to_check_is_no_output_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema_work, "MAX_STEPS", 50_000)
+    large = {"output_schema": {"type": "object", "allOf": [{"type": "object"}] * 10_000}}
+    with pytest.raises(InvalidOutputSchema, match="the schema is too large: its check takes more than 50000 steps"):
+        schema_of(large)
+    agent = {"agent_id": "a", "provider": "fixture", "model": "m", "settings": large}
+    [problem] = [each for each in problems_of(make_project(), agent) if "too large" in str(each)]
+    assert (problem.code, problem.data["pointer"]) == ("schema_too_expensive", "/settings/output_schema")
+
+
+def test_a_result_whose_check_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema_work, "MAX_STEPS", 50_000)
+    with pytest.raises(OutputTooExpensive, match="takes more than 50000 steps"):
+        parse_output(json.dumps(EXPENSIVE_INPUTS), EXPENSIVE_SCHEMA)

@@ -9,7 +9,7 @@ import pytest
 from django.db import OperationalError
 
 from agentops.projects.models import Project
-from runs.flows.kernel import evaluation
+from runs.flows.kernel import expression_work
 from runs.flows.runner import advancing
 from runs.flows.runner.attempts import MAX_ATTEMPTS, attempt
 from runs.models import FlowRun
@@ -90,7 +90,7 @@ def test_an_outage_of_the_database_is_not_counted(project: Project) -> None:
 
 def test_another_project_advances_while_one_computes(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of these conditions has less than 200 characters and would take hours."""
-    monkeypatch.setattr(evaluation, "MAX_STEPS", 100_000)
+    monkeypatch.setattr(expression_work, "MAX_STEPS", 100_000)
     attacks = [
         make_flow_run(
             {"flow_id": f"attack-{n}", "nodes": [constant("a", when=expensive)]}, project, inputs=SCOPE["inputs"]

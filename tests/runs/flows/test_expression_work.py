@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from runs.flows.kernel import evaluation, work
+from runs.flows.kernel import expression_work, work
 from runs.flows.kernel.bindings import BindingTooExpensive, resolve
-from runs.flows.kernel.evaluation import ExpressionFailed, ExpressionTooExpensive
+from runs.flows.kernel.expression_work import ExpressionFailed, ExpressionTooExpensive
 from runs.flows.kernel.expressions import compiled, evaluate
 from tests.support.flows.expensive_expressions import EXPENSIVE, MANY, SCOPE
 from tests.support.flows.kernel_runs import KernelRun
 
 
 def test_the_work_of_an_expression_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "MAX_STEPS", 100_000)
+    monkeypatch.setattr(expression_work, "MAX_STEPS", 100_000)
     for expression in EXPENSIVE:
         assert len(expression) <= 200
         compiled(expression)
@@ -45,7 +45,7 @@ def constant(name: str, **fields: Any) -> dict[str, Any]:
 
 
 def test_an_expensive_expression_fails_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "MAX_STEPS", 20_000)
+    monkeypatch.setattr(expression_work, "MAX_STEPS", 20_000)
     expensive = EXPENSIVE[0]
     edge: dict[str, Any] = {"from": "a", "to": "b"}
     each = {**edge, "forEach": {"in": "inputs.rows[:3]"}}
@@ -66,7 +66,7 @@ def test_an_expensive_expression_fails_its_node(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_node_that_continues_on_error_lets_the_flow_continue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "MAX_STEPS", 20_000)
+    monkeypatch.setattr(expression_work, "MAX_STEPS", 20_000)
     tolerant = constant("b", when=EXPENSIVE[0], policy={"continueOnError": True})
     edge = {"from": "a", "to": "b", "forEach": {"in": "inputs.rows[:3]"}}
     nodes = [constant("a"), tolerant]
