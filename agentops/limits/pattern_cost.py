@@ -18,7 +18,7 @@ _GROUP_HEAD = re.compile(r"\?(?:P?<[^>]*>|[A-Za-z-]*:?)")
 _ESCAPE = re.compile(r"\\(?:[pPxuU]\{[^}]*\}|.)", re.DOTALL)
 #: Escapes of classes that have hundreds of ranges in Unicode.
 _UNICODE_CLASS = re.compile(r"\\[dDwWsSpP]|\[:")
-_VERBOSE = re.compile(r"\(\?[A-Za-z]*x")
+_VERBOSE = re.compile(r"\?[A-Za-z]*x")
 #: Steps for the compilation of one part: any, or one that may be a class of Unicode; and the most for all. The engine
 #: refuses a pattern whose program is larger than 10 MB.
 COMPILE_PART, COMPILE_UNICODE_PART, MAX_COMPILE = 7, 400, 200_000
@@ -61,8 +61,6 @@ class _Group:
 
 def cost_of(text: str) -> PatternCost:
     """Return the cost of a pattern in Rust's syntax, rather too high than too low. Raises `UncountablePattern`."""
-    if _VERBOSE.search(text):
-        raise UncountablePattern("a pattern must not have the flag x")
     parts = _parts(text)
     part = COMPILE_UNICODE_PART if _UNICODE_CLASS.search(text) else COMPILE_PART
     return PatternCost(parts, min(parts * part, MAX_COMPILE))
@@ -74,6 +72,9 @@ def _parts(text: str) -> int:
         character = text[at]
         if character == "(":
             head = _GROUP_HEAD.match(text, at + 1)
+            if head and _VERBOSE.match(head[0]):
+                # It gives spaces, brackets after them and comments another meaning.
+                raise UncountablePattern("a pattern must not have the flag x")
             groups.append(_Group())
             at = head.end() if head else at + 1
         elif character == ")":

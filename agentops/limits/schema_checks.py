@@ -16,7 +16,7 @@ from referencing import Registry
 from agentops.limits.patterns import InvalidPattern
 from agentops.limits.schema_keywords import CountedValidator
 from agentops.limits.schema_work import SchemaWork, new_work
-from agentops.limits.work_budget import WorkExceeded
+from agentops.limits.work_budget import WorkBudget, WorkExceeded
 
 #: The code of refusals, at every entry point.
 TOO_EXPENSIVE = "schema_too_expensive"
@@ -48,10 +48,13 @@ class SchemaTooExpensive(SchemaUnusable):
     """To check the value would take more work than one check may do."""
 
 
-def check_schema(schema: Any) -> None:
-    """Check a schema. Raises `InvalidSchema`; `ExpensiveSchema` if that would take too much work."""
+def check_schema(schema: Any, budget: WorkBudget | None = None) -> None:
+    """Check a schema. Raises `InvalidSchema`; `ExpensiveSchema` if that would take too much work.
+
+    `budget` pays for the work; None: one of its own.
+    """
     try:
-        with new_work() as work:
+        with new_work(budget) as work:
             _check_parts(work, schema)
             fault = _first(CountedValidator(jsonschema.Draft202012Validator.META_SCHEMA), schema)
     except WorkExceeded as error:

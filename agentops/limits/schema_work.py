@@ -72,10 +72,15 @@ def current() -> SchemaWork:
     return _current.get()
 
 
+def new_budget(steps: int | None = None) -> WorkBudget:
+    """Return the budget of a check, or of several: so many steps, by default `MAX_STEPS`."""
+    return WorkBudget(MAX_STEPS if steps is None else steps, "steps", cpu_s=CPU_S)
+
+
 @contextmanager
-def new_work() -> Iterator[SchemaWork]:
-    """Begin a check. A generator must not suspend within."""
-    work = SchemaWork(WorkBudget(MAX_STEPS, "steps", cpu_s=CPU_S))
+def new_work(budget: WorkBudget | None = None) -> Iterator[SchemaWork]:
+    """Begin a check that `budget` pays for; None: one of its own. A generator must not suspend within."""
+    work = SchemaWork(budget or new_budget())
     token = _current.set(work)
     try:
         yield work

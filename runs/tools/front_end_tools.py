@@ -9,6 +9,8 @@ from typing import Any
 from pydantic_ai.tools import ToolDefinition
 
 from agentops.limits.schema_checks import TOO_EXPENSIVE, ExpensiveSchema, InvalidSchema, check_schema
+from agentops.limits.schema_work import new_budget
+from agentops.limits.work_budget import WorkBudget
 from runs.statuses import Effect
 from runs.tools.base import Arguments, Tool, ToolContext
 from runs.tools.conversation_tools import Question
@@ -20,6 +22,8 @@ CONFIG_KEY = "front_end_tools"
 MAX_TOOLS = 64
 #: Characters of a description, and of all tools as JSON.
 MAX_DESCRIPTION, MAX_TOTAL = 10_000, 200_000
+#: Steps for the check of all their schemas: the requests that bring them have few threads.
+MAX_STEPS = 500_000
 _FIELDS = ("name", "description", "parameters")
 
 
@@ -38,7 +42,8 @@ def checked(definitions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     # Before the schemas are checked, which takes a time that is proportional to their size.
     if len(json.dumps([{name: each.get(name) for name in _FIELDS} for each in definitions])) > MAX_TOTAL:
         raise InvalidFrontEndTool(0, "", f"all tools together must have at most {MAX_TOTAL} characters as JSON")
-    tools = [_checked(index, each) for index, each in enumerate(definitions)]
+    budget = new_budget(MAX_STEPS)
+    tools = [_checked(index, each, budget) for index, each in enumerate(definitions)]
     names = [each["name"] for each in tools]
     twice = next((index for index, name in enumerate(names) if name in names[:index]), None)
     if twice is not None:
@@ -46,7 +51,7 @@ def checked(definitions: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return tools
 
 
-def _checked(index: int, definition: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(index: int, definition: Mapping[str, Any], budget: WorkBudget) -> dict[str, Any]:
     name, text = definition.get("name"), definition.get("description") or ""
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise InvalidFrontEndTool(index, "name", "the name must have 1 to 64 of A-Z a-z 0-9 _ -")
@@ -56,7 +61,7 @@ def _checked(index: int, definition: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
         raise InvalidFrontEndTool(index, "parameters", 'the parameters must be a JSON Schema with "type": "object"')
     try:
-        check_schema(schema)
+        check_schema(schema, budget)
     except ExpensiveSchema as error:
         raise InvalidFrontEndTool(index, "parameters", str(error), code=TOO_EXPENSIVE) from None
     except InvalidSchema as error:

@@ -37,6 +37,7 @@ def test_patterns_that_are_refused() -> None:
         "a)(b": "a group is closed that was not opened",
         "[a": "a class is not closed",
         "(?x) [ ] (a{99}){99}": "must not have the flag x",
+        "a(?ix: b)": "must not have the flag x",
         "(a{99}){99}": "parts with its repetitions written out; at most 2000",
         "a{4294967295}": "at most 2000",
     }.items():
@@ -54,6 +55,7 @@ def test_a_search_is_short_or_refused() -> None:
     with pytest.raises(WorkExceeded, match="more than 1000000 steps"):
         [pattern.occurs_in("abc" * 100, budget) for _ in range(1_000)]
     assert Pattern(r"rm\s+-rf").occurs_in(LONG + "rm  -rf")
+    assert Pattern(r"\(?x").matches("(x")
     assert decision_budget().left == 1_000_000
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from agentops.limits import schema_work
 from runs.errors import FrontEndToolsUnsupported
 from runs.lifecycle.creation import with_front_end_tools
+from runs.tools import front_end_tools
 from runs.tools.catalogue import TOOLS
 from runs.tools.front_end_tools import FrontEndTools, InvalidFrontEndTool, checked, names_in
 
@@ -57,7 +57,7 @@ def test_too_many_tools_are_refused() -> None:
 
 def test_schemas_that_take_long_to_check_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Patterns that backtrack, references to other documents and lists without end were accepted once."""
-    monkeypatch.setattr(schema_work, "MAX_STEPS", 20_000)
+    monkeypatch.setattr(front_end_tools, "MAX_STEPS", 20_000)
     for schema, code in [
         ({"properties": {"a": {"pattern": "((a{99}){99}){99}"}}}, "invalid_tool"),
         ({"properties": {"a": {"$ref": "file:///etc/passwd"}}}, "invalid_tool"),
@@ -67,6 +67,9 @@ def test_schemas_that_take_long_to_check_are_refused(monkeypatch: pytest.MonkeyP
         with pytest.raises(InvalidFrontEndTool) as refused:
             checked([COLOUR | {"parameters": schema}])
         assert (refused.value.name, refused.value.code) == ("parameters", code)
+    large = {"allOf": [{"type": "object"}] * 100}
+    with pytest.raises(InvalidFrontEndTool, match="more than 20000 steps"):
+        checked([COLOUR | {"name": f"tool_{number}", "parameters": large} for number in range(20)])
 
 
 def test_they_replace_those_of_the_run_before() -> None:
