@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,6 +16,9 @@ from agentops.limits.work_budget import WorkBudget
 MAX_STEPS = 2_000_000
 #: A second limit, for what the steps count too low.
 CPU_S = 5.0
+#: Steps after which a check waits until no other one in this process does so much. Threads that compute at once would
+#: each take the interpreter from those that answer other requests.
+TURN_AFTER = 200_000
 #: The steps of a reference.
 REFERENCE = 20
 #: The steps of a look for an anchor, for each object and list of the schema: the library searches all of it.
@@ -32,6 +36,15 @@ class SchemaWork:
     has_ids: bool = False
     #: Compiled patterns by their texts: a cache of the process may be too small for one schema.
     _patterns: dict[str, Pattern] = field(default_factory=dict)
+
+    #: Whether the others that are long wait for this check.
+    has_turn: bool = False
+
+    def take_turn(self) -> None:
+        """Wait for the other long checks, if this one has become long."""
+        if self.budget.spent > TURN_AFTER and not self.has_turn:
+            _turn.acquire()
+            self.has_turn = True
 
     def measure(self, schema: Any) -> None:
         """Note the size of the schema. Raises `WorkExceeded`."""
@@ -64,6 +77,7 @@ class SchemaWork:
         return self.pattern(text).occurs_in(subject, self.budget)
 
 
+_turn = threading.Lock()
 _current: ContextVar[SchemaWork] = ContextVar("the check that this thread does")
 
 
@@ -74,7 +88,8 @@ def current() -> SchemaWork:
 
 def new_budget(steps: int | None = None) -> WorkBudget:
     """Return the budget of a check, or of several: so many steps, by default `MAX_STEPS`."""
-    return WorkBudget(MAX_STEPS if steps is None else steps, "steps", cpu_s=CPU_S)
+    limit = MAX_STEPS if steps is None else steps
+    return WorkBudget(limit, "steps", cpu_s=CPU_S, watch=lambda: current().take_turn())
 
 
 @contextmanager
@@ -85,4 +100,6 @@ def new_work(budget: WorkBudget | None = None) -> Iterator[SchemaWork]:
     try:
         yield work
     finally:
+        if work.has_turn:
+            _turn.release()
         _current.reset(token)

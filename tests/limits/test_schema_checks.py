@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from typing import Any
 
 import pytest
@@ -149,3 +150,27 @@ def test_patterns_hold_for_names_and_parts_of_texts() -> None:
     assert fault_of(schema, {"x-1": 1, "other": "t", "a": "abbc"}) is None
     assert list(fault_of(schema, {"x-1": "t"}).absolute_path) == ["x-1"]  # type: ignore[union-attr]
     assert "does not match" in fault_of(schema, {"a": "c"}).message  # type: ignore[union-attr]
+
+
+def test_long_checks_take_turns_and_short_ones_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema_work, "MAX_STEPS", 100_000)
+    monkeypatch.setattr(schema_work, "TURN_AFTER", 20_000)
+    order: list[str] = []
+
+    def check_long() -> None:
+        with pytest.raises(SchemaTooExpensive):
+            fault_of(*EXPENSIVE["anyOf"])
+        order.append("another long check")
+
+    thread = threading.Thread(target=check_long)
+    with schema_work.new_work() as work:
+        work.budget.spend(30_000)
+        assert work.has_turn
+        thread.start()
+        assert fault_of({"type": "integer"}, 1) is None
+        order.append("this check")
+    thread.join(30)
+    assert order == ["this check", "another long check"]
+    with schema_work.new_work() as work:
+        work.budget.spend(30_000)
+        assert work.has_turn
