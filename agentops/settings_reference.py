@@ -91,10 +91,10 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Web server": {
         "AGENTOPS_WEB_THREADS": "Requests that one web process works on at the same time. Streams need no thread.",
-        "AGENTOPS_WEB_THREADS_PER_KEY": "Of these, how many requests with one API key or runner secret, so that a "
-        "program that sends a lot does not hold up the others. The others of its own requests wait.",
-        "AGENTOPS_WEB_THREADS_PER_PROJECT": "How many with all API keys of one project together, so that a project "
-        "with many keys does not hold up the others. Requests whose key is not known yet share as many.",
+        "AGENTOPS_WEB_THREADS_PER_KEY": "Of these, how many requests with one API key, runner secret or browser "
+        "session, so that a sender of many requests does not hold up the others. Its further requests wait.",
+        "AGENTOPS_WEB_THREADS_PER_PROJECT": "How many with all API keys of one project, or with all sessions of one "
+        "user, together. Requests whose key is not known yet share as many, and so do those of unknown sessions.",
         "AGENTOPS_HEADER_TIMEOUT_S": "Seconds that a client may take to send the headers of a request.",
         "AGENTOPS_BODY_TIMEOUT_S": "Seconds that a client may take to send the body. Later, the answer is 408.",
         "AGENTOPS_CONNECTIONS": "Connections that one web process keeps open, streams included; more than "

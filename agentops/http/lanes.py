@@ -1,63 +1,89 @@
-"""A share of the threads for each credential and each project, so that nobody who sends a lot holds up the others."""
+"""A share of the threads for each credential and each project or user, so that one sender does not hold up the others.
+
+A credential is an API key, a runner secret, or the session of a browser.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Hashable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Hashable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
-from typing import Any
+from enum import Enum
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.http import parse_cookie
 
 Message = dict[str, Any]
-#: Headers of programs, which may send many requests at once. Browsers open six connections at most.
-CREDENTIALS = (b"authorization", b"x-agent-runner-secret")
-#: Credentials whose projects are remembered.
+#: Credentials whose projects and users are remembered.
 MAX_KNOWN = 10_000
-#: The project of a request's credential. Set where it is authenticated.
+#: The project of a request's key, and the user of its session. Set where they are authenticated.
 sender_project: ContextVar[Hashable] = ContextVar("sender_project", default=None)
+sender_user: ContextVar[Hashable] = ContextVar("sender_user", default=None)
+
+
+class CredentialKind(Enum):
+    """The header of a credential. Lanes are entered in this order, so that two requests never wait for each other."""
+
+    KEY = b"authorization"
+    SECRET = b"x-agent-runner-secret"
+    SESSION = b"cookie"
+
+
+class Credential(NamedTuple):
+    """A credential of a request, which may be invalid."""
+
+    kind: CredentialKind
+    #: SHA-256, because the credential itself may be long.
+    digest: bytes
 
 
 class Lanes:
-    """Let so many requests with one credential, and of one project, pass at once; the others wait, in their order.
+    """Let so many requests with one credential, and of one project or user, pass at once; the others wait in order.
 
-    Whether a credential is valid, and for which project, is known after its first request. Until then, all unknown ones
-    share one lane. Used on one event loop only.
+    Whether a credential is valid, and for which project or user, is known after its first request. Until then, all
+    unknown keys share one lane, and all unknown sessions another one. Used on one event loop only.
     """
 
     def __init__(self, per_credential: int, per_project: int) -> None:
         self._per_credential, self._per_project = per_credential, per_project
         self._lanes: dict[Hashable, _Lane] = {}
-        #: By the digest of their credential, the one that was used last at the end.
-        self._projects: OrderedDict[bytes, Hashable] = OrderedDict()
+        #: The project or user of each credential; the one that was used last at the end.
+        self._owners: OrderedDict[Credential, Hashable] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return the number of credentials and projects with requests that pass or wait."""
+        """Return the number of lanes with requests that pass or wait."""
         return len(self._lanes)
 
     @asynccontextmanager
-    async def enter(self, scope: Message) -> AsyncIterator[bytes | None]:
-        """Wait until the request may pass. Yields the digest of its credential; None, at once, without one."""
-        credential = _credential(scope)
-        if credential is None:
-            yield None
-            return
-        async with (
-            self._lane(credential, self._per_credential),
-            # Asked after the wait for the first lane, in which the project may have become known.
-            self._lane(self._projects.get(credential), self._per_project),
-        ):
-            yield credential
+    async def enter(self, scope: Message) -> AsyncIterator[Sequence[Credential]]:
+        """Wait until the request may pass. Yields its credentials: none, at once, for a request without any.
 
-    def learn(self, credential: bytes | None, project: Hashable) -> None:
-        """Note the project of a credential; None if it has turned out to be valid for none."""
-        if credential is None or project is None:
-            return
-        self._projects[credential] = project
-        self._projects.move_to_end(credential)
-        if len(self._projects) > MAX_KNOWN:
-            self._projects.popitem(last=False)
+        A request with several needs a place in the lanes of each: another header must not let a session pass.
+        """
+        credentials = list(_credentials(scope))
+        async with AsyncExitStack() as places:
+            for credential in credentials:
+                await places.enter_async_context(self._lane(credential, self._per_credential))
+            for credential in credentials:
+                # Looked up after the wait for the first lane, in which the owner may have become known.
+                name = (credential.kind, self._owners.get(credential))
+                await places.enter_async_context(self._lane(name, self._per_project))
+            yield credentials
+
+    def learn(self, credentials: Sequence[Credential], *, project: Hashable = None, user: Hashable = None) -> None:
+        """Note the project of a key and the user of a session; None if it has turned out to be valid for none."""
+        for credential in credentials:
+            owner = user if credential.kind is CredentialKind.SESSION else project
+            if owner is None:
+                continue
+            self._owners[credential] = owner
+            self._owners.move_to_end(credential)
+            if len(self._owners) > MAX_KNOWN:
+                self._owners.popitem(last=False)
 
     @asynccontextmanager
     async def _lane(self, name: Hashable, width: int) -> AsyncIterator[None]:
@@ -79,9 +105,13 @@ class _Lane:
         self.requests = 0
 
 
-def _credential(scope: Message) -> bytes | None:
-    """Return a digest of the credential, since it may be long; None without one."""
-    for name, value in scope["headers"]:
-        if name in CREDENTIALS:
-            return hashlib.sha256(value).digest()
-    return None
+def _credentials(scope: Message) -> Iterator[Credential]:
+    """Yield the credentials of a request in the order of their kinds."""
+    headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
+    for kind in CredentialKind:
+        # Joined and read as Django does, so that the lane belongs to the session that Django takes.
+        value = b",".join(value for name, value in headers if name == kind.value)
+        if kind is CredentialKind.SESSION:
+            value = parse_cookie(value.decode("latin1")).get(settings.SESSION_COOKIE_NAME, "").encode()
+        if value:
+            yield Credential(kind, hashlib.sha256(value).digest())

@@ -25,7 +25,7 @@ from django.urls import set_script_prefix
 
 from agentops.http.asgi_response import AsgiResponse
 from agentops.http.body_limit import SHARED_DISK_BYTES, Bodies, ClientDisconnected, RequestBody
-from agentops.http.lanes import Lanes, sender_project
+from agentops.http.lanes import Lanes, sender_project, sender_user
 from agentops.http.utf8_requests import AsgiRequest
 from agentops.limits.work_budget import process_ends
 
@@ -57,9 +57,9 @@ class ThreadedDjango(ASGIHandler):
             # A new context, because that of a thread would persist between requests.
             context = contextvars.copy_context()
             respond = partial(context.run, self._respond, scope, body)
-            async with self._lanes.enter(scope) as credential:
+            async with self._lanes.enter(scope) as credentials:
                 response, content = await asyncio.get_running_loop().run_in_executor(self._threads, respond)
-            self._lanes.learn(credential, context.get(sender_project))
+            self._lanes.learn(credentials, project=context.get(sender_project), user=context.get(sender_user))
             if isinstance(response, AsgiResponse):
                 await response.answer(self, scope, receive, send)
                 return

@@ -1,16 +1,28 @@
-"""The share of the threads that one credential, and one project, may occupy."""
+"""The share of the threads that one credential, and one project or user, may occupy."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
+import httpx
+import pytest
+from django.conf import settings as site
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
+from django.urls import path
+from pytest_django import Settings
+
 from agentops.http.lanes import Lanes
+from agentops.http.threaded import ThreadedDjango
+from tests.support.accounts import make_person, session_of
 
 MINE = [(b"authorization", b"Bearer mine")]
 OTHER = [(b"host", b"localhost"), (b"authorization", b"Bearer other")]
 SECRET = [(b"x-agent-runner-secret", b"secret")]
-NOBODY = [(b"cookie", b"sessionid=1")]
+NOBODY = [(b"cookie", b"theme=dark")]
+BROWSER = [(b"host", b"localhost"), (b"cookie", b"theme=dark; sessionid=mine")]
 
 
 async def settle() -> None:
@@ -38,17 +50,32 @@ async def passing(lanes: Lanes, requests: list[Any], leave: asyncio.Event) -> li
 
 
 def test_a_credential_keeps_no_other_waiting() -> None:
-    """Its own requests wait, in their order; those of people are not counted."""
-    requests = [MINE] * 5 + [OTHER, SECRET] + [NOBODY] * 3
+    """Its own requests wait, in their order; those without a credential are not counted."""
 
-    async def play() -> list[int]:
-        lanes = Lanes(2, 9)
-        first = await passing(lanes, requests, asyncio.Event())
-        assert await passing(lanes, [MINE] * 3, asyncio.Event()) == [0, 1]
-        assert len(lanes) == 0
-        return first
+    async def play() -> None:
+        for mine in (MINE, BROWSER):
+            lanes = Lanes(2, 9)
+            requests = [mine] * 5 + [OTHER, SECRET, session(1)] + [NOBODY] * 3
+            assert await passing(lanes, requests, asyncio.Event()) == [0, 1, 5, 6, 7, 8, 9, 10]
+            assert await passing(lanes, [mine] * 3, asyncio.Event()) == [0, 1]
+            assert len(lanes) == 0
 
-    assert asyncio.run(play()) == [0, 1, 5, 6, 7, 8, 9]
+    asyncio.run(play())
+
+
+def test_another_header_does_not_let_a_session_or_a_secret_pass() -> None:
+    """Pages and runners ignore a key that they do not need, and Django takes the last of two cookies."""
+    disguised = [
+        [[*BROWSER, *key(number)] for number in range(4)],
+        [[*SECRET, *key(number)] for number in range(4)],
+        [[(b"cookie", b"sessionid=%d; sessionid=mine" % number)] for number in range(4)],
+    ]
+
+    async def play() -> None:
+        for requests in disguised:
+            assert await passing(Lanes(2, 9), [*requests, OTHER], asyncio.Event()) == [0, 1, 4]
+
+    asyncio.run(play())
 
 
 def test_a_request_that_is_given_up_leaves_its_place() -> None:
@@ -74,18 +101,67 @@ def key(number: int) -> list[tuple[bytes, bytes]]:
     return [(b"authorization", b"Bearer %d" % number)]
 
 
-def test_a_project_with_many_keys_keeps_no_other_waiting() -> None:
-    """As soon as it is known whose keys they are; before that, they share one lane."""
-    flood = [key(number) for number in range(9)]
+def session(number: int) -> list[tuple[bytes, bytes]]:
+    return [(b"cookie", b"sessionid=%d" % number)]
 
-    async def play() -> tuple[list[int], list[int]]:
-        lanes = Lanes(2, 3)
-        unknown = await passing(lanes, [*flood, OTHER, NOBODY], asyncio.Event())
-        for headers, project in [*((headers, "mine") for headers in flood), (OTHER, "other")]:
-            async with lanes.enter({"headers": headers}) as credential:
-                lanes.learn(credential, project)
-        known = await passing(lanes, [*flood, OTHER, OTHER, NOBODY, key(10)], asyncio.Event())
-        assert len(lanes) == 0
-        return unknown, known
 
-    assert asyncio.run(play()) == ([0, 1, 2, 10], [0, 1, 2, 9, 10, 11, 12])
+def test_a_project_with_many_keys_or_a_user_with_many_sessions_keeps_no_other_waiting() -> None:
+    """As soon as their owner is known; before that, keys share one lane, and sessions another one."""
+
+    async def play() -> None:
+        for credential, owner, other in ((key, "project", session), (session, "user", key)):
+            lanes, flood = Lanes(2, 3), [credential(number) for number in range(9)]
+            unknown = await passing(lanes, [*flood, credential(9), NOBODY, other(1)], asyncio.Event())
+            assert unknown == [0, 1, 2, 10, 11]
+            for headers, name in [*((headers, "mine") for headers in flood), (credential(9), "other")]:
+                async with lanes.enter({"headers": headers}) as credentials:
+                    lanes.learn(credentials, **{owner: name})
+            requests = [*flood, credential(9), credential(9), NOBODY, credential(10)]
+            assert await passing(lanes, requests, asyncio.Event()) == [0, 1, 2, 9, 10, 11, 12]
+            assert len(lanes) == 0
+
+    asyncio.run(play())
+
+
+# --- The whole site, with a page that takes its time ------------------------------------------------------------
+
+may_leave = threading.Event()
+
+
+def slow_page(request: HttpRequest) -> HttpResponse:
+    if request.GET.get("stay") == request.user.get_username():
+        may_leave.wait(60)
+    return HttpResponse()
+
+
+urlpatterns = [path("slow", slow_page)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_person_with_many_tabs_does_not_hold_up_the_site(settings: Settings) -> None:
+    """Six slow pages of three sessions of one user leave a thread for another user."""
+    settings.ROOT_URLCONF = __name__
+    settings.AGENTOPS_WEB_THREADS, settings.AGENTOPS_WEB_THREADS_PER_PROJECT = 4, 3
+    one, another = make_person(), make_person()
+    mine, other = [cookie_of(one) for _ in range(3)], cookie_of(another)
+    may_leave.clear()
+
+    async def play() -> list[int]:
+        transport = httpx.ASGITransport(ThreadedDjango())
+        async with httpx.AsyncClient(transport=transport, base_url="http://testserver") as client:
+            for headers in (*mine, other):  # from now on, the site knows whose sessions they are
+                assert (await client.get("/slow", headers=headers)).status_code == 200
+            address = f"/slow?stay={one.get_username()}"
+            slow = [asyncio.create_task(client.get(address, headers=headers)) for headers in mine * 2]
+            await settle()
+            try:
+                answer = await asyncio.wait_for(client.get(address, headers=other), 10)
+            finally:
+                may_leave.set()
+            return [answer.status_code, *[(await each).status_code for each in slow]]
+
+    assert asyncio.run(play()) == [200] * 7
+
+
+def cookie_of(person: User) -> dict[str, str]:
+    return {"Cookie": f"{site.SESSION_COOKIE_NAME}={session_of(person)}"}

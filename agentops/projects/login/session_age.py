@@ -14,6 +14,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils.functional import SimpleLazyObject
 
+from agentops.http.lanes import sender_user
 from agentops.projects.login import sessions
 
 
@@ -38,6 +39,7 @@ def _person(request: HttpRequest, user: Any) -> Any:
         request.user = user  # logout() reads it: avoid recursion
         logout(request)
         return AnonymousUser()
+    sender_user.set(user.pk)
     if not request.path_info.endswith("/stream"):
         with suppress(Error):  # a read-only database must not fail the request
             sessions.note(request.session)
