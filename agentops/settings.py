@@ -216,6 +216,8 @@ AGENTOPS_SILENCE_S = env.seconds("AGENTOPS_SILENCE_S", 120, low=1, high=86_400)
 # --- Uploads: files to import (runs/external/uploads), of which importers refuse those above 64 MiB --------------
 AGENTOPS_UPLOAD_MIB = env.integer("AGENTOPS_UPLOAD_MIB", 64, low=1, high=64)
 AGENTOPS_UPLOAD_TIMEOUT_S = env.seconds("AGENTOPS_UPLOAD_TIMEOUT_S", 300, low=1, high=3600)
+AGENTOPS_IMPORT_MIB = env.integer("AGENTOPS_IMPORT_MIB", 256, low=1, high=16_384)
+AGENTOPS_IMPORT_CPU_S = env.seconds("AGENTOPS_IMPORT_CPU_S", 300, low=1, high=86_400)
 FILE_UPLOAD_HANDLERS = ["agentops.http.upload_handler.NamelessFileHandler"]
 
 # --- Streams --------------------------------------------------------------------------------------------

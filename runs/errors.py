@@ -39,6 +39,12 @@ class ImportNotFound(RunRefusal):
     status = 404
 
 
+class ImportFinished(RunRefusal):
+    """The import has ended, so it cannot be cancelled."""
+
+    code = "import_finished"
+
+
 class FlowNotFound(RunRefusal):
     """The project has no flow of this name."""
 

@@ -34,6 +34,8 @@ from tests.support.web.addresses import addresses, bare, headers_of
 UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
 ANYONE, READ, OPERATE, PERSON, INGEST = "anyone", "read", "operate", "person", "ingest"
 REPORT, UPLOAD, VIEW_IMPORTS, REVEAL = "report", "upload", "view imports", "reveal"
+#: The import has ended.
+CANCEL = "cancel"
 CONFIGURE, ADD, REMOVE, SEND, SUPER = "configure", "add", "remove", "send", "super"
 #: Admins are told to confirm.
 UNCONFIRMED = "unconfirmed"
@@ -100,6 +102,7 @@ API: dict[str, dict[str, str]] = {
     "api/projects/<str:project>/alert-mutes": {"GET": READ, "POST": OPERATE},
     "api/projects/<str:project>/imports": {"GET": VIEW_IMPORTS, "POST": UPLOAD},
     "api/projects/<str:project>/imports/<uuid:import_id>": {"GET": VIEW_IMPORTS},
+    "api/projects/<str:project>/imports/<uuid:import_id>/cancel": {"POST": CANCEL},
     "api/projects/<str:project>/search": {"GET": READ},
     "api/projects/<str:project>/notifications": {"GET": READ},
     "api/projects/<str:project>/notifications/read": {"POST": PERSON},
@@ -211,11 +214,12 @@ BODIES = {
     "api/projects/<str:project>/saved-views/<uuid:view_id>": {"name": "Ours"},
     f"{_RUN}/tool-calls/<uuid:call_id>/resolve": {"choice": "retry"},
 }
-DONE = {ADD: 201, SUPER: 201, UNCONFIRMED: 422, SAVE: 201, REMOVE: 204, UPLOAD: 202, SEND: 202}
+DONE = {ADD: 201, SUPER: 201, UNCONFIRMED: 422, SAVE: 201, REMOVE: 204, UPLOAD: 202, SEND: 202, CANCEL: 409}
 READERS = {"viewer", "operator", "admin", "superuser", "key:read", "key:write"}
 OPERATORS = {"operator", "admin", "superuser", "key:write"}
 PEOPLE = {"viewer", "operator", "admin", "superuser"}
 ADMINS = {"admin", "superuser"}
+UPLOADERS = {"operator", *ADMINS, "key:ingest"}
 ALLOWED = {
     "read": READERS,
     "operate": OPERATORS,
@@ -225,7 +229,8 @@ ALLOWED = {
     SAVE: PEOPLE,
     OWN_RUN: OPERATORS,
     "report": {"key:ingest", "key:write"},
-    "upload": {"operator", *ADMINS, "key:ingest"},
+    UPLOAD: UPLOADERS,
+    CANCEL: UPLOADERS,
     "reveal": ADMINS,
     **dict.fromkeys([CONFIGURE, ADD, REMOVE, SEND, UNCONFIRMED], ADMINS),
     "view imports": {*READERS, "key:ingest"},

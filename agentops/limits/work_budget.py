@@ -51,9 +51,10 @@ class WorkBudget:
         """Count work that is about to be done. Raises `WorkExceeded`; so does every later call."""
         self.spent += units
         if self.spent > self._next_check:
-            self._check()
+            self.check()
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Look at the clock and call `watch` now, for work that is not counted in units. Raises `WorkExceeded`."""
         if self.spent > self.limit:
             raise WorkExceeded(f"takes more than {self.limit} {self.unit}")
         if self._cpu_end is not None and time.thread_time() > self._cpu_end:

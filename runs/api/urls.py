@@ -89,6 +89,7 @@ of_project = [
     path("approvals", approval_views.Approvals.as_view(), name="approvals"),
     path("imports", import_views.Imports.as_view(), name="imports"),
     path("imports/<uuid:import_id>", import_views.ImportDetail.as_view(), name="import"),
+    path("imports/<uuid:import_id>/cancel", import_views.CancelImport.as_view(), name="import-cancel"),
     path("", include(flow_urls)),
     path("deletion", project_views.ProjectDeletion.as_view(), name="project-deletion"),
     path("archive", project_views.ArchiveProject.as_view(), name="archive-project"),

@@ -18,6 +18,7 @@ from agentops.projects.models import Project
 from runs.external import handlers
 from runs.external.event_input import IncomingEvent, RejectedEvent
 from runs.external.importers.base import GrowingEvent, ImportedRun, Importer, ImportFile, Item
+from runs.external.importers.import_budget import budget_of, read_counted
 from runs.external.projection import Projection
 from runs.external.reported_usage import read_cost
 from runs.lifecycle import approval_rows, reported_runs
@@ -67,14 +68,27 @@ def again_if_opened(attempt: Callable[[], T]) -> T:
 
 
 def import_file(
-    project: Project, file: ImportFile, importer: Importer, *, by: str, progress: Progress = lambda report: None
+    project: Project,
+    file: ImportFile,
+    importer: Importer,
+    *,
+    by: str,
+    progress: Progress = lambda report: None,
+    watch: Callable[[], None] | None = None,
 ) -> ImportReport:
     """Import a file into a project. Raises `ImportRefused`, and then nothing is imported.
 
-    `progress` is called after each chunk, inside the transaction.
+    `progress` is called after each chunk, and for each run at its end, inside the transaction. So is `watch`, and also
+    while the file is read. Both may raise.
     """
+
+    def after_chunk(report: ImportReport) -> None:
+        budget.check()
+        progress(report)
+
     try:
-        return import_items(project, importer.read(file), by=by, progress=progress)
+        with budget_of(file, watch) as budget:
+            return import_items(project, read_counted(importer, file), by=by, progress=after_chunk)
     except RejectedEvent as error:
         raise file.refuse(error.detail, pointer=error.pointer) from error
     except NotImported as error:
@@ -109,6 +123,7 @@ def import_items(
     for run_import in reversed(imports.values()):  # children before parents
         if run_import.head.ended or not is_live:
             run_import.end()
+            progress(report)
     report.runs = [run_import.run for run_import in imports.values()]
     return report
 

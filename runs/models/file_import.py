@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, F, OuterRef, Q, Subquery
 from uuid_utils.compat import uuid7
 
 from agentops.projects.models import Project
@@ -11,7 +11,7 @@ from timeline.database_clock import Now
 
 
 class ImportState(models.TextChoices):
-    """The state of an import. The last three are final."""
+    """The state of an import. The last four are final."""
 
     WAITING = "waiting"
     #: A worker has it, or had it when it died.
@@ -21,6 +21,8 @@ class ImportState(models.TextChoices):
     REFUSED = "refused"
     #: The import did not finish for a reason that is not in the file.
     FAILED = "failed"
+    #: A person or a program has cancelled it before it was done.
+    CANCELLED = "cancelled"
 
 
 UNFINISHED = (ImportState.WAITING, ImportState.RUNNING)
@@ -41,10 +43,14 @@ class FileImportQuerySet(models.QuerySet["FileImport"]):
         """Return the import that a worker may take, by the database's clock; None if there is none.
 
         Of each project only the oldest unfinished one, so that the files of an upload are imported in their order: a
-        sub-agent's file finds the run that its session's file has opened.
+        sub-agent's file finds the run that its session's file has opened. The projects take turns: the one comes
+        first whose last import was started the longest ago, so that a backlog holds up its own project only.
         """
-        earlier = FileImport.objects.unfinished().filter(project=OuterRef("project"), pk__lt=OuterRef("pk"))
-        return self.free().filter(~Exists(earlier)).select_related("project").order_by("pk").first()
+        of_project = FileImport.objects.filter(project=OuterRef("project"))
+        earlier = of_project.unfinished().filter(pk__lt=OuterRef("pk"))
+        started = of_project.filter(started_at__isnull=False).order_by("-started_at").values("started_at")
+        first = self.free().filter(~Exists(earlier)).annotate(last_turn=Subquery(started[:1]))
+        return first.select_related("project").order_by(F("last_turn").asc(nulls_first=True), "pk").first()
 
 
 class FileImport(models.Model):
@@ -58,7 +64,7 @@ class FileImport(models.Model):
     sha256 = models.BinaryField(max_length=32)
     #: The name of the importer: as requested, then as recognised. Empty until it is known.
     format = models.CharField(max_length=64, blank=True)
-    state = models.CharField(max_length=8, choices=ImportState.choices, default=ImportState.WAITING)
+    state = models.CharField(max_length=9, choices=ImportState.choices, default=ImportState.WAITING)
     #: How often a worker has taken it; the fencing token of that worker.
     attempts = models.PositiveSmallIntegerField(default=0)
     #: When another worker may take it, by the database's clock. Null unless it is running.
@@ -74,6 +80,8 @@ class FileImport(models.Model):
     run_ids = models.JSONField(default=list)
     #: Why it was refused or failed: names the file, and the line or the JSON pointer.
     error = models.TextField(blank=True)
+    #: The reason for programs, such as `import_too_large`. Empty unless it was refused.
+    error_code = models.CharField(max_length=32, blank=True, db_default="", default="")
     #: The actor that uploaded the file, as the audit log names it.
     created_by = models.CharField(max_length=200)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -92,6 +100,8 @@ class FileImport(models.Model):
             models.Index(fields=["project", "-id"], name="imports_newest"),
             # next_to_take.
             models.Index(fields=["project", "id"], name="imports_unfinished", condition=Q(state__in=UNFINISHED)),
+            # next_to_take: the last turn of a project.
+            models.Index(fields=["project", "-started_at"], name="imports_turns"),
             # old_records.delete_batch: oldest first.
             models.Index(fields=["created_at"], name="imports_oldest"),
         ]

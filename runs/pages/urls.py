@@ -50,6 +50,7 @@ urlpatterns = [
     # /p/{project}/imports, /p/{project}/ingest
     path("p/<slug:project>/imports", imports_page.index, name="imports"),
     path("p/<slug:project>/imports/<uuid:import_id>", imports_page.detail, name="import"),
+    path("p/<slug:project>/imports/<uuid:import_id>/cancel", imports_page.cancel, name="cancel-import"),
     path("p/<slug:project>/ingest", ingest_page.index, name="ingest"),
     # /p/{project}/agents, /p/{project}/new-agent
     path("p/<slug:project>/agents", agents_page.index, name="agents"),

@@ -31,6 +31,7 @@ COMMANDS = {
     "watch": "Follow the sessions of agent programs on this machine",
     "mcp": "Let a coding agent on this machine look into runs, as an MCP server",
     "import_run": "Import transcripts of other agent programs as runs; also `agentops import`",
+    "imports": "List the uploaded files of a project, and cancel their imports",
     "sink": "Send events to telemetry backends and webhooks, and see what they refused",
     "budget": "Show or change the daily budgets of a project",
     "price": "Show or change the prices of a project for models",

@@ -18,11 +18,13 @@ from rest_framework.response import Response
 
 from agentops.projects.access import Action
 from runs.access import import_in, imports_in
+from runs.api.action_views import ActionView
 from runs.api.base_views import ApiView, ListView
 from runs.api.negotiation import MaskedJSONRenderer
 from runs.api.problems import Fault, Problem, echo
+from runs.api.requests.inputs import EmptyBody
 from runs.api.requests.queries import QuerySerializer, Text
-from runs.external.uploads import intake
+from runs.external.uploads import cancelling, intake
 from runs.external.uploads.import_progress import set_progress
 from runs.external.uploads.intake import Upload, UploadTooLarge
 from runs.models import FileImport, ImportState
@@ -56,7 +58,7 @@ class ImportRow(serializers.ModelSerializer):  # type: ignore[misc]
         model = FileImport
         fields: tuple[str, ...] = (
             *("id", "file_name", "size", "sha256", "format", "state", "events_done", "events", "new_events"),
-            *("new_runs", "continued_runs", "unchanged_runs", "error"),
+            *("new_runs", "continued_runs", "unchanged_runs", "error", "error_code"),
             *("created_by", "created_at", "started_at", "finished_at"),
         )
         extra_kwargs: ClassVar = {
@@ -67,6 +69,9 @@ class ImportRow(serializers.ModelSerializer):  # type: ignore[misc]
             "continued_runs": {"help_text": "Runs that the project had, and that got further events."},
             "unchanged_runs": {"help_text": "Runs that the project had completely."},
             "error": {"help_text": "Why it was refused or failed: names the file, and the line or JSON pointer."},
+            "error_code": {
+                "help_text": "Why it was refused: `import_too_large`, `nothing_to_import`, `invalid_file`; else empty."
+            },
         }
 
     def get_sha256(self, file_import: FileImport) -> str:
@@ -154,6 +159,28 @@ class ImportDetail(ApiView):
         file_import = import_in(project, self.principal, self.kwargs["import_id"])
         set_progress([file_import])
         return self.etag_response(MaskedJSONRenderer().render(ImportAnswer(file_import).data).decode())
+
+
+@extend_schema(responses=OpenApiResponse(ImportAnswer, "The import, which is cancelled."))
+class CancelImport(ActionView):
+    """Cancel an import that is waiting or running. Nothing of the file is imported, and its content is deleted.
+
+    Cancelling it again changes nothing. An import that is done or refused, or has failed, is answered with 409
+    `import_finished`.
+    """
+
+    serializer_class = EmptyBody
+    is_body_optional = True
+
+    def post(self, request: Request, **_: Any) -> HttpResponse:
+        project = self.get_project(Action.IMPORT)
+        file_import = import_in(project, self.principal, self.kwargs["import_id"])
+        return self.run_once(project, lambda _: self._cancel(file_import))
+
+    def _cancel(self, file_import: FileImport) -> Response:
+        cancelled = cancelling.cancel(self.principal, file_import)
+        set_progress([cancelled])
+        return Response(ImportAnswer(cancelled).data)
 
 
 def _check_type(request: Request) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from pydantic_ai.messages import ModelResponse, ModelResponsePart
 
 from agentops.http import strict_json
+from agentops.limits.work_budget import WorkBudget
 from runs.external.event_input import IncomingEvent
 from runs.external.importers.reading.stored_bytes import StoredBytes, StoredLine
 from runs.statuses import RunStatus
@@ -41,6 +42,9 @@ def read_json(content: bytes) -> Any:
 
 class ImportRefused(ValueError):
     """A file that cannot be imported. The text names the file, and the line or the JSON pointer of the cause."""
+
+    #: The reason for programs.
+    code = "invalid_file"
 
     def __init__(self, file: str, detail: str, *, line: int | None = None, pointer: str = "") -> None:
         place = f"{file}:{line}" if line is not None else file
@@ -113,6 +117,8 @@ class GrowingEvent(IncomingEvent):
 class NothingToImport(ImportRefused):
     """A file of a known format without a message. One that grows may get some."""
 
+    code = "nothing_to_import"
+
 
 class UnreadableFile(ImportRefused):
     """What is not a file, or may not be read."""
@@ -149,6 +155,8 @@ class ImportFile:
         self.stored = StoredBytes.in_memory(content) if isinstance(content, bytes) else content
         self._document: Any = None
         self._is_document: bool | None = None
+        #: What its reader spends from; None: no limit. See runs.external.importers.import_budget.
+        self.budget: WorkBudget | None = None
 
     @classmethod
     def open(cls, path: Path) -> ImportFile:
@@ -233,6 +241,11 @@ class ImportFile:
             return line is not None and self.parse(line) is not None
         except ImportRefused:
             return False
+
+    def spend(self, units: int = 1) -> None:
+        """Count work of the reader: bytes that it unpacks, or values that it visits. Raises `WorkExceeded`."""
+        if self.budget is not None:
+            self.budget.spend(units)
 
     def _check_size(self) -> None:
         if self.stored.size > MAX_FILE:

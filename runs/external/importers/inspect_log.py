@@ -10,7 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from runs.external.importers.base import ImportedRun, ImportFile, Item
+from agentops.http import strict_json
+from agentops.limits.work_budget import WorkBudget, WorkExceeded
+from runs.external.importers.base import MAX_FILE, MIB, ImportedRun, ImportFile, Item
+from runs.external.importers.import_budget import ImportTooLarge
 from runs.external.importers.reading import inspect_archive
 from runs.external.importers.reading.chat_messages import read_chat_message, read_chat_messages
 from runs.external.importers.reading.conversation import (
@@ -196,17 +199,30 @@ def _call_facts(events: Sequence[JsonPlace]) -> dict[str, AnswerFacts]:
 
 
 def _without_attachments(sample: JsonPlace) -> JsonPlace:
-    """Return the sample with the texts of its messages that are stored apart."""
+    """Return the sample with the texts of its messages that are stored apart. Raises `ImportTooLarge`."""
     attachments = sample.at("attachments").members()
     if not attachments:
         return sample
-    messages = _resolved(sample.at("messages").value, attachments)
+    messages = []
+    for message in sample.at("messages").items():
+        # A message is one row, and is made into one text several times.
+        budget = WorkBudget(MAX_FILE, "bytes")
+        try:
+            messages.append(_resolved(message.value, attachments, budget))
+        except WorkExceeded:
+            place = strict_json.pointer(message.path)
+            detail = f"expands to more than {MAX_FILE // MIB} MiB, the limit of a message"
+            raise ImportTooLarge(message.file.name, detail, pointer=place) from None
     return JsonPlace(sample.file, {"messages": messages}, sample.path, sample.line)
 
 
-def _resolved(value: Any, attachments: Mapping[str, Any]) -> Any:
+def _resolved(value: Any, attachments: Mapping[str, Any], budget: WorkBudget) -> Any:
     if isinstance(value, str) and value.startswith(_ATTACHMENT):
-        return attachments.get(value.removeprefix(_ATTACHMENT), value)
+        text = attachments.get(value.removeprefix(_ATTACHMENT))
+        if not isinstance(text, str):
+            return value
+        budget.spend(len(text))
+        return text
     if isinstance(value, dict):
-        return {name: _resolved(member, attachments) for name, member in value.items()}
-    return [_resolved(item, attachments) for item in value] if isinstance(value, list) else value
+        return {name: _resolved(member, attachments, budget) for name, member in value.items()}
+    return [_resolved(item, attachments, budget) for item in value] if isinstance(value, list) else value

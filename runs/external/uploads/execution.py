@@ -1,7 +1,8 @@
 """Imports uploaded files, one at a time. Workers call this.
 
 The import, its result and the deletion of the content are one transaction. A worker that dies leaves nothing of it, and
-the next one begins again; after the commit there is nothing to repeat.
+the next one begins again; after the commit there is nothing to repeat. An import that is cancelled loses its claim, and
+its worker notices that after the next part of the work.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from tempfile import TemporaryFile
+from typing import NamedTuple
 
 from django.db import DatabaseError, transaction
 
@@ -21,9 +23,10 @@ from runs.external.event_input import RejectedEvent
 from runs.external.import_runs import ImportReport, again_if_opened
 from runs.external.importers import formats
 from runs.external.importers.base import ImportedRun, Importer, ImportFile, ImportRefused
+from runs.external.importers.import_budget import budget_of, read_counted
 from runs.external.importers.reading.stored_bytes import StoredBytes
 from runs.external.uploads import import_claims
-from runs.external.uploads.import_claims import ClaimLost
+from runs.external.uploads.import_claims import ClaimCheck, ClaimLost
 from runs.external.uploads.import_progress import ProgressReport
 from runs.external.uploads.prepared_import import prepared
 from runs.models import FileImport, FileImportPiece, ImportState
@@ -60,7 +63,7 @@ def import_next(is_stopping: IsStopping = lambda: False) -> bool:
         with project_scope.limited_to(taken.project_id):
             _attempt(taken, is_stopping)
     except ClaimLost:
-        log.warning("another worker has taken an import", extra={"import_id": str(taken.pk)})
+        log.warning("an import was cancelled, or another worker has it", extra={"import_id": str(taken.pk)})
     return True
 
 
@@ -74,7 +77,7 @@ def _attempt(taken: FileImport, is_stopping: IsStopping) -> None:
         text = "its content in the database is not what was uploaded: upload it again"
         _end_without_runs(taken, ImportState.FAILED, f"{taken.file_name}: {text}")
     except ImportRefused as refusal:
-        _end_without_runs(taken, ImportState.REFUSED, str(refusal))
+        _end_without_runs(taken, ImportState.REFUSED, str(refusal), code=refusal.code)
     except (ClaimLost, DatabaseError):
         raise
     except Exception:
@@ -90,14 +93,43 @@ def _import(taken: FileImport, is_stopping: IsStopping) -> None:
             ImportState.FAILED,
             f"{taken.file_name}: the import was started {MAX_ATTEMPTS} times, and its worker ended each time",
         )
+    watch = _Watch(taken, is_stopping)
     file = ImportFile(taken.file_name, _content(taken))
     importer = formats.find(file, taken.format)
     # Before the transaction, so that an invalid file costs no lock, and the progress has a total.
-    events = _count_events(importer, file, is_stopping)
-    import_claims.update(taken, events=events, format=importer.name)
-    progress = partial(_report, ProgressReport(taken.pk), is_stopping)
-    importing = partial(prepared, taken.project, file, importer, by=taken.created_by, progress=progress)
+    expanded = _read(importer, file, watch)
+    import_claims.update(taken, events=expanded.events, format=importer.name)
+    progress = partial(_report, ProgressReport(taken.pk))
+    importing = partial(
+        prepared, taken.project, file, importer,
+        by=taken.created_by, size=expanded.size, progress=progress, watch=watch,
+    )  # fmt: skip
     return again_if_opened(partial(_store, taken, importing))
+
+
+class _Watch:
+    """Ends an import whose worker stops, or that was cancelled."""
+
+    def __init__(self, taken: FileImport, is_stopping: IsStopping) -> None:
+        self._is_stopping, self._check_claim = is_stopping, ClaimCheck(taken)
+
+    def __call__(self) -> None:
+        """Raise `ImportInterrupted` or `ClaimLost`."""
+        self.check_stop()
+        self._check_claim()
+
+    def check_stop(self) -> None:
+        """Raise `ImportInterrupted`. Without a query."""
+        if self._is_stopping():
+            raise ImportInterrupted
+
+
+class _Expanded(NamedTuple):
+    """What a file expands to."""
+
+    events: int
+    #: In bytes.
+    size: int
 
 
 def _store(taken: FileImport, importing: Callable[[], AbstractContextManager[Callable[[], ImportReport]]]) -> None:
@@ -121,22 +153,20 @@ def _content(taken: FileImport) -> StoredBytes:
         return StoredBytes.on_disk(os.dup(copy.fileno()))
 
 
-def _count_events(importer: Importer, file: ImportFile, is_stopping: IsStopping) -> int:
-    """Read the whole file, and return the number of its events. Raises `ImportRefused`."""
-    count = 0
+def _read(importer: Importer, file: ImportFile, watch: _Watch) -> _Expanded:
+    """Read the whole file. Raises `ImportRefused`."""
+    events = 0
     try:
-        for item in importer.read(file):
-            count += not isinstance(item, ImportedRun)
-            if is_stopping():
-                raise ImportInterrupted
+        with budget_of(file, watch) as budget:
+            for item in read_counted(importer, file):
+                events += not isinstance(item, ImportedRun)
+                watch.check_stop()
     except RejectedEvent as error:
         raise file.refuse(error.detail, pointer=error.pointer) from error
-    return count
+    return _Expanded(events, budget.spent)
 
 
-def _report(progress: ProgressReport, is_stopping: IsStopping, report: ImportReport) -> None:
-    if is_stopping():
-        raise ImportInterrupted
+def _report(progress: ProgressReport, report: ImportReport) -> None:
     progress.report(report.events + report.known_events)
 
 
@@ -152,13 +182,14 @@ def _result(report: ImportReport) -> dict[str, object]:
         "unchanged_runs": len(report.runs) - report.new_runs - continued,
         "run_ids": [str(run.pk) for run in report.runs[:MAX_LISTED_RUNS]],
         "error": "",
+        "error_code": "",
     }
 
 
-def _end_without_runs(taken: FileImport, state: ImportState, error: str) -> None:
+def _end_without_runs(taken: FileImport, state: ImportState, error: str, *, code: str = "") -> None:
     """End an import that has stored nothing, and delete the content of its file."""
     # The place in the file is at the beginning of the text; a value of it may follow.
     text = truncate(clean(error), MAX_ERROR)
     with transaction.atomic():
-        import_claims.update(taken, state=state, taken_until=None, finished_at=Now(), error=text)
+        import_claims.update(taken, state=state, taken_until=None, finished_at=Now(), error=text, error_code=code)
         taken.delete_content()

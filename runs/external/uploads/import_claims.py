@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import Error, connection
+from django.db import DEFAULT_DB_ALIAS, Error, connection, connections
 from django.db.models import F, QuerySet
 
 from runs.models import FileImport, ImportState
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class ClaimLost(Exception):
-    """Another worker has the import, or it was deleted."""
+    """Another worker has the import, or it was cancelled or deleted."""
 
 
 def take() -> FileImport | None:
@@ -43,7 +43,29 @@ def take() -> FileImport | None:
 def update(taken: FileImport, **values: Any) -> None:
     """Change the row of a claimed import. Raises `ClaimLost`."""
     if not _mine(taken).update(**values):
-        raise ClaimLost(f"import {taken.pk} was taken by another worker")
+        raise ClaimLost(_why_lost(taken))
+
+
+class ClaimCheck:
+    """Checks that an import is still claimed, on the connection that this thread has now.
+
+    The import may use another one meanwhile, a database of its own, which does not show what happens on the site.
+    """
+
+    def __init__(self, taken: FileImport) -> None:
+        self._taken, self._site = taken, connections[DEFAULT_DB_ALIAS]
+
+    def __call__(self) -> None:
+        """Raise `ClaimLost` if the import was cancelled, deleted, or taken by another worker. One query."""
+        query, parameters = _mine(self._taken).values("attempts").query.sql_with_params()
+        with self._site.cursor() as cursor:
+            cursor.execute(query, parameters)
+            if cursor.fetchone() is None:
+                raise ClaimLost(_why_lost(self._taken))
+
+
+def _why_lost(taken: FileImport) -> str:
+    return f"import {taken.pk} was cancelled or deleted, or another worker has it"
 
 
 def release(taken: FileImport) -> None:

@@ -56,6 +56,7 @@ class ImportAuditAction(enum.StrEnum):
     """The audited actions of uploads."""
 
     FILE_UPLOADED = "import.uploaded"
+    FILE_CANCELLED = "import.cancelled"
 
 
 @dataclass(frozen=True)

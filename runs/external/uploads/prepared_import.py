@@ -19,27 +19,34 @@ from runs.external.import_runs import ImportReport, Progress, adopt_early_childr
 from runs.external.importers.base import ImportedRun, Importer, ImportFile, Item
 from runs.external.uploads.private_database import PrivateDatabase
 
-#: Bytes of a file from which on a database of its own is worth while: smaller ones take less than a tenth of a second.
+#: Bytes from which on a database of its own is worth while: less takes less than a tenth of a second.
 PREPARED_FROM = 128 * 1024
 
 
 @contextmanager
 def prepared(
-    project: Project, file: ImportFile, importer: Importer, *, by: str, progress: Progress = lambda report: None
+    project: Project,
+    file: ImportFile,
+    importer: Importer,
+    *,
+    by: str,
+    size: int = 0,
+    progress: Progress = lambda report: None,
+    watch: Callable[[], None] | None = None,
 ) -> Iterator[Callable[[], ImportReport]]:
     """Give a function that imports a file in the caller's transaction. Raises `ImportRefused`, as the function does.
 
-    `progress` is called after each chunk.
+    `size`: the bytes that the file expands to, if they are known. `progress` and `watch`: as of `import_file`.
     """
-    directly = partial(import_file, project, file, importer, by=by, progress=progress)
-    if connection.vendor != "sqlite" or connection.in_atomic_block or file.stored.size < PREPARED_FROM:
+    directly = partial(import_file, project, file, importer, by=by, progress=progress, watch=watch)
+    if connection.vendor != "sqlite" or connection.in_atomic_block or max(file.stored.size, size) < PREPARED_FROM:
         yield directly
         return
     with TemporaryDirectory(prefix="agentops-import-") as folder:
         private = PrivateDatabase(Path(folder) / "import.sqlite3")
         with private.in_use():
             bringing = _Bringing(importer, partial(private.bring, project))
-            report = import_file(project, file, bringing, by=by, progress=progress)
+            report = import_file(project, file, bringing, by=by, progress=progress, watch=watch)
         with private.attached():
             yield partial(_store, private, report, directly)
 

@@ -11,14 +11,14 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
-from agentops.http.methods import require_http_methods, require_safe
+from agentops.http.methods import require_http_methods, require_POST, require_safe
 from agentops.projects.access import Action, EnteredProject, Principal, enter
 from agentops.projects.errors import InvalidQuery
 from agentops.projects.requests import principal_of
 from runs.access import import_in, imports_in
-from runs.errors import RunRefusal
+from runs.errors import ImportFinished, RunRefusal
 from runs.external.importers import formats
-from runs.external.uploads import intake
+from runs.external.uploads import cancelling, intake
 from runs.external.uploads.import_progress import set_progress
 from runs.external.uploads.intake import TooManyImports, Upload, UploadInvalid, UploadTooLarge
 from runs.models import AgentRun, FileImport
@@ -66,8 +66,23 @@ def detail(request: HttpRequest, project: str, import_id: UUID) -> HttpResponse:
         "runs": [runs[run_id] for run_id in file_import.run_ids if run_id in runs],
         "unlisted": file_import.run_count - len(file_import.run_ids),
         "deleted": len(file_import.run_ids) - len(runs),
+        "may_cancel": Action.IMPORT in entry.actions and not file_import.is_finished,
     }
     return render(request, "runs/import.html", context)
+
+
+@require_POST
+def cancel(request: HttpRequest, project: str, import_id: UUID) -> HttpResponse:
+    """Cancel an import, and return to its page."""
+    principal = principal_of(request)
+    entry = enter(principal, project, Action.IMPORT)
+    try:
+        cancelling.cancel(principal, import_in(entry.project, principal, import_id))
+    except ImportFinished as refusal:
+        messages.error(request, f"Not cancelled: {refusal}.")
+    else:
+        messages.success(request, "Import cancelled.")
+    return HttpResponse(status=303, headers={"Location": reverse("runs:import", args=[entry.project.slug, import_id])})
 
 
 def _render(

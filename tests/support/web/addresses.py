@@ -113,6 +113,7 @@ PAGES: dict[str, dict[str, str]] = {
     "p/<slug:project>/runs/new": {"GET": OPERATE, "POST": OPERATE},
     "p/<slug:project>/imports": {"GET": READ, "POST": OPERATE},
     "p/<slug:project>/imports/<uuid:import_id>": {"GET": READ},
+    "p/<slug:project>/imports/<uuid:import_id>/cancel": {"POST": OPERATE},
     "p/<slug:project>/ingest": {"GET": READ},
     "runs/<uuid:run_id>": {"GET": READ},
     "runs/<uuid:run_id>/minimap": {"GET": READ},

@@ -5,19 +5,22 @@ from __future__ import annotations
 import io
 import zlib
 from collections.abc import Iterator
-from zipfile import BadZipFile, ZipFile
+from typing import IO
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
-from runs.external.importers.base import MAX_FILE, MIB, ImportFile, ImportRefused
+from runs.external.importers.base import MAX_FILE, ImportFile, ImportRefused
 from runs.external.importers.reading.json_place import JsonPlace
 
 _SIGNATURE = b"PK\x03\x04"
+#: How the entry of a file in the archive's directory begins.
+_ENTRY = b"PK\x01\x02"
 #: Of a log that is complete, and of one whose evaluation goes on or was killed.
 _HEADERS = ("header.json", "_journal/start.json")
 _SAMPLES = "samples/"
-#: Bytes of all files that are read from an archive, unpacked.
-MAX_UNPACKED = 4 * MAX_FILE
 #: Files of an archive.
 MAX_MEMBERS = 10_000
+#: Bytes that are unpacked at a time.
+BLOCK = 256 * 1024
 
 
 def is_archive(file: ImportFile) -> bool:
@@ -25,7 +28,10 @@ def is_archive(file: ImportFile) -> bool:
     if file.beginning(len(_SIGNATURE)) != _SIGNATURE:
         return False
     try:
-        with ZipFile(io.BytesIO(file.content())) as archive:
+        content = file.content()
+        if content.count(_ENTRY) > MAX_MEMBERS:
+            return True  # `read` refuses it
+        with ZipFile(io.BytesIO(content)) as archive:
             return not set(_HEADERS).isdisjoint(archive.namelist())
     except (BadZipFile, ValueError, OSError, ImportRefused):
         return False
@@ -36,32 +42,36 @@ def read(file: ImportFile) -> tuple[JsonPlace, Iterator[JsonPlace]]:
 
     Errors name the file of the archive.
     """
-    archive = ZipFile(io.BytesIO(file.content()))
-    members = archive.infolist()
-    if len(members) > MAX_MEMBERS:
+    content = file.content()
+    # Counted before zipfile makes an object of each entry.
+    if content.count(_ENTRY) > MAX_MEMBERS:
         raise file.refuse(f"has more than {MAX_MEMBERS} files")
-    names = sorted(
-        {
-            member.filename
-            for member in members
-            if member.filename.startswith(_SAMPLES) and member.filename.endswith(".json")
-        }
-    )
-    found = {member.filename for member in members}
-    header = next(name for name in _HEADERS if name in found)
-    wanted = {header, *names}
-    if sum(member.file_size for member in members if member.filename in wanted) > MAX_UNPACKED:
-        raise file.refuse(f"larger than {MAX_UNPACKED // MIB} MiB when unpacked")
+    archive = ZipFile(io.BytesIO(content))
+    members = archive.namelist()
+    names = sorted({name for name in members if name.startswith(_SAMPLES) and name.endswith(".json")})
+    header = next(name for name in _HEADERS if name in members)
     return _member(file, archive, header), (_member(file, archive, name) for name in names)
 
 
 def _member(file: ImportFile, archive: ZipFile, name: str) -> JsonPlace:
+    # zipfile unpacks other methods without a limit: 4 KiB of bzip2 can be gigabytes.
+    if archive.getinfo(name).compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+        raise file.refuse(f"{name} cannot be unpacked: its compression is neither none nor deflate")
     try:
         with archive.open(name) as stream:
-            # The size that the archive states may be wrong: one that is too large is refused by `document`.
-            content = stream.read(MAX_FILE + 1)
-    # What zipfile raises for damaged, encrypted (RuntimeError) and unknown compressed (NotImplementedError) members.
+            content = b"".join(_unpacked(file, stream))
+    # What zipfile raises for damaged and encrypted (RuntimeError) members, and for unknown features.
     except (BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError) as error:
         raise file.refuse(f"{name} cannot be unpacked: {error}") from None
     member = ImportFile(f"{file.name}/{name}", content)
+    member.budget = file.budget
     return JsonPlace(member, member.document())
+
+
+def _unpacked(file: ImportFile, stream: IO[bytes]) -> Iterator[bytes]:
+    """Yield the content in blocks. The size that an archive states may be wrong; `document` refuses a long content."""
+    size = 0
+    while size <= MAX_FILE and (block := stream.read(BLOCK)):
+        file.spend(len(block))
+        size += len(block)
+        yield block

@@ -24,6 +24,7 @@ class JsonPlace:
     """A JSON value and the way to it. What is absent is null."""
 
     def __init__(self, file: ImportFile, value: Any, path: strict_json.Path = (), line: int | None = None) -> None:
+        file.spend()
         self.file = file
         self.value = value
         self.path = path

@@ -1,0 +1,139 @@
+"""Imports that are cancelled: before a worker takes them, while one reads or stores them, and too late."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import Client
+
+from agentops.projects.access import SYSTEM
+from agentops.projects.models import AuditEntry, Project, Role
+from runs.errors import ImportFinished
+from runs.external.event_input import IncomingEvent
+from runs.external.importers import formats
+from runs.external.importers.base import ImportedRun, ImportFile, Item
+from runs.external.uploads import cancelling, execution, intake
+from runs.external.uploads.intake import Upload
+from runs.external.uploads.prepared_import import PREPARED_FROM
+from runs.models import AgentRun, FileImport, FileImportPiece, ImportState
+from tests.support.accounts import make_person, with_key
+from tests.support.factories import make_project
+from tests.support.threads import at_once
+from timeline.events.message import MessageAdded
+from timeline.models import Event
+
+JSON = "application/json"
+CHAT = json.dumps([{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]).encode()
+#: Events that a worker may read after an import was cancelled: 1 MiB of text, or two chunks that are stored.
+NOTICED_AFTER = 1100
+
+
+@pytest.fixture
+def project(db: None) -> Project:
+    return make_project("alpha")
+
+
+def upload(project: Project, content: bytes = CHAT) -> FileImport:
+    [stored] = intake.store(SYSTEM, project, [Upload("chat.json", io.BytesIO(content), len(content))])
+    return stored
+
+
+def is_gone_without_a_trace(file_import: FileImport) -> bool:
+    row = FileImport.objects.get(pk=file_import.pk)
+    assert (row.state, row.taken_until, row.error, row.finished_at is None) == (ImportState.CANCELLED, None, "", False)
+    return not FileImportPiece.objects.exists() and not AgentRun.objects.exists() and not Event.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_waiting_import_is_cancelled_by_page_api_and_command(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each again changes nothing; what has ended is not cancelled; a key cancels its own only."""
+    operator, runner = Client(), Client(headers=with_key(project, "ingest"))
+    operator.force_login(make_person(project, Role.OPERATOR))
+    by_page, by_command = upload(project), upload(project)
+    [by_api] = runner.post("/api/projects/alpha/imports", {"file": io.BytesIO(CHAT)}).json()["results"]
+
+    page = f"/p/alpha/imports/{by_page.pk}"
+    assert "Cancel import…" in operator.get(page).text
+    for _ in range(2):
+        assert operator.post(f"{page}/cancel")["Location"] == page
+        answer = runner.post(f"/api/projects/alpha/imports/{by_api['id']}/cancel", content_type=JSON)
+        assert (answer.status_code, answer.json()["state"], answer.json()["run_ids"]) == (200, "cancelled", [])
+        call_command("imports", "cancel", "alpha", str(by_command.pk), "--json")
+        assert json.loads(capsys.readouterr().out)["state"] == "cancelled"
+    shown = operator.get(page).text
+    assert ("Cancel import…" in shown, "cancelled" in shown) == (False, True)
+    assert runner.post(f"/api/projects/alpha/imports/{by_page.pk}/cancel", content_type=JSON).status_code == 404
+    assert not execution.import_next()
+    assert is_gone_without_a_trace(by_page)
+
+    entries = AuditEntry.objects.filter(action="import.cancelled").order_by("pk")
+    assert [(entry.object_id, entry.before["state"], entry.after["state"]) for entry in entries] == [
+        (str(one), "waiting", "cancelled") for one in (by_page.pk, by_api["id"], by_command.pk)
+    ]
+
+    [done] = runner.post("/api/projects/alpha/imports", {"file": io.BytesIO(CHAT)}).json()["results"]
+    assert execution.import_next()
+    refused = runner.post(f"/api/projects/alpha/imports/{done['id']}/cancel", content_type=JSON)
+    assert (refused.status_code, refused.json()["code"]) == (409, "import_finished")
+    assert operator.post(f"/p/alpha/imports/{done['id']}/cancel").status_code == 303
+    with pytest.raises(CommandError, match="the import is done") as failure:
+        call_command("imports", "cancel", "alpha", done["id"])
+    assert failure.value.returncode == 5
+    call_command("imports", "ls", "alpha")
+    assert capsys.readouterr().out.count("cancelled") == 3
+    assert AgentRun.objects.count() == 1
+
+
+class EndlessImporter:
+    """Yields events without end, and cancels its import during the first or the second reading."""
+
+    name, title = "endless", "events without end"
+
+    def __init__(self, file_import: FileImport, *, in_reading: int) -> None:
+        self.file_import, self.in_reading, self.readings, self.events = file_import, in_reading, 0, 0
+
+    def detect(self, file: ImportFile) -> bool:
+        return True
+
+    def read(self, file: ImportFile) -> Iterator[Item]:
+        self.readings += 1
+        yield ImportedRun(run_ref="endless:1", agent="endless")
+        number = 0
+        while self.readings == self.in_reading or number < 5:
+            if self.readings == self.in_reading:
+                self.events += 1
+                if self.events == 250:
+                    # In another thread, which has a connection of its own, as a web process has.
+                    at_once(lambda _: cancelling.cancel("user:ada", self.file_import), 1)
+            number += 1
+            payload = MessageAdded(role="user", content="x" * 1000)
+            yield IncomingEvent("endless:1", payload.event_type, payload, event_id=str(number))
+
+
+@pytest.mark.every_database
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_notices_a_cancelled_import_within_a_bounded_amount_of_work(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it reads the file, and while it stores the events: nothing of them stays, and the next file is imported."""
+    for in_reading in (1, 2):
+        stored = upload(project, b"x" * PREPARED_FROM)
+        importer = EndlessImporter(stored, in_reading=in_reading)
+        monkeypatch.setattr(formats, "importers", lambda importer=importer: (importer,))
+
+        assert execution.import_next()
+
+        assert is_gone_without_a_trace(stored)
+        assert (importer.readings, 250 <= importer.events <= 250 + NOTICED_AFTER) == (in_reading, True)
+    monkeypatch.undo()
+    following = upload(project)
+    assert execution.import_next()
+    assert FileImport.objects.get(pk=following.pk).state == ImportState.DONE
+    with pytest.raises(ImportFinished):
+        cancelling.cancel(SYSTEM, following)
