@@ -98,9 +98,10 @@ def _begin(observation: JsonPlace) -> datetime:
 
 def _read_observations(observations: Sequence[JsonPlace], conversation: ImportedConversation) -> Iterator[Item]:
     by_id = {one.at("id").name(): one for one in observations}
+    outer_ids_of = _outer_generations(by_id)
     inner: dict[str, list[JsonPlace]] = {}
     for one in observations:
-        outer = _outer_generation(one, by_id) if one.at("type").value == _GENERATION else None
+        outer = outer_ids_of[one.at("id").name()] if one.at("type").value == _GENERATION else None
         if outer is not None:
             inner.setdefault(outer, []).append(one)
     all_inner = {one.at("id").value for several in inner.values() for one in several}
@@ -127,15 +128,21 @@ def _is_name(value: object) -> bool:
     return isinstance(value, str) and value.isprintable() and len(value) <= MAX_NAME
 
 
-def _outer_generation(observation: JsonPlace, by_id: Mapping[str, JsonPlace]) -> str | None:
-    """Return the ID of the outermost generation around this one; None if there is none."""
-    found, seen = None, {observation.at("id").value}
-    parent = by_id.get(observation.at("parentObservationId").text())
-    while parent is not None and parent.at("id").value not in seen:
-        seen.add(parent.at("id").value)
-        found = parent.at("id").name() if parent.at("type").value == _GENERATION else found
-        parent = by_id.get(parent.at("parentObservationId").text())
-    return found
+def _outer_generations(by_id: Mapping[str, JsonPlace]) -> Mapping[str, str | None]:
+    """Return the ID of the outermost generation around each observation; None if there is none. Visits each once."""
+    outer_ids: dict[str, str | None] = {}
+    for first in by_id:
+        name = first
+        path = []
+        while name in by_id and name not in outer_ids:
+            outer_ids[name] = None  # ends a circle
+            path.append(name)
+            name = by_id[name].at("parentObservationId").text()
+        for below in reversed(path):
+            is_generation = name in by_id and by_id[name].at("type").value == _GENERATION
+            outer_ids[below] = outer_ids.get(name) or (name if is_generation else None)
+            name = below
+    return outer_ids
 
 
 def _read_generation(

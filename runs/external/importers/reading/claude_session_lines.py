@@ -55,6 +55,8 @@ class SessionLines:
         self._of_sub_agents: list[ConversationLine] = []
         #: The line before each line of a sub-agent, by their UUIDs.
         self._parents: dict[str, str] = {}
+        #: The first line of the conversation of each line of a sub-agent, as far as they are known.
+        self._firsts: dict[str, str] = {}
         recent: deque[ConversationLine] = deque(maxlen=KEPT_LINES)
         refusal: ImportRefused | None = None
         for index, (value, number, pointer, reader) in enumerate(_places(file)):
@@ -125,22 +127,33 @@ class SessionLines:
             return event_id(str(data.get("agentId") or call_id or line.line_id)), call_id
         if agent_id := _text(line, "agentId"):
             return event_id(agent_id), ""
-        first, seen = line.line_id, {line.line_id}
-        while (parent := self._parents[first]) in self._parents and parent not in seen:
-            seen.add(parent)
-            first = parent
-        return event_id(first), ""
+        return event_id(self._first_of(line.line_id)), ""
+
+    def _first_of(self, line_id: str) -> str:
+        """Return the first line of the conversation of a line. All together, each line is visited once."""
+        path, first = [], line_id
+        while first not in self._firsts:
+            self._firsts[first] = first  # ends a circle
+            path.append(first)
+            parent = self._parents[first]
+            first = parent if parent in self._parents else first
+        first = self._firsts[first]
+        self._firsts.update((below, first) for below in path)
+        return first
 
     def _find_calls(self, sub_agents: Iterable[SubAgent]) -> None:
         """Find the calls of sub-agents whose lines do not name them, by the prompt."""
-        unused = {call_id: request.get("prompt") for call_id, request in self.requests.items()}
-        for sub_agent in sub_agents:
-            unused.pop(sub_agent.call_id, None)
+        named = {sub_agent.call_id for sub_agent in sub_agents}
+        unused: dict[object, deque[str]] = {}
+        for call_id, request in self.requests.items():
+            prompt = request.get("prompt")
+            if call_id not in named and isinstance(prompt, str) and prompt:
+                unused.setdefault(prompt, deque()).append(call_id)
         for sub_agent in sub_agents:
             if not sub_agent.call_id:
                 prompt = next((line.text for line in sub_agent.lines if line.text), None)
-                sub_agent.call_id = next((call for call, asked in unused.items() if asked == prompt and prompt), "")
-                unused.pop(sub_agent.call_id, None)
+                if calls := unused.get(prompt):
+                    sub_agent.call_id = calls.popleft()
 
 
 def _places(file: ImportFile) -> Iterator[tuple[Any, int | None, str, Reader | None]]:

@@ -16,6 +16,7 @@ from runs.external import contents
 from runs.external.importers.base import ImportedRun, ImportFile, Item, NothingToImport
 from runs.external.importers.reading.conversation import ChatMessage, ImportedConversation, check_calls
 from runs.external.importers.reading.json_place import JsonPlace
+from runs.external.importers.reading.observed_messages import open_call
 from runs.lifecycle.title_limits import MAX_TITLE
 from runs.providers.messages import canonical
 
@@ -110,13 +111,8 @@ def _answer(content: JsonPlace) -> ChatMessage:
 def _result(response: JsonPlace, conversation: ImportedConversation) -> ChatMessage:
     """Return the result of a call: of the one with its ID or, without one, of the oldest open call of the function."""
     name = response.at("name").name()
-    call_id = response.at("id").name() if response.at("id").value else _open_call(name, conversation)
+    call_id = response.at("id").name() if response.at("id").value else open_call(name, conversation.open_calls) or name
     value = response.at("response").value
     output = next(iter(value.values())) if isinstance(value, Mapping) and len(value) == 1 else value
     has_failed = isinstance(value, Mapping) and "error" in value
     return ChatMessage(role="tool", content=output, call_ids=[call_id], tool_name=name, has_failed=has_failed)
-
-
-def _open_call(name: str, conversation: ImportedConversation) -> str:
-    calls = (call_id for call_id, call in conversation.open_calls.items() if call.tool_name == name)
-    return next(calls, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from pydantic_ai.messages import ToolCallPart
@@ -22,6 +23,8 @@ _ATTRIBUTE = re.compile(r"llm\.input_messages\.(\d+)\.message\.(role|content|nam
 _ROLES = {"system": "system", "developer": "system", "assistant": "assistant", "model": "assistant", "tool": "tool"}
 #: Types of LangChain's messages.
 _LANGCHAIN = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
+#: Open calls among which that of a result without an ID is searched: a file may have very many of both.
+MAX_SEARCHED = 1000
 #: Types of items of the Responses API, besides messages.
 _ITEMS = frozenset(
     {"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning"}
@@ -130,8 +133,9 @@ def with_call_id(message: ChatMessage, open_calls: Mapping[str, ToolCallPart]) -
 
 
 def open_call(tool_name: str, open_calls: Mapping[str, ToolCallPart]) -> str:
-    """Return the ID of the first open call of a tool; empty without any."""
-    return next((call_id for call_id, call in open_calls.items() if call.tool_name == tool_name), "")
+    """Return the ID of the first open call of a tool; empty without any among the oldest 1,000 open calls."""
+    oldest = islice(open_calls.items(), MAX_SEARCHED)
+    return next((call_id for call_id, call in oldest if call.tool_name == tool_name), "")
 
 
 def _answers(place: JsonPlace) -> Iterator[ChatMessage]:
