@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import logging
 import smtplib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import UUID
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -27,6 +28,7 @@ from django.db.models import QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
+from agentops.limits.turns import rounds
 from agentops.projects import approval_links
 from agentops.projects.access import RULES, Action
 from agentops.projects.models import Membership, Notification, NotificationReceipt
@@ -55,22 +57,28 @@ class Interrupted(Exception):
 
 
 def send_due(is_stopping: Callable[[], bool] = lambda: False) -> int:
-    """Send all due notifications and return how many were claimed."""
+    """Send all due notifications, in turns of their projects, and return how many were claimed."""
     claimed = 0
-    while not is_stopping():
-        notification = take_due()
-        if notification is None:
-            return claimed
-        claimed += 1
-        send(notification, is_stopping)
+    for project_id in rounds(_projects_with_mail):
+        if is_stopping():
+            break
+        notification = take_due(project_id)
+        if notification is not None:
+            claimed += 1
+            send(notification, is_stopping)
     return claimed
 
 
-def take_due() -> Notification | None:
-    """Claim the notification that is due for the longest time; None if none is due."""
+def _projects_with_mail() -> Iterable[UUID]:
+    due = Notification.objects.filter(email_due_at__lte=timezone.now())
+    return due.values_list("project", flat=True).distinct()
+
+
+def take_due(project_id: UUID) -> Notification | None:
+    """Claim the notification of a project that is due for the longest time; None if none is due."""
     while True:
         now = timezone.now()
-        due = Notification.objects.filter(email_due_at__lte=now).order_by("email_due_at")
+        due = Notification.objects.filter(project=project_id, email_due_at__lte=now).order_by("email_due_at")
         notification = due.select_related("project").first()
         if notification is None:
             return None

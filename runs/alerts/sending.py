@@ -8,8 +8,9 @@ expires, with the same ID.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
+from uuid import UUID
 
 from django.db import connection
 from django.db.models import F
@@ -17,6 +18,7 @@ from django.utils import timezone
 from standardwebhooks.webhooks import Webhook
 
 from agentops.http.outgoing.receivers import signature_headers
+from agentops.limits.turns import rounds
 from agentops.projects.names import one_line
 from agentops.projects.redaction_rules import sealing
 from runs import chaos
@@ -38,17 +40,25 @@ MAX_ERROR = 500
 
 
 def send_due(is_stopping: Callable[[], bool] = lambda: False) -> int:
-    """Send all due deliveries and return how many were claimed."""
+    """Send all due deliveries, in turns of their projects, and return how many were claimed."""
     claimed = 0
-    while not is_stopping() and (delivery := take_due()) is not None:
-        claimed += 1
-        attempt(delivery)
+    for project_id in rounds(_projects_with_alerts):
+        if is_stopping():
+            break
+        delivery = take_due(project_id)
+        if delivery is not None:
+            claimed += 1
+            attempt(delivery)
     return claimed
 
 
-def take_due() -> AlertDelivery | None:
-    """Claim the delivery that is due for the longest time; None if none is due."""
-    while (candidate := AlertDelivery.objects.due().first()) is not None:
+def _projects_with_alerts() -> Iterable[UUID]:
+    return AlertDelivery.objects.due().order_by().values_list("project", flat=True).distinct()
+
+
+def take_due(project_id: UUID) -> AlertDelivery | None:
+    """Claim the delivery of a project that is due for the longest time; None if none is due."""
+    while (candidate := AlertDelivery.objects.due().filter(project=project_id).first()) is not None:
         mine = AlertDelivery.objects.due().filter(pk=candidate.pk, attempts=candidate.attempts).order_by()
         # The condition makes the claim exclusive.
         if mine.update(attempts=F("attempts") + 1, due_at=Now() + CLAIMED_FOR):

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import NamedTuple
 from uuid import UUID
 
 from django.db import Error, connection
 
+from agentops.limits.turns import in_turns
 from runs import chaos
 from runs.models import Delivery, Sink, SinkCursor
 from runs.telemetry import deliveries, sink_claims
@@ -31,23 +34,37 @@ log = logging.getLogger(__name__)
 THREADS = 8
 #: Requests to one webhook at the same time, once it accepts what it gets and more is waiting.
 MAX_LANES = 3
-#: Sinks of one look.
-BATCH = 50
+#: Batches of a sink after which it leaves its thread to another one of the same project.
+TURN = 20
 IsStopping = Callable[[], bool]
-#: Work on a sink. Returns whether there is more of it.
-Job = Callable[[], bool]
 #: What is worked on, the sink, and the lane.
-Key = tuple[str, UUID, int]
+JobKey = tuple[str, UUID, int]
+
+
+class Job(NamedTuple):
+    """What is due for a sink: new events, or deliveries that wait."""
+
+    key: JobKey
+    #: None: a sink of the whole site.
+    project_id: UUID | None
+    #: Works on it until its argument returns True. Returns whether there is more of it.
+    act: Callable[[IsStopping], bool]
 
 
 class Exporter:
-    """The exporter of this process. Sinks are independent: one that is slow or down does not delay the others."""
+    """The exporter of this process. Sinks are independent: one that is slow or down does not delay the others.
+
+    The threads serve the projects in turns. A thread that becomes free takes a sink of the project that has the fewest
+    threads; a sink with a backlog leaves its thread to a project that has fewer.
+    """
 
     def __init__(self, is_stopping: IsStopping = lambda: False) -> None:
         self._is_stopping = is_stopping
         self._pool: ThreadPoolExecutor | None = None
-        #: What is being worked on, so that a look does not begin it again.
-        self._busy: set[Key] = set()
+        #: What is due, in the order of turns, as the last look has seen it.
+        self._waiting: list[Job] = []
+        #: What the threads work on, so that a look does not begin it again.
+        self._busy: dict[JobKey, Job] = {}
         #: Requests that a webhook gets at the same time, if more than one.
         self._lanes: dict[UUID, int] = {}
         self._lock = threading.Lock()
@@ -58,15 +75,20 @@ class Exporter:
         """Begin what is due, in threads. Returns False if there are no sinks."""
         if not Sink.objects.sending().exists() and not Delivery.objects.due().exists():
             return False
-        for key, job in self._due():
-            self._begin(key, job)
+        due = self._due()
+        with self._lock:
+            self._waiting = due
+        for _ in range(THREADS):
+            if (job := self._take()) is None:
+                break
+            self._begin(job)
         return True
 
     def run_due(self) -> int:
         """Do what is due now, in this thread, and return the number of sinks that were worked on."""
         due = self._due()
-        for _, job in due:
-            while job():
+        for job in due:
+            while job.act(self._is_stopping):
                 pass
         return len(due)
 
@@ -75,28 +97,25 @@ class Exporter:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
-    def _due(self) -> list[tuple[Key, Job]]:
+    def _due(self) -> list[Job]:
         # None if an import has been storing events for more than a second: the rest is sent when it ends.
         self._settled = settled_event(self._settled) or self._settled
         newest = self._settled
-        cursors = SinkCursor.objects.due(newest).order_by("event_id").values_list("pk", flat=True)[:BATCH]
-        waiting = Delivery.objects.due().order_by("sink").values_list("sink", flat=True).distinct()[:BATCH]
-        return [
-            *((("cursor", pk, 0), partial(self._advance, pk, newest)) for pk in cursors),
+        cursors = SinkCursor.objects.due(newest).order_by("event_id").values_list("pk", "sink__project")
+        waiting = Delivery.objects.due().order_by("sink").values_list("sink", "sink__project").distinct()
+        jobs = [
+            *(Job(("cursor", pk, 0), project, partial(advance, pk, newest)) for pk, project in cursors),
             *(
-                (("delivery", pk, lane), partial(self._deliver, pk, lane))
-                for pk in waiting
+                Job(("delivery", pk, lane), project, partial(self._deliver, pk, lane))
+                for pk, project in waiting
                 for lane in range(self._lanes.get(pk, 1))
             ),
         ]
+        return in_turns(jobs, lambda job: job.project_id)
 
-    def _advance(self, sink_id: UUID, newest: int) -> bool:
-        advance(sink_id, newest, self._is_stopping)
-        return False
-
-    def _deliver(self, sink_id: UUID, lane: int) -> bool:
+    def _deliver(self, sink_id: UUID, lane: int, is_stopping: IsStopping) -> bool:
         """Take a turn. A receiver that accepts most of a full turn gets one more request at a time, others fewer."""
-        turn = deliveries.send_waiting(sink_id, self._is_stopping, lane=lane)
+        turn = deliveries.send_waiting(sink_id, is_stopping, lane=lane)
         with self._lock:
             lanes = self._lanes.pop(sink_id, 1)
             lanes = min(lanes + 1, MAX_LANES) if turn.is_full and turn.is_accepted else lanes - 1
@@ -104,41 +123,79 @@ class Exporter:
                 self._lanes[sink_id] = lanes
         return turn.is_full
 
-    def _begin(self, key: Key, job: Job) -> None:
+    def _take(self) -> Job | None:
+        """Return the next job, of the project with the fewest threads. None if nothing waits or no thread is free."""
         with self._lock:
-            if key in self._busy or self._is_stopping():
-                return
-            self._busy.add(key)
+            if len(self._busy) >= THREADS or self._is_stopping():
+                return None
+            self._waiting = [job for job in self._waiting if job.key not in self._busy]
+            if not self._waiting:
+                return None
+            threads = self._threads()
+            job = min(self._waiting, key=lambda job: threads[job.project_id])
+            self._waiting.remove(job)
+            self._busy[job.key] = job
+            return job
+
+    def _threads(self) -> Counter[UUID | None]:
+        """Return the number of threads of each project."""
+        return Counter(job.project_id for job in self._busy.values())
+
+    def _is_turn_over(self, job: Job, batches: int) -> bool:
+        """Return whether a sink that has had so many batches must leave its thread to another one."""
+        with self._lock:
+            threads = self._threads()
+            others = [one for one in self._waiting if one.key not in self._busy]
+            has_more_threads = any(threads[one.project_id] < threads[job.project_id] for one in others)
+            return bool(others) and (has_more_threads or batches >= TURN)
+
+    def _begin(self, job: Job) -> None:
         self._pool = self._pool or ThreadPoolExecutor(THREADS, thread_name_prefix="export")
         try:
-            self._pool.submit(self._work, key, job)
+            self._pool.submit(self._work, job)
         except RuntimeError:  # no thread can be started now; the next look tries again
             with self._lock:
-                self._busy.discard(key)
+                self._busy.pop(job.key)
             raise
 
-    def _work(self, key: Key, job: Job) -> None:
-        has_more = False
-        try:
-            has_more = job()
-        except Error as error:
-            log.warning("a sink cannot use the database: %s", type(error).__name__)
-        except Exception:
-            log.exception("a sink failed unexpectedly", extra={"sink": str(key[1])})
-        finally:
-            connection.close()
-            with self._lock:
-                self._busy.discard(key)
-        if has_more:
-            # Behind the other sinks, so that each gets its turn.
-            self._begin(key, job)
+    def _work(self, job: Job | None) -> None:
+        """Work on a job, and then on the next ones."""
+        while job is not None:
+            has_more = False
+            try:
+                has_more = job.act(_SinkTurn(partial(self._is_turn_over, job), self._is_stopping))
+            except Error as error:
+                log.warning("a sink cannot use the database: %s", type(error).__name__)
+            except Exception:
+                log.exception("a sink failed unexpectedly", extra={"sink": str(job.key[1])})
+            finally:
+                connection.close()
+                with self._lock:
+                    self._busy.pop(job.key)
+                    if has_more and job.key not in {one.key for one in self._waiting}:
+                        self._waiting.append(job)
+            job = self._take()
 
 
-def advance(sink_id: UUID, newest: int, is_stopping: IsStopping = lambda: False) -> None:
-    """Send the events up to `newest` that a sink has not had, until the sink has to rest."""
+class _SinkTurn:
+    """Says when a sink has to stop. It is asked before each batch, of which a turn has at least one."""
+
+    def __init__(self, is_over: Callable[[int], bool], is_stopping: IsStopping) -> None:
+        self._is_over, self._is_stopping, self._batches = is_over, is_stopping, 0
+
+    def __call__(self) -> bool:
+        self._batches += 1
+        return self._is_stopping() or (self._batches > 1 and self._is_over(self._batches - 1))
+
+
+def advance(sink_id: UUID, newest: int, is_stopping: IsStopping = lambda: False) -> bool:
+    """Send the events up to `newest` that a sink has not had, until it has to rest or `is_stopping` returns True.
+
+    Returns False: the next look finds what is left.
+    """
     cursor = sink_claims.take(sink_id, newest)
     if cursor is None:
-        return
+        return False
     try:
         kind, target = target_of(cursor.sink)
         while cursor.event_id < newest and not is_stopping():
@@ -150,13 +207,14 @@ def advance(sink_id: UUID, newest: int, is_stopping: IsStopping = lambda: False)
             except SendFailed as failure:
                 log.warning("a sink does not accept events", extra={"sink": cursor.sink.name, "status": failure.status})
                 if sink_claims.record_failure(cursor, failure):
-                    return
+                    return False
         sink_claims.release(cursor)
     except SinkUnusable as error:
         sink_claims.record_failure(cursor, SendFailed(str(error)))
         sink_claims.release(cursor)
     except ClaimExpired:
         log.info("another worker has taken a sink", extra={"sink": cursor.sink.name})
+    return False
 
 
 def _settle_batch(cursor: SinkCursor, kind: SinkKind, target: SinkTarget, batch: EventBatch) -> bool:

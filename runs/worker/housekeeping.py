@@ -91,8 +91,8 @@ def settle(shutdown: Shutdown) -> None:
     while not shutdown.requested.wait(wait * random.uniform(0.5, 1.0)):  # noqa: S311 - spreads load only
         wait = SETTLE_S
         with going_on("the filing of traces"):
-            # A full batch: there is more.
-            wait = 0 if settling.settle_due() >= settling.BATCH else SETTLE_S
+            # There may be more than one turn of each project.
+            wait = 0 if settling.settle_due() else SETTLE_S
 
 
 def mail(shutdown: Shutdown) -> None:

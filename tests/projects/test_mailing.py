@@ -256,10 +256,10 @@ def test_one_that_ends_its_worker_each_time_is_given_up(project: Project, server
 def test_what_one_has_taken_up_another_leaves(project: Project, server: Inbox) -> None:
     member(project, "ann")
     told(project)
-    taken = take_due()
+    taken = take_due(project.pk)
     assert taken is not None
 
-    assert take_due() is None
+    assert take_due(project.pk) is None
     assert send_due() == 0
 
 
@@ -267,7 +267,7 @@ def test_a_dead_workers_claim_runs_out_and_it_comes_too_late(project: Project, s
     """The first hung, or died: the second sends, and the first finds itself overtaken."""
     member(project, "ann")
     told(project)
-    slow = take_due()
+    slow = take_due(project.pk)
     assert slow is not None
     assert slow.email_due_at is not None
     Notification.objects.filter(pk=slow.pk).update(email_due_at=timezone.now())

@@ -6,6 +6,7 @@ import logging
 from datetime import datetime, timedelta
 
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from runs.database_errors import concerns_all
@@ -17,17 +18,25 @@ log = logging.getLogger(__name__)
 QUIET = timedelta(seconds=2)
 #: How long an entry waits for those that it belongs to, and a run for its last entries. Exporters send every 5 seconds.
 SETTLE = timedelta(seconds=10)
-#: Groups of one sweep.
-BATCH = 50
+#: Groups of one project that are settled in a row while other projects wait.
+TURN = 10
 #: After so long without an entry, a run whose end is unknown waits.
 SILENCE = timedelta(minutes=10)
 
 
 def settle_due() -> int:
-    """File the entries that have waited, and end or suspend runs. Returns the number of groups."""
-    due = OtlpGroup.objects.filter(due_at__lte=timezone.now()).order_by("due_at")
+    """File the entries that have waited, and end or suspend runs, in one turn of each project.
+
+    Returns the number of groups. 0: none is due, or other workers have those that are.
+    """
+    due = OtlpGroup.objects.filter(due_at__lte=timezone.now())
+    waiting = list(due.values_list("project", flat=True).distinct())
+    return sum(_settle_some(due.filter(project=project_id).order_by("due_at")) for project_id in waiting)
+
+
+def _settle_some(due: QuerySet[OtlpGroup]) -> int:
     count = 0
-    for group_id in list(due.values_list("pk", flat=True)[:BATCH]):
+    for group_id in list(due.values_list("pk", flat=True)[:TURN]):
         try:
             count += _settle(group_id)
         except IntegrityError:

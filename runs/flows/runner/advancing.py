@@ -28,22 +28,31 @@ from timeline.events.flow import NodeStarted
 from timeline.models import Source
 
 log = logging.getLogger(__name__)
-BATCH = 50
+#: Flow runs of one project that are advanced in a row while other projects wait.
+TURN = 10
+_BEFORE_ALL = UUID(int=0)
 
 
 def advance_due(is_stopping: Callable[[], bool] = lambda: False) -> bool:
-    """Advance every flow run that is due once. Returns whether to look again at once."""
-    has_more, last = False, UUID(int=0)
-    # By ID, so that many that cannot be advanced do not keep later ones from being looked at.
-    while due := list(FlowRun.objects.due().filter(pk__gt=last).values_list("pk", flat=True)[:BATCH]):
-        for flow_run_id in due:
-            if is_stopping():
-                return False
-            has_more |= _advance_if_possible(flow_run_id)
-        last = due[-1]
-        if len(due) < BATCH:
-            break
-    return has_more
+    """Advance every flow run that is due once, in turns of their projects. Returns whether to look again at once."""
+    has_more, last, finished = False, dict[UUID, UUID](), set[UUID]()
+    while True:
+        projects = FlowRun.objects.due().exclude(project__in=finished).order_by().values_list("project", flat=True)
+        waiting = list(projects.distinct())
+        for project_id in waiting:
+            # By ID, so that many that cannot be advanced do not keep later ones from being looked at.
+            due = FlowRun.objects.due().filter(project=project_id, pk__gt=last.get(project_id, _BEFORE_ALL))
+            flow_run_ids = list(due.values_list("pk", flat=True)[:TURN])
+            for flow_run_id in flow_run_ids:
+                if is_stopping():
+                    return False
+                has_more |= _advance_if_possible(flow_run_id)
+            if len(flow_run_ids) < TURN:
+                finished.add(project_id)
+            else:
+                last[project_id] = flow_run_ids[-1]
+        if finished.issuperset(waiting):
+            return has_more
 
 
 def _advance_if_possible(flow_run_id: UUID) -> bool:

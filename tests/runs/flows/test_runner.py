@@ -393,7 +393,7 @@ def test_a_value_that_no_database_stores_ends_its_flow_and_holds_up_no_other(pro
 def test_flow_runs_whose_values_the_database_refuses_hold_up_no_other(
     project: Project, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(advancing, "BATCH", 2)
+    monkeypatch.setattr(advancing, "TURN", 2)
     constant = {"id": "a", "type": "constant", "value": 1}
     refused = [make_flow_run({"flow_id": f"refused-{number}", "nodes": [constant]}, project) for number in range(2)]
     other = make_flow_run({"flow_id": "other", "nodes": [constant]}, project)
