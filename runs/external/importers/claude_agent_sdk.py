@@ -69,8 +69,8 @@ class ClaudeAgentSdkImporter:
         if document is None:
             return any(_is_sdk_message(value) for value in file.first_lines())
         # A single line is a document too.
-        messages = [one.value for each in _lists(document) for one in each.messages]
-        return any(_is_sdk_message(value) for value in [document, *messages])
+        messages = (one.value for each in _lists(document) for one in each.messages)
+        return _is_sdk_message(document) or any(map(_is_sdk_message, messages))
 
     def read(self, file: ImportFile) -> Iterator[Item]:
         document = file.whole()
@@ -118,18 +118,16 @@ def _lists(document: Any) -> list[_MessageList]:
     return [_MessageList(prompt if isinstance(prompt, str) else "", time_or_none(recorded_at), numbered)]
 
 
-def _numbered(values: Sequence[Any], pointer: str) -> list[_Place]:
-    """Return the messages with their places. A recording has each in an object with the time since the first."""
-    numbered = []
+def _numbered(values: Sequence[Any], pointer: str) -> Iterator[_Place]:
+    """Yield the messages with their places. A recording has each in an object with the time since the first."""
     for index, value in enumerate(values):
         place = f"{pointer}/{index}"
         if isinstance(value, Mapping) and "type" not in value and isinstance(value.get("message"), Mapping):
             offset = value.get("relativeTimestamp")
             offset_ms = offset if isinstance(offset, int | float) else None
-            numbered.append(_Place(value["message"], pointer=f"{place}/message", offset_ms=offset_ms))
+            yield _Place(value["message"], pointer=f"{place}/message", offset_ms=offset_ms)
         else:
-            numbered.append(_Place(value, pointer=place))
-    return numbered
+            yield _Place(value, pointer=place)
 
 
 class _SdkSession:

@@ -398,3 +398,16 @@ def test_a_key_in_the_address_is_no_key_and_in_no_log(exporter: Exporter, caplog
         answer = Client().post(f"{path}?api_key={key}&key={key}", BODY, content_type=PROTOBUF)
         assert answer.status_code == 401
         assert key not in caplog.text + answer.content.decode("latin-1")
+
+
+def test_what_all_spans_share_is_not_stored_with_each(exporter: Exporter) -> None:
+    """A resource, a scope and a session of a MiB: 200 spans of a request do not make 600 MiB of them."""
+    long = "x" * 1024 * 1024
+    request = traces(agent(1), *(chat(number, 1) for number in range(2, 201)))
+    [resource] = request.resource_spans
+    for name in ("host.name", "service.name", "session.id", "gen_ai.conversation.id"):
+        resource.resource.attributes.add(key=name).value.string_value = long[: 1024 * 400]
+    resource.scope_spans[0].scope.name = long
+    assert exporter.post(request.SerializeToString()).status_code == 200
+    assert OtlpItem.objects.count() == 200
+    assert sum(len(json.dumps(facts)) for facts in OtlpItem.objects.values_list("facts", flat=True)) < len(long)
