@@ -6,9 +6,12 @@ not the size of the file but what is made of it: unpacked bytes, the texts of al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
+from functools import cache
+from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 from django.conf import settings
@@ -64,13 +67,21 @@ def _length(value: Any) -> int:
         value = values.pop()
         if isinstance(value, str | bytes):
             length += len(value)
-        elif isinstance(value, Mapping):
-            values += value.keys()
-            values += value.values()
-        elif isinstance(value, list | tuple):
-            values += value
-        elif isinstance(value, BaseModel):
-            values += value.__dict__.values()
-        elif is_dataclass(value) and not isinstance(value, type):
-            values += [getattr(value, field.name) for field in fields(value)]
+        elif value is not None and (members_of := _reader_of_members(type(value))) is not None:  # type: ignore[arg-type]
+            values += members_of(value)
     return length
+
+
+@cache
+def _reader_of_members(kind: type) -> Callable[[Any], Iterable[Any]] | None:
+    """Return a function that gives the members of a value of this type; None if it has no texts."""
+    if issubclass(kind, Mapping):
+        return lambda value: chain(value.keys(), value.values())
+    if issubclass(kind, list | tuple):
+        return lambda value: value
+    if issubclass(kind, BaseModel):
+        return lambda value: value.__dict__.values()
+    if is_dataclass(kind):
+        # Two names at least, so that it gives a tuple.
+        return attrgetter("__class__", *(field.name for field in fields(kind)))
+    return None
