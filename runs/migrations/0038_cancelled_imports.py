@@ -7,7 +7,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('projects', '0007_delete_projects'),
-        ('runs', '0035_commit_group'),
+        ('runs', '0037_alerts_of_sinks'),
     ]
 
     operations = [

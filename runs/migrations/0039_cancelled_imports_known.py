@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('runs', '0037_cancelled_imports'),
+        ('runs', '0038_cancelled_imports'),
     ]
 
     operations = [
