@@ -20,6 +20,7 @@ import pydantic_ai.models
 import pytest
 import redis
 from django.conf import settings as django_settings
+from django.db.backends.signals import connection_created
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 from tests.support.services import REQUIRE_SERVICES, missing, shared_directory
@@ -109,6 +110,8 @@ gc.disable()
 HOME = make_home()
 prepare(HOME)
 django.setup()
+# Tests move the clock of this process; the database's would not follow. Processes that tests start measure it.
+connection_created.disconnect(dispatch_uid="timeline.database_clock")
 pydantic_ai.models.ALLOW_MODEL_REQUESTS = False
 # Hypothesis itself loads its profile "ci" where CI is set. Deadlines measure the machine, not the code.
 hypothesis.settings.register_profile("agentops", deadline=None)

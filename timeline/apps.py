@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.db.backends.signals import connection_created
 
 
 class TimelineConfig(AppConfig):
@@ -13,6 +14,7 @@ class TimelineConfig(AppConfig):
 
     def ready(self) -> None:
         from agentops.projects.revocation import rights_changed
-        from timeline import notify
+        from timeline import database_clock, notify
 
+        connection_created.connect(database_clock.measure, dispatch_uid="timeline.database_clock")
         rights_changed.connect(notify.notify_access, dispatch_uid="timeline.notify")

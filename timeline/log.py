@@ -13,11 +13,10 @@ from uuid import UUID
 import psycopg
 from django.db import DatabaseError, connection, transaction
 from django.db.models import QuerySet
-from django.utils import timezone
 from pydantic_core import to_json
 
 from agentops.projects.redaction_rules.rule_cache import CACHE as RULES
-from timeline import events, notify, operator_lines
+from timeline import database_clock, events, notify, operator_lines
 from timeline.bulk.after_commit import after_commit
 from timeline.bulk.fast_rows import insert, locked, prepared_cursor
 from timeline.errors import LeaseLost, LogError, LogNotFound
@@ -303,7 +302,7 @@ def _append_portable(
     stored_events = stored_event_ids(log_id, [row["event_id"] for row in rows if row["event_id"] is not None])
     fresh: list[Event] = []
     results: list[AppendResult] = []
-    now = timezone.now()
+    now = database_clock.now()
     for row in rows:
         stored = stored_events.get(row["event_id"])
         if stored is not None:

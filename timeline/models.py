@@ -6,6 +6,7 @@ from django.db import models
 from uuid_utils.compat import uuid7
 
 from agentops.projects.models import Project
+from timeline.database_clock import StampField
 
 
 class Source(models.TextChoices):
@@ -51,7 +52,7 @@ class Log(models.Model):
     epoch = models.IntegerField(default=0)
     #: The time at which the last event was stored, by the database's clock.
     last_event_at = models.DateTimeField(null=True)
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = StampField(auto_now_add=True)
 
     def __str__(self) -> str:
         return str(self.id)
@@ -145,7 +146,7 @@ class MaintenanceDoor(models.Model):
     """
 
     reason = models.CharField(max_length=200)
-    opened_at = models.DateTimeField(auto_now_add=True)
+    opened_at = StampField(auto_now_add=True)
 
     def __str__(self) -> str:
         return self.reason

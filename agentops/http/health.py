@@ -20,10 +20,10 @@ from django.contrib.sessions.models import Session
 from django.db import connection, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
 from django.http.response import HttpResponseBase
-from django.utils import timezone
 
 from agentops.http.operators.operator_access import may_read
 from agentops.schema.applied_migrations import UnusableSchema, missing_migrations
+from timeline import database_clock
 
 log = logging.getLogger(__name__)
 PATHS = ("/healthz", "/readyz")
@@ -75,7 +75,7 @@ def readyz(request: HttpRequest) -> HttpResponse:
 def database() -> None:
     """Check that a row can be written and read. The write is rolled back."""
     with transaction.atomic():
-        row = Session.objects.create(session_key="readyz", session_data="", expire_date=timezone.now())
+        row = Session.objects.create(session_key="readyz", session_data="", expire_date=database_clock.now())
         row.refresh_from_db()
         transaction.set_rollback(True)
 

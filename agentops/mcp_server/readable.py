@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from agentops.mcp_server.bounds import cut
+from timeline import database_clock
 
 Row = Mapping[str, Any]
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
@@ -27,12 +28,12 @@ def moment(text: str | None) -> str | None:
     ago = None if text is None else _AGO.fullmatch(text.strip())
     if ago is None:
         return text
-    return (datetime.now(UTC) - timedelta(**{_UNITS[ago["unit"]]: int(ago["count"])})).isoformat()
+    return (database_clock.now() - timedelta(**{_UNITS[ago["unit"]]: int(ago["count"])})).isoformat()
 
 
 def now() -> str:
     """Return the time, which a model does not know."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    return database_clock.now().isoformat(timespec="seconds")
 
 
 def message(row: Row, length: int) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from uuid import UUID
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import Model, QuerySet
-from django.utils import timezone
 
 from agentops.projects.errors import (
     AuthRequired,
@@ -28,6 +27,7 @@ from agentops.projects.errors import (
 )
 from agentops.projects.models import ApiKey, Door, Membership, Project, Role, Scope
 from agentops.projects.names import SLUG_PATTERN, UUID_PATTERN
+from timeline import database_clock
 from timeline.redaction import project_scope
 
 M = TypeVar("M", bound=Model)
@@ -202,7 +202,7 @@ def allowed_pairs(pairs: Collection[tuple[Principal, UUID]], action: Action) -> 
     archived = set() if action in _WHILE_ARCHIVED else _archived({project_id for _, project_id in pairs})
     key_ids = {principal.key_id for principal, _ in pairs if principal.key_id is not None}
     user_ids = {principal.user_id for principal, _ in pairs if principal.user_id is not None}
-    keys = {key.pk: key for key in ApiKey.objects.active(timezone.now()).filter(pk__in=key_ids)}
+    keys = {key.pk: key for key in ApiKey.objects.active(database_clock.now()).filter(pk__in=key_ids)}
     people = get_user_model().objects.filter(pk__in=user_ids, is_active=True)
     superuser_by_id = dict(people.values_list("pk", "is_superuser"))
     roles = Membership.objects.filter(user_id__in=superuser_by_id, role__in=list(rule.roles))
@@ -316,7 +316,7 @@ def _visible_projects(principal: Principal, *, is_superuser: bool) -> QuerySet[P
 def _active_keys(principal: Principal) -> QuerySet[ApiKey]:
     if principal.key_id is None:
         return ApiKey.objects.none()
-    return ApiKey.objects.active(timezone.now()).filter(pk=principal.key_id)
+    return ApiKey.objects.active(database_clock.now()).filter(pk=principal.key_id)
 
 
 def _memberships(principal: Principal) -> QuerySet[Membership]:

@@ -20,7 +20,6 @@ from django.core.mail import EmailMessage
 from django.core.validators import validate_email
 from django.db import transaction
 from django.urls import reverse
-from django.utils import timezone
 
 from agentops.projects.access import Principal, principal_for_user
 from agentops.projects.audit import Actor, AuditAction, name_of, record
@@ -28,6 +27,7 @@ from agentops.projects.errors import AlreadyInvited, AlreadyMember, InvalidEmail
 from agentops.projects.memberships import add_member, clean_role
 from agentops.projects.models import Door, Invitation, Membership, Project
 from agentops.projects.names import one_line
+from timeline import database_clock
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def invite(project: Project, email: str, role: str, *, actor: Actor) -> Invitati
         Project.objects.locked(project)
         if get_user_model().objects.filter(email__iexact=email).exists():
             raise AlreadyInvited(f"an account has the address {email}: add it as a member")
-        Invitation.objects.filter(project=project, expires_at__lte=timezone.now()).delete()
+        Invitation.objects.filter(project=project, expires_at__lte=database_clock.now()).delete()
         existing = Invitation.objects.filter(project=project)
         if existing.filter(email=email).exists():
             raise AlreadyInvited(f"{email} is already invited: copy the link of the invitation, or withdraw it")
@@ -59,7 +59,7 @@ def invite(project: Project, email: str, role: str, *, actor: Actor) -> Invitati
             email=email,
             role=role,
             created_by=name_of(actor)[:200],
-            expires_at=timezone.now() + VALID_FOR,
+            expires_at=database_clock.now() + VALID_FOR,
         )
         record(
             actor, AuditAction.INVITATION_CREATED, project=project, obj=invitation, after={"email": email, "role": role}
@@ -91,7 +91,7 @@ def of_link(token: str) -> Invitation:
     except (signing.BadSignature, ValueError, TypeError, AttributeError):
         raise InvitationNotFound from None
     valid = Invitation.objects.select_related("project").filter(
-        expires_at__gt=timezone.now(), project__archived_at=None
+        expires_at__gt=database_clock.now(), project__archived_at=None
     )
     invitation = valid.filter(pk=invitation_id).first()
     if invitation is None:

@@ -21,7 +21,6 @@ from uuid import UUID
 from django.conf import settings
 from django.db import DatabaseError, transaction
 from django.db.models import Q
-from django.utils import timezone
 
 from agentops.http.lanes import sender_project
 from agentops.projects.audit import Actor, AuditAction, name_of, record
@@ -36,6 +35,7 @@ from agentops.projects.errors import (
 )
 from agentops.projects.models import ApiKey, AuditEntry, KeyState, Project, Scope
 from agentops.projects.names import clean_name
+from timeline import database_clock
 from timeline.bulk.fast_rows import select_joined
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ def authenticate(token: str) -> ApiKey:
     matches = compare_digest(_digest(token), bytes(key.sha256) if key else NOBODY)
     if key is None or not matches:
         raise AuthInvalid
-    now = timezone.now()
+    now = database_clock.now()
     state = key.state(now)
     if state is not KeyState.ACTIVE:
         text = f"the API key is {state.value}: ask a project admin for a new one"
@@ -105,7 +105,7 @@ def revoke(key: ApiKey, *, actor: Actor) -> ApiKey:
     """Revoke a key with effect from the next request. Revoking it again changes nothing."""
     with transaction.atomic():
         # Conditional, so that only one of two concurrent calls writes the time and the audit entry.
-        revoked = ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now())
+        revoked = ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=database_clock.now())
         key.refresh_from_db(fields=["revoked_at"])
         if revoked:
             after = {"prefix": key.prefix, "revoked_at": key.revoked_at}
@@ -122,7 +122,7 @@ def rotate(key: ApiKey, *, actor: Actor, overlap: timedelta = OVERLAP) -> NewKey
     """
     if overlap < timedelta(0):
         raise InvalidExpiry("the overlap must not be negative")
-    now = timezone.now()
+    now = database_clock.now()
     with transaction.atomic():
         # Locked against concurrent revocation and rotation.
         old = ApiKey.objects.select_for_update().get(pk=key.pk)
@@ -229,7 +229,7 @@ def _clean_expiry(expires_at: datetime | None) -> datetime | None:
         moment = expires_at.astimezone(UTC)
     except OverflowError:
         raise InvalidExpiry("the expiry must be before the year 9999") from None
-    if moment <= timezone.now():
+    if moment <= database_clock.now():
         raise InvalidExpiry("the expiry must be in the future")
     return moment
 

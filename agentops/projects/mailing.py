@@ -26,13 +26,13 @@ from django.core.validators import validate_email
 from django.db import transaction
 from django.db.models import QuerySet
 from django.urls import reverse
-from django.utils import timezone
 
 from agentops.limits.turns import rounds
 from agentops.projects import approval_links
 from agentops.projects.access import RULES, Action
 from agentops.projects.models import Membership, Notification, NotificationReceipt
 from agentops.projects.names import one_line
+from timeline import database_clock
 
 log = logging.getLogger(__name__)
 
@@ -70,15 +70,20 @@ def send_due(is_stopping: Callable[[], bool] = lambda: False) -> int:
 
 
 def _projects_with_mail() -> Iterable[UUID]:
-    due = Notification.objects.filter(email_due_at__lte=timezone.now())
+    due = Notification.objects.filter(email_due_at__lte=database_clock.now())
     return due.values_list("project", flat=True).distinct()
 
 
 def take_due(project_id: UUID) -> Notification | None:
     """Claim the notification of a project that is due for the longest time; None if none is due."""
     while True:
-        now = timezone.now()
+<<<<<<< HEAD
+        now = database_clock.now()
         due = Notification.objects.filter(project=project_id, email_due_at__lte=now).order_by("email_due_at")
+=======
+        now = database_clock.now()
+        due = Notification.objects.filter(email_due_at__lte=now).order_by("email_due_at")
+>>>>>>> f70bebae (Measure times and durations by the database's clock)
         notification = due.select_related("project").first()
         if notification is None:
             return None
@@ -102,7 +107,7 @@ def recipients(notification: Notification) -> list[Any]:
 
 def send(notification: Notification, is_stopping: Callable[[], bool]) -> None:
     """Send a notification that `take_due` has returned, unless another worker has claimed it."""
-    if notification.created_at < timezone.now() - TOO_OLD:
+    if notification.created_at < database_clock.now() - TOO_OLD:
         return _give_up(notification, "not sent within a day")
     if notification.email_attempts > MAX_ATTEMPTS:  # also of those that ended their worker each time
         return _give_up(notification, notification.email_error or "no attempt finished")
@@ -117,7 +122,7 @@ def send(notification: Notification, is_stopping: Callable[[], bool]) -> None:
         _close(connection)
     if problems:
         return _retry_later(notification, problems[0])
-    _claimed_row(notification).update(emailed_at=timezone.now(), email_due_at=None, email_error="")
+    _claimed_row(notification).update(emailed_at=database_clock.now(), email_due_at=None, email_error="")
     return None
 
 
@@ -127,9 +132,9 @@ def _problems(
     """Send the notification to the remaining recipients and yield the problems."""
     for person in recipients(notification):
         if is_stopping():
-            _claimed_row(notification).update(email_due_at=timezone.now())  # another worker continues at once
+            _claimed_row(notification).update(email_due_at=database_clock.now())  # another worker continues at once
             raise Interrupted
-        if not _claimed_row(notification).update(email_due_at=timezone.now() + CLAIMED_FOR):
+        if not _claimed_row(notification).update(email_due_at=database_clock.now() + CLAIMED_FOR):
             raise Interrupted  # claimed by another worker, or deleted
         try:
             validate_email(person.email)
@@ -147,7 +152,7 @@ def _note(notification: Notification, person: Any) -> None:
     """Record that the user has received the notification, unless it was deleted meanwhile."""
     with transaction.atomic():
         if Notification.objects.select_for_update(no_key=True).filter(pk=notification.pk).first() is not None:
-            had = {"project_id": notification.project_id, "emailed_at": timezone.now()}
+            had = {"project_id": notification.project_id, "emailed_at": database_clock.now()}
             NotificationReceipt.objects.update_or_create(notification=notification, user=person, defaults=had)
 
 
@@ -162,7 +167,7 @@ def _retry_later(notification: Notification, problem: str) -> None:
     if notification.email_attempts >= MAX_ATTEMPTS:
         return _give_up(notification, problem)
     wait = min(BACKOFF * 2 ** (notification.email_attempts - 1), LONGEST)
-    _claimed_row(notification).update(email_due_at=timezone.now() + wait, email_error=problem)
+    _claimed_row(notification).update(email_due_at=database_clock.now() + wait, email_error=problem)
     log.warning("could not send a notification by e-mail, attempt %s of %s", notification.email_attempts, MAX_ATTEMPTS)
     return None
 

@@ -11,7 +11,6 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import IntegrityError, transaction
-from django.utils import timezone
 
 from agentops.projects.audit import Actor, AuditAction, name_of, record
 from agentops.projects.errors import (
@@ -24,6 +23,7 @@ from agentops.projects.errors import (
 )
 from agentops.projects.models import ApiKey, Membership, Project, Role
 from agentops.projects.names import clean_description, clean_name, clean_slug
+from timeline import database_clock
 
 #: 100 years.
 MAX_RETENTION_DAYS = 36_500
@@ -69,7 +69,7 @@ def change_project(project: Project, *, actor: Actor, **changes: Any) -> Project
         for field in changed:
             setattr(project, field, values[field])
         if "exports_telemetry" in changed and project.exports_telemetry:
-            project.telemetry_since = timezone.now()
+            project.telemetry_since = database_clock.now()
             project.save(update_fields=["telemetry_since"])
         project.save(update_fields=changed)
         old, new = ({field: each[field] for field in changed} for each in (before, values))
@@ -99,7 +99,7 @@ def hide_project(project: Project, *, actor: Actor, found: Mapping[str, int]) ->
     before = {"slug": project.slug, "name": project.name}
     project.removal = {"slug": project.slug, "by": name_of(actor), "rows": {}}
     project.slug = f"deleted-{project.pk.hex}"
-    project.removed_at = timezone.now()
+    project.removed_at = database_clock.now()
     project.save(update_fields=["removal", "slug", "removed_at"])
     record(actor, AuditAction.PROJECT_DELETED, project=None, obj=project, before=before, after=found)
 
@@ -110,7 +110,7 @@ def _set_archived(project: Project, is_archived: bool, actor: Actor) -> Project:
     with transaction.atomic():
         # Conditional, so that only one of two concurrent calls writes the audit entry.
         rows = Project.objects.filter(pk=project.pk, archived_at__isnull=is_archived)
-        if rows.update(archived_at=timezone.now() if is_archived else None):
+        if rows.update(archived_at=database_clock.now() if is_archived else None):
             record(actor, action, project=project, obj=project)
         project.refresh_from_db(fields=["archived_at"])
     return project

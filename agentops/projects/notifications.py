@@ -14,10 +14,10 @@ from uuid import UUID
 
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, QuerySet
-from django.utils import timezone
 
 from agentops.projects.models import Notification, NotificationReceipt, Project
 from agentops.projects.names import REFUSED, one_line, truncate
+from timeline import database_clock
 
 Kind = Notification.Kind
 
@@ -46,7 +46,7 @@ def notify(project_id: UUID, *, kind: str, title: str, text: str = "", run_id: U
     Title and text are truncated and stripped of control characters. Untrusted parts must be redacted before
     (timeline.redaction.redact). Raise ValueError for an unknown kind.
     """
-    now = timezone.now()
+    now = database_clock.now()
     return Notification.objects.create(
         project_id=project_id,
         run_id=run_id,
@@ -92,7 +92,7 @@ def _mark(project_id: UUID, user_id: int, **which: Any) -> int:
 
 
 def _receive(project_id: UUID, ids: list[UUID], user_id: int) -> int:
-    now = timezone.now()
+    now = database_clock.now()
     # Locked, to exclude notifications that are being deleted.
     locked = Notification.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk")
     existing = list(locked.values_list("pk", flat=True))
@@ -131,7 +131,7 @@ def forget_runs(run_ids: Iterable[UUID]) -> Counter[UUID]:
 def forget_old(at_most: int = BATCH_SIZE) -> int:
     """Delete expired notifications, oldest first, and return their number. Call it until it returns 0."""
     with transaction.atomic():
-        expired = Notification.objects.filter(created_at__lt=timezone.now() - RETENTION).order_by("created_at")
+        expired = Notification.objects.filter(created_at__lt=database_clock.now() - RETENTION).order_by("created_at")
         ids = list(expired.select_for_update(skip_locked=True).values_list("pk", flat=True)[:at_most])
         return _delete(ids)
 

@@ -13,10 +13,10 @@ from django.contrib.auth import SESSION_KEY, get_user_model
 from django.contrib.sessions.models import Session
 from django.db.models.signals import post_delete, post_save
 from django.dispatch import Signal
-from django.utils import timezone
 
 from agentops.projects.access import holder_of_key, holder_of_user
 from agentops.projects.models import ApiKey, Membership, keys_changed, memberships_changed
+from timeline import database_clock
 from timeline.bulk.after_commit import after_commit
 
 #: Sent after the commit with `holder`, see access.key_holder and access.user_holder.
@@ -74,7 +74,7 @@ def _person_saved(instance: Any, *, created: bool, update_fields: Iterable[str] 
 
 def _session_deleted(instance: Session, **_: Any) -> None:
     """Announce the end of a session, unless it had expired."""
-    if instance.expire_date <= timezone.now():
+    if instance.expire_date <= database_clock.now():
         return
     user_id = instance.get_decoded().get(SESSION_KEY)
     if user_id is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from datetime import datetime
 
 from django.db import transaction
-from django.utils import timezone
 
 from agentops.projects.audit import Actor, record
 from agentops.projects.models import Project
@@ -20,6 +19,7 @@ from runs.models import AgentRun, FlowRun
 from runs.queries.overview.flow_needs import failed_flow_runs
 from runs.queries.overview.needs import FAILED_FOR, failed_runs
 from runs.statuses import RunStatus
+from timeline import database_clock
 
 
 class NotDismissable(RunRefusal):
@@ -40,7 +40,7 @@ def dismiss(actor: Actor, run: AgentRun) -> bool:
         raise NotDismissable(
             f"only failed runs, silent external runs and waiting sessions can be dismissed; this one is {run.status}"
         )
-    now = timezone.now()
+    now = database_clock.now()
     goes_on = is_silent or is_session
     if goes_on and run.log.last_event_at is not None:
         # The clock of the runner may be ahead.
@@ -61,7 +61,7 @@ def dismiss_flow_run(actor: Actor, flow_run: FlowRun) -> bool:
     """
     if flow_run.state is not RunStatus.FAILED:
         raise NotDismissable(f"only failed flow runs can be dismissed; this one is {flow_run.status}")
-    now = timezone.now()
+    now = database_clock.now()
     with transaction.atomic():
         if not FlowRun.objects.filter(pk=flow_run.pk, dismissed_at=None).update(dismissed_at=now):
             return False
@@ -72,7 +72,7 @@ def dismiss_flow_run(actor: Actor, flow_run: FlowRun) -> bool:
 
 def dismiss_failed(actor: Actor, project: Project, upto: datetime) -> int:
     """Dismiss the failed runs and flow runs on the list of a project that ended until a time. Return their number."""
-    now = timezone.now()
+    now = database_clock.now()
     with transaction.atomic():
         runs = failed_runs([project.pk]).filter(completed_at__lte=upto).update(dismissed_at=now)
         flow_runs = failed_flow_runs([project.pk], FAILED_FOR).filter(completed_at__lte=upto).update(dismissed_at=now)

@@ -13,7 +13,6 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import QuerySet
-from django.utils import timezone
 
 from runs import chaos
 from runs.conversation import tool_results, transcript, writes
@@ -24,7 +23,7 @@ from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import RunStatus, ToolStatus, WaitReason
 from runs.tools.output import MODEL_LIMIT
-from timeline import log
+from timeline import database_clock, log
 from timeline.events import EventType
 from timeline.events.run import RunPhase, RunWaiting
 from timeline.events.tool import ToolOutcomeResolved
@@ -87,7 +86,7 @@ def resolve(run_id: UUID, call_id: UUID, choice: OutcomeChoice, *, by: str, text
         status_before = run.state
         if not _is_unresolved(run, call):
             return _answer_late_request(run, call, choice, text, by)
-        call.resolved_by, call.resolved_at = by, timezone.now()
+        call.resolved_by, call.resolved_at = by, database_clock.now()
         payload = ToolOutcomeResolved(
             call_id=call.call_id, tool_name=call.tool_name, decision=choice, by=by or None, at=call.resolved_at
         )

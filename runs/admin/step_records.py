@@ -9,17 +9,17 @@ from uuid import UUID
 from django.contrib import admin
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Substr
-from django.utils import timezone
 
 from agentops.admin_base import cells
 from agentops.admin_base.filters import choice_filter, yes_filter
 from runs.admin.of_run import OF_RUN, RowsOfRunsAdmin, run_cell
 from runs.models import AgentRun, Attempt, Checkpoint, CliSession, RunCommand, RunError, TurnUsage
 from runs.statuses import LOST
+from timeline import database_clock
 from timeline.reasons import reason_label
 
-#: Maximum clock difference between machines.
-SKEW = timedelta(minutes=5)
+#: Maximum clock difference between machines: an ID holds the time of the machine that made it.
+SKEW = timedelta(hours=2)
 #: Maximum characters of an error message in a list.
 HEAD = 400
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
@@ -194,7 +194,7 @@ class RunCommandAdmin(RowsOfRunsAdmin):
         for run_id, created_at, completed_at in AgentRun.objects.filter(pk__in=run_ids).values_list(
             "pk", "created_at", "completed_at"
         ):
-            first, end = _id_at(created_at, -SKEW), _id_at(completed_at or timezone.now(), SKEW)
+            first, end = _id_at(created_at, -SKEW), _id_at(completed_at or database_clock.now(), SKEW)
             condition |= Q(run=run_id, pk__gte=first, pk__lt=end)
         return rows.filter(condition) if condition else rows.none()
 

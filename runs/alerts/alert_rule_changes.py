@@ -11,7 +11,6 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.utils import timezone
 
 from agentops.projects import notifications
 from agentops.projects.audit import Actor, record
@@ -23,6 +22,7 @@ from runs.alerts.errors import AlertRuleNotFound, InvalidAlertRule
 from runs.alerts.message_texts import email_of
 from runs.alerts.rule_definition import RuleDefinition, check_urls, checked
 from runs.models import Alert, AlertFinding, AlertMessage, AlertRule
+from timeline import database_clock
 
 MAX_RULES = 50
 
@@ -61,7 +61,9 @@ def add_rule(project: Project, values: Mapping[str, Any], *, by: Actor) -> tuple
     `values` are the fields of `RuleDefinition`, and the URLs of the channels. Raises `InvalidAlertRule`.
     """
     urls, definition = _checked(values)
-    rule = AlertRule(project=project, checked_at=timezone.now(), created_by=by if isinstance(by, str) else by.actor)
+    rule = AlertRule(
+        project=project, checked_at=database_clock.now(), created_by=by if isinstance(by, str) else by.actor
+    )
     with transaction.atomic():
         _lock(project)
         if AlertRule.objects.filter(project=project).count() >= MAX_RULES:
@@ -90,7 +92,7 @@ def change_rule(project: Project, rule_id: UUID, values: Mapping[str, Any], *, b
             _close_alerts(rule)
         if rule.is_enabled and not was_enabled:
             # What happened before is not found, although the time before `checked_at` is looked at again.
-            AlertRule.objects.filter(pk=rule.pk).update(checked_at=timezone.now() + OVERLAP)
+            AlertRule.objects.filter(pk=rule.pk).update(checked_at=database_clock.now() + OVERLAP)
         after = document_of(rule)
         if after != before or urls:
             record(by, AlertAuditAction.RULE_CHANGED, project=project, obj=rule, before=before, after=after)
@@ -114,7 +116,7 @@ def send_test(project: Project, rule_id: UUID, *, by: Actor) -> AlertMessage:
         rule = AlertRule.objects.select_for_update(no_key=True).filter(project=project, pk=rule_id).first()
         if rule is None:
             raise AlertRuleNotFound("the project has no such alert rule")
-        message = store_message(rule, AlertMessage.Event.TEST, timezone.now())
+        message = store_message(rule, AlertMessage.Event.TEST, database_clock.now())
         if rule.sends_email:
             email = email_of(message, [])
             notifications.notify(project.pk, kind=Notification.Kind.ALERT, title=email.title, text=email.text)
@@ -154,7 +156,7 @@ def _save(rule: AlertRule, definition: RuleDefinition, urls: Mapping[str, str]) 
 
 def _close_alerts(rule: AlertRule) -> None:
     """Close the alerts of a rule that is no longer evaluated. Nothing is sent any more."""
-    now = timezone.now()
+    now = database_clock.now()
     findings = AlertFinding.objects.filter(rule=rule)
     findings.filter(message=None).update(is_silent=True)
     findings.filter(ended_at=None).update(ended_at=now)

@@ -13,7 +13,6 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import F, Q
-from django.utils import timezone
 
 from runs import chaos
 from runs.alerts.alert_plan import Changes, RuleState, decide, is_muted
@@ -23,6 +22,7 @@ from runs.alerts.conditions import HAPPENINGS, conditions_of
 from runs.database_errors import done_alone
 from runs.models import Alert, AlertFinding, AlertMute, AlertRule
 from runs.models.alerts.alert import PENDING
+from timeline import database_clock
 
 #: How often `checked_at` is moved.
 CHECKED = timedelta(minutes=1)
@@ -33,7 +33,7 @@ def evaluate(kinds: Collection[str] = tuple(AlertRule.Kind.values)) -> int:
 
     About a dozen queries, whatever the number of rules and runs, and some more for each rule with changes.
     """
-    now = timezone.now()
+    now = database_clock.now()
     rules = list(AlertRule.objects.enabled().filter(kind__in=kinds))
     if not rules:
         return 0
@@ -84,7 +84,7 @@ def _load(rules: Sequence[AlertRule], conditions: Iterable[Condition]) -> list[R
     for finding in AlertFinding.objects.filter(PENDING | known, rule__in=ids):
         findings[finding.rule_id].append(finding)
     projects = {rule.project_id for rule in rules}
-    mutes = list(AlertMute.objects.filter(project__in=projects, until__gt=timezone.now()))
+    mutes = list(AlertMute.objects.filter(project__in=projects, until__gt=database_clock.now()))
     return [RuleState(rule, alerts[rule.pk], findings[rule.pk], mutes) for rule in rules]
 
 

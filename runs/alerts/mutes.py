@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.utils import timezone
 
 from agentops.projects.audit import Actor, record
 from agentops.projects.models import Project
@@ -18,6 +17,7 @@ from runs.alerts.alert_rule_changes import AlertAuditAction
 from runs.alerts.errors import InvalidMute
 from runs.alerts.rule_definition import MAX_AGENT
 from runs.models import AgentRun, AlertMute, AlertRule
+from timeline import database_clock
 
 #: The longest mute in minutes: 90 days.
 MAX_MINUTES = 90 * 24 * 60
@@ -46,7 +46,7 @@ def mute(
             if AlertMute.objects.filter(project=project, **what).delete()[0]:
                 record(by, AlertAuditAction.UNMUTED, project=project, after=name)
             return None
-        until = timezone.now() + timedelta(minutes=minutes)
+        until = database_clock.now() + timedelta(minutes=minutes)
         values = {"until": until, "created_by": by if isinstance(by, str) else by.actor}
         muted, _ = AlertMute.objects.update_or_create(project=project, **what, defaults=values)
         record(by, AlertAuditAction.MUTED, project=project, after={**name, "until": until})

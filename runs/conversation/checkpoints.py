@@ -6,19 +6,18 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Max
-from django.utils import timezone
 from uuid_utils.compat import uuid7
 
 from runs import chaos
 from runs.models import AgentRun, Checkpoint
-from timeline import log
+from timeline import database_clock, log
 
 
 def new_checkpoint(run_id: UUID, step: int, position: int, epoch: int) -> Checkpoint:
     """Return the unsaved checkpoint of `step`. `position` is that of its last message."""
     return Checkpoint(
         id=uuid7(), run_id=run_id, step_number=step, last_message_position=position, epoch=epoch,
-        created_at=timezone.now(),
+        created_at=database_clock.now(),
     )  # fmt: skip
 
 

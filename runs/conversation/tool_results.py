@@ -14,7 +14,6 @@ from datetime import datetime
 from typing import Literal
 
 from django.db import connection
-from django.utils import timezone
 from pydantic_ai.messages import ModelMessage, ToolReturnPart
 
 from runs.conversation import long_outputs, transcript, writes
@@ -26,6 +25,7 @@ from runs.providers import messages
 from runs.providers.messages import content_of
 from runs.statuses import ToolStatus
 from runs.tools.output import Output, shorten_for_model
+from timeline import database_clock
 from timeline.database_clock import Now
 from timeline.events import EventType
 from timeline.events.tool import ToolEnd, args_summary
@@ -176,13 +176,13 @@ def withdraw(calls: Sequence[AgentRunToolCall]) -> list[Entry]:
         status=ToolStatus.DENIED, finished_at=Now(), output=ROLLED_BACK
     )
     for call in calls:
-        call.status, call.finished_at, call.output = ToolStatus.DENIED.value, timezone.now(), ROLLED_BACK
+        call.status, call.finished_at, call.output = ToolStatus.DENIED.value, database_clock.now(), ROLLED_BACK
     return [_end_event(call, ROLLED_BACK) for call in calls]
 
 
 def end_of(call: AgentRunToolCall) -> datetime:
     """Return the time of the end: now, but not before the start, which another machine's clock may have set."""
-    now = timezone.now()
+    now = database_clock.now()
     return now if call.started_at is None else max(now, call.started_at)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
-from django.utils import timezone
 from pydantic_ai.messages import ToolCallPart
 from uuid_utils.compat import uuid7
 
@@ -17,7 +16,7 @@ from runs.models import AgentRunMessage, AgentRunToolCall
 from runs.providers import messages
 from runs.statuses import ToolStatus
 from runs.tools.base import Effect
-from timeline import log
+from timeline import database_clock, log
 from timeline.events.tool import ToolStart
 from timeline.log import Entry
 from timeline.models import Source
@@ -60,7 +59,7 @@ def start_call(call: AgentRunToolCall, *, attempt: int) -> Entry:
     """Mark `call` running in memory, and return the event to commit with its row. Attempts count from 0."""
     call.status = ToolStatus.RUNNING.value
     call.starts += 1
-    call.started_at = timezone.now()
+    call.started_at = database_clock.now()
     arguments, _ = preview(call.input if isinstance(call.input, str) else messages.canonical(call.input), SHORT_PREVIEW)
     payload = ToolStart(
         call_id=call.call_id, tool_name=call.tool_name, attempt=attempt or None, effect=call.effect, arguments=arguments

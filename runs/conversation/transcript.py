@@ -13,7 +13,6 @@ from uuid import UUID
 
 from django.db import connection
 from django.db.models import Max
-from django.utils import timezone
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart
 from uuid_utils.compat import uuid7
 
@@ -21,6 +20,7 @@ from runs.conversation import ancestry
 from runs.conversation.message_text import SHORT_PREVIEW, text_of
 from runs.models import AgentRun, AgentRunMessage
 from runs.providers import messages
+from timeline import database_clock
 from timeline.bulk.fast_rows import insert
 from timeline.events.message import MessageAdded
 from timeline.log import Entry
@@ -129,7 +129,7 @@ def new_row(
         epoch=epoch,
         model=str(content.get("model_name") or "")[:200],
         sha256=messages.sha256_of(text),
-        created_at=at or timezone.now(),
+        created_at=at or database_clock.now(),
     )
     return row, message if content is document else messages.load(content)
 

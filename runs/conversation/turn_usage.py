@@ -8,13 +8,13 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 from uuid import UUID
 
-from django.utils import timezone
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.usage import RequestUsage
 
 from runs.agents.prices import COST_PLACES, MAX_COST, MAX_TOKENS, Buckets, ModelPrice, price_for
 from runs.models import AgentRun, TurnUsage
 from runs.models.run import CostSource
+from timeline import database_clock
 
 #: Sources of a cost that its event names: the others go without saying.
 SOURCES_IN_EVENTS = frozenset({CostSource.REPORTED, CostSource.PROJECT})
@@ -53,7 +53,7 @@ def usage_of(
         cache_read_tokens=used.cache_read_tokens, cache_write_tokens=used.cache_write_tokens,
         reasoning_tokens=used.output_reasoning_tokens, cost_usd=cost.usd, cost_source=cost.source.value,
         cache_saved_usd=cost.cache_saved_usd, usage_complete=used.input_tokens > 0 or used.output_tokens > 0,
-        duration_ms=duration_ms, created_at=timezone.now(),
+        duration_ms=duration_ms, created_at=database_clock.now(),
     )  # fmt: skip
 
 

@@ -18,14 +18,13 @@ from uuid import UUID
 import orjson
 from django.db import connection, models, transaction
 from django.db.backends.utils import CursorWrapper
-from django.utils import timezone
 
 from runs import chaos
 from runs.conversation import group_commit
 from runs.errors import MoveRefused
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Checkpoint, RunCommand, TurnUsage
 from runs.models.run import CostSource
-from timeline import log
+from timeline import database_clock, log
 from timeline.bulk.fast_rows import insert
 from timeline.events.llm import LlmTurnAbandoned
 from timeline.log import Entry
@@ -166,7 +165,7 @@ def _abandoned_usage(run_id: UUID, payload: LlmTurnAbandoned, step: int) -> Turn
         cost_usd=Decimal(payload.cost_usd) if payload.cost_usd is not None else None,
         cost_source=_source_of(payload).value, usage_complete=False,
         outcome=TurnUsage.Outcome.LOST if is_lost else TurnUsage.Outcome.ABANDONED,
-        duration_ms=payload.duration_ms, created_at=timezone.now(),
+        duration_ms=payload.duration_ms, created_at=database_clock.now(),
     )  # fmt: skip
 
 

@@ -16,16 +16,12 @@ from django.db import connection
 
 from runs.engine import renewals
 from timeline import log as timeline_log
+from timeline.database_clock import clock
 from timeline.errors import LeaseLost
 
 log = logging.getLogger(__name__)
 #: The part of a lease's time for which a fenced write proves that the lease is held: 0.25 s with the defaults.
 PROOF_PART = 1 / 80
-
-
-def clock() -> float:
-    """Return seconds that also pass while the process, or the whole machine, is suspended."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 @dataclass(eq=False)

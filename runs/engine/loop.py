@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import partial
 
 from django.db import transaction
-from django.utils import timezone
 from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
 
 from runs import chaos
@@ -41,6 +40,7 @@ from runs.lifecycle import command_outcomes, inbox
 from runs.lifecycle.command_outcomes import mark_applied
 from runs.models import AgentRunMessage, RunCommand
 from runs.providers.messages import content_of, request
+from timeline import database_clock
 from timeline.log import hold
 
 
@@ -166,7 +166,7 @@ def _take_messages(drive: Drive) -> MessagesTaken:
 
 def _turn(command: RunCommand) -> tuple[str, ModelRequest]:
     """Return the message of a command with its role. Only hooks send system messages."""
-    text, now = command.payload["message"], timezone.now()
+    text, now = command.payload["message"], database_clock.now()
     if inbox.is_system_message(command):
         return AgentRunMessage.Role.SYSTEM, request(SystemPromptPart(text, timestamp=now))
     return AgentRunMessage.Role.USER, request(UserPromptPart(content_of(text), timestamp=now))

@@ -13,7 +13,8 @@ from typing import TypeVar
 from django.db import connection
 
 from runs.database_errors import STORAGE_ERRORS, raise_unless_storage_error
-from runs.engine.leases import Lease, clock
+from runs.engine.leases import Lease
+from timeline.database_clock import clock
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -15,12 +15,12 @@ from functools import cache
 from typing import Any
 
 from django.template.loader import render_to_string
-from django.utils import timezone
 
 from runs.models import AgentRun, AgentRunToolCall, RunNote
 from runs.queries.durations import times_of, with_times
 from runs.queries.json_lists import RowSpan
 from runs.queries.record_columns import MESSAGE, RunKey, of_run
+from timeline import database_clock
 from timeline.display import Clip, clean, clip, format_elapsed, format_json, format_ms
 from timeline.reasons import reason_label
 
@@ -78,7 +78,7 @@ def _style() -> str:
 
 
 def _head(run: AgentRun, *, with_notes: bool) -> dict[str, Any]:
-    now = timezone.now()
+    now = database_clock.now()
     timed = with_times(AgentRun.objects.select_related("log")).get(pk=run.pk)
     times = times_of(timed, now)
     config = run.agent_config

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from django.utils import timezone
-
 from runs.external import message_events, status_events, tool_events
 from runs.external.event_input import IncomingEvent
 from runs.external.projection import Projection
 from runs.external.streamed_texts import DELTA_TYPES
 from runs.models import RunError
 from runs.providers.messages import canonical
+from timeline import database_clock
 from timeline.events import EventType
 from timeline.events.child import ChildRunStarted
 from timeline.events.notice import Error
@@ -56,7 +55,7 @@ def _error(projection: Projection, event: IncomingEvent, payload: Error) -> int:
             message=REDACTOR.clean_text(payload.error or payload.message)[0],
             details=REDACTOR.clean_text(details)[0] if payload.details else "",
             attempt=min(payload.attempt or 0, 32_767),
-            created_at=event.ts or timezone.now(),
+            created_at=event.ts or database_clock.now(),
         )
     )
     return projection.append(projection.entry_of(event, step=event.step or projection.next_step))

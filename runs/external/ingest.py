@@ -14,7 +14,6 @@ from typing import Any, cast
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
-from django.utils import timezone
 
 from agentops.projects.models import Project
 from runs import chaos
@@ -26,7 +25,7 @@ from runs.lifecycle import reported_runs
 from runs.lifecycle.reported_runs import ReportedRun
 from runs.models import AgentRun, ExternalRun
 from runs.models.run_references import references, sql_references
-from timeline import log
+from timeline import database_clock, log
 from timeline.bulk.fast_rows import locked, select, select_joined
 from timeline.events.child import ChildRunStarted
 from timeline.events.run import RunStarted
@@ -224,7 +223,7 @@ def _parent(project: Project, reference: str | None) -> AgentRun | None:
 def _append(
     sender: Sender, projection: Projection, events: list[IncomingEvent], *, may_repeat: bool
 ) -> list[EventResult]:
-    run, now = projection.run, timezone.now()
+    run, now = projection.run, database_clock.now()
     event_ids = [event.event_id for event in events if event.event_id]
     stored = log.stored_event_ids(run.pk, event_ids) if may_repeat else {}
     results = []

@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from django.db import Error, connection
-from django.utils import timezone
 
 from runs.models import IngestCount
+from timeline import database_clock
 
 log = logging.getLogger(__name__)
 ACCEPTED, DUPLICATE = "accepted", "duplicate"
@@ -40,7 +40,7 @@ _pending: dict[Key, tuple[int, datetime]] = {}
 
 def count(project_id: UUID, sender: str, outcomes: Mapping[str, int]) -> None:
     """Add events by their outcome. Touches no database."""
-    now = timezone.now()
+    now = database_clock.now()
     minute = now.replace(second=0, microsecond=0)
     with _lock:
         for outcome, events in outcomes.items():

@@ -10,7 +10,6 @@ from functools import partial
 from django.db import transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Coalesce
-from django.utils import timezone
 
 from agentops.projects.models import Project
 from runs.database_errors import done_alone
@@ -22,7 +21,7 @@ from runs.external.projection import Projection
 from runs.models import AgentRun, AgentRunToolCall
 from runs.models.querysets import CLAIMED_FROM
 from runs.statuses import RunStatus, ToolStatus, WaitReason
-from timeline import log
+from timeline import database_clock, log
 from timeline.events.run import RunWaiting
 from timeline.models import Source
 
@@ -69,7 +68,7 @@ def let_forgotten_wait() -> int:
         status=RunStatus.RUNNING,
         # Redundant, but needed for the planner to use the partial index `run_order`.
         status__in=CLAIMED_FROM,
-        log__last_event_at__lt=timezone.now() - FORGOTTEN,
+        log__last_event_at__lt=database_clock.now() - FORGOTTEN,
     )
     found = [(run.project, str(run.external_id)) for run in forgotten[:BATCH]]
     what = "a session that nobody follows could not be set to waiting"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from django.utils import timezone
 from pydantic_ai.messages import (
     ModelResponse,
     ModelResponsePart,
@@ -23,6 +22,7 @@ from runs.external.reported_usage import read_cost, read_usage
 from runs.models import AgentRunMessage
 from runs.providers.messages import request
 from runs.statuses import ToolStatus
+from timeline import database_clock
 from timeline.events import Payload
 from timeline.events.llm import LlmTurnEnd, LlmTurnStart
 from timeline.events.message import MessageAdded
@@ -45,7 +45,7 @@ def add_request(
     projection: Projection, role: str, content: object, event: IncomingEvent, *, is_own: bool = False
 ) -> int:
     """Add a system or user message. `is_own`: `event` is its `message.added`; otherwise, one is derived."""
-    at = event.ts or timezone.now()
+    at = event.ts or database_clock.now()
     message = event.message
     if message is not None:
         pass
@@ -122,7 +122,7 @@ def _response(event: IncomingEvent, parts: list[ModelResponsePart], model: str) 
     """Return the answer of an event: the exact one of an import, or one of these parts."""
     if isinstance(event.message, ModelResponse):
         return event.message
-    return ModelResponse(parts=parts, model_name=model or None, timestamp=event.ts or timezone.now())
+    return ModelResponse(parts=parts, model_name=model or None, timestamp=event.ts or database_clock.now())
 
 
 def _unique(calls: list[Any]) -> list[Any]:

@@ -15,7 +15,6 @@ from typing import Any
 from uuid import UUID
 
 from django.db import connection
-from django.utils import timezone
 from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart, TextPart, ThinkingPart
 
 from runs.agents.prices import ModelPrice, readable_prices
@@ -26,7 +25,7 @@ from runs.lifecycle.transitions import PHASES
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, ExternalRun, RunError, TurnUsage
 from runs.models.run_references import references
 from runs.statuses import Effect
-from timeline import log
+from timeline import database_clock, log
 from timeline.bulk.fast_rows import insert, select
 from timeline.bulk.numbered import append_numbered
 from timeline.events import EventType, Payload
@@ -307,7 +306,7 @@ class Projection:
         parts = [*self.received_parts(), *more]
         self.state.answer_from_seq = None
         if parts:
-            response = ModelResponse(parts=parts, model_name=self.model or None, timestamp=at or timezone.now())
+            response = ModelResponse(parts=parts, model_name=self.model or None, timestamp=at or database_clock.now())
             self.add_answer_without_turn(response, at=at)
 
     @property

@@ -7,13 +7,12 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.utils import timezone
 
 from runs.agents.policies import Trigger
 from runs.models import AgentRun, ExternalRun
 from runs.models.querysets import CLAIMED_FROM
 from runs.statuses import RunStatus
-from timeline import log
+from timeline import database_clock, log
 from timeline.events.command import PolicyApplied
 from timeline.log import Entry
 from timeline.models import RunKind, Source
@@ -27,7 +26,7 @@ def notice_silence() -> int:
 
     A run is recorded once, until its runner sends events again.
     """
-    before = timezone.now() - timedelta(seconds=settings.AGENTOPS_SILENCE_S)
+    before = database_clock.now() - timedelta(seconds=settings.AGENTOPS_SILENCE_S)
     silent = AgentRun.objects.filter(
         source=AgentRun.Source.EXTERNAL,
         status=RunStatus.RUNNING,

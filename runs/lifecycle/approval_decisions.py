@@ -8,7 +8,6 @@ from typing import Any, cast
 from uuid import UUID
 
 from django.db import transaction
-from django.utils import timezone
 
 from agentops.projects import notifications
 from runs import chaos
@@ -22,6 +21,7 @@ from runs.lifecycle import approval_rows, session_subagents, subagent_approvals,
 from runs.models import AgentRun, AgentRunToolCall, Approval
 from runs.providers.messages import canonical, fits_a_column
 from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
+from timeline import database_clock
 from timeline.events.run import RunPaused, RunPhase
 from timeline.log import Entry, append
 from timeline.models import Source
@@ -169,7 +169,7 @@ def restored_arguments(edited: Any, shown: Any, exact: Any) -> Any:
 
 
 def _settle(approval: Approval, state: Approval.State, *, by: str = "") -> None:
-    approval.state, approval.decided_by, approval.decided_at = state, by[:200], timezone.now()
+    approval.state, approval.decided_by, approval.decided_at = state, by[:200], database_clock.now()
     approval.save(update_fields=["state", "decided_by", "decided_at", "message", "always", "changes"])
 
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, cast
 
-from django.utils import timezone
-
 from agentops.projects import notifications
 from runs.models import AgentRun, AgentRunToolCall, Approval
 from runs.providers.messages import canonical
 from runs.statuses import ToolStatus, WaitReason
+from timeline import database_clock
 from timeline.events.hook import ApprovalRequested, ApprovalResolved
 from timeline.log import Entry
 from timeline.preview import preview
@@ -38,7 +37,7 @@ class ApprovalRequest:
 
 def new_approval(run: AgentRun, call: AgentRunToolCall, request: ApprovalRequest) -> Approval:
     """Return the unsaved row of a request."""
-    now = timezone.now()
+    now = database_clock.now()
     return Approval(
         project_id=run.project_id,
         run=run,
@@ -129,6 +128,6 @@ def cancel(run: AgentRun) -> list[Entry]:
     approval = Approval.objects.select_related("call").filter(run=run, state=State.PENDING).first()
     if approval is None:
         return []
-    approval.state, approval.decided_at = State.CANCELLED, timezone.now()
+    approval.state, approval.decided_at = State.CANCELLED, database_clock.now()
     approval.save(update_fields=["state", "decided_at"])
     return [resolved_event(approval)]

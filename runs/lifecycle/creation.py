@@ -10,7 +10,6 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.utils import timezone
 from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
 
 from agentops.projects.models import Project
@@ -41,7 +40,7 @@ from runs.tools.catalogue import TOOLS
 from runs.tools.front_end_tools import CONFIG_KEY
 from runs.tools.parallel import parallel_limit
 from runs.tools.sandbox import switches
-from timeline import log
+from timeline import database_clock, log
 from timeline.events.child import ChildRunStarted
 from timeline.events.run import RunCreated
 from timeline.log import Entry
@@ -143,7 +142,7 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
         node_id = opening.config.get("node_id") or opening.config.get("agent_id") or ""
         kind = opening.run_kind or origin.run_kind
         ledger = Log.objects.create(project=project, node_id=str(node_id)[:128], run_kind=kind)
-        now = timezone.now()
+        now = database_clock.now()
         run = AgentRun(
             log=ledger,
             project=project,
@@ -306,7 +305,7 @@ def _first_messages(opening: Opening, origin: Origin) -> list[tuple[str, ModelRe
     Instructions open a conversation once: a resume continues in one that has them, and so does a fork without
     instructions of its own.
     """
-    now = timezone.now()
+    now = database_clock.now()
     rows: list[tuple[str, ModelRequest]] = []
     instructions = opening.config.get("instructions")
     if origin.forked_at is not None:

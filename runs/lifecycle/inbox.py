@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.utils import timezone
 from pydantic import JsonValue
 
 from runs import chaos
@@ -18,7 +17,7 @@ from runs.lifecycle.command_outcomes import mark_applied
 from runs.lifecycle.wake import wake
 from runs.models import AgentRun, RunCommand
 from runs.statuses import PauseReason, RunStatus
-from timeline import log
+from timeline import database_clock, log
 from timeline.events.command import CommandReceived
 from timeline.events.run import RunPaused, RunStopped
 from timeline.log import Entry
@@ -75,14 +74,14 @@ def _post_message(run_id: UUID, kind: Type, message: str, *, by: str, key: str |
 
 def pending_commands(run_id: UUID) -> list[RunCommand]:
     """Return the unread commands, oldest first."""
-    return list(RunCommand.objects.filter(run_id=run_id, applied_at=None).order_by("id"))
+    return list(RunCommand.objects.filter(run_id=run_id, applied_at=None).order_by("received_at", "id"))
 
 
 def recorded_turn(run_id: UUID, turn: Any, *, number: int) -> RunCommand:
     """Return the user message that a recording has after model call `number`, as a command."""
     return RunCommand(
         run_id=run_id, key=f"recorded:{number}", type=Type.SEND, payload={"message": turn},
-        created_by="fixture", received_at=timezone.now(),
+        created_by="fixture", received_at=database_clock.now(),
     )  # fmt: skip
 
 
@@ -94,7 +93,7 @@ def policy_turn(run_id: UUID, message: str, *, trigger: str, number: int) -> tup
     by = policy_name(trigger)
     command = RunCommand(
         run_id=run_id, key=f"~{by}:{number}", type=Type.SEND, payload={"message": MODEL_INPUT.clean_text(message)[0]},
-        created_by=by, received_at=timezone.now(),
+        created_by=by, received_at=database_clock.now(),
     )  # fmt: skip
     return command, received_event(command)
 
@@ -103,7 +102,7 @@ def opening_turn(run_id: UUID, message: str, *, by: str) -> tuple[RunCommand, En
     """Return the message of a resume or a fork as a command of the new run, and its event."""
     command = RunCommand(
         run_id=run_id, type=Type.SEND, payload={"message": MODEL_INPUT.clean_text(message)[0]}, created_by=by,
-        received_at=timezone.now(),
+        received_at=database_clock.now(),
     )  # fmt: skip
     return command, replace(received_event(command), phase=Phase.QUEUED)
 
@@ -130,7 +129,7 @@ def _of_hook(run_id: UUID, kind: Type, payload: dict[str, Any], hook: str, place
     """Return a command of a hook. Its key and its author cannot collide with others: see `policy_turn`."""
     return RunCommand(
         run_id=run_id, key=f"~hook:{place}"[:128], type=kind, payload=payload, created_by=f"{HOOK}{hook}"[:200],
-        received_at=timezone.now(),
+        received_at=database_clock.now(),
     )  # fmt: skip
 
 
@@ -149,7 +148,7 @@ def answer_early(run: AgentRun) -> None:
 
     Called in the transaction of the move.
     """
-    replies = RunCommand.objects.filter(run=run, applied_at=None, type=Type.REPLY).order_by("id")
+    replies = RunCommand.objects.filter(run=run, applied_at=None, type=Type.REPLY).order_by("received_at", "id")
     reply = replies.first()
     if reply is not None:
         mark_applied([reply])
@@ -189,7 +188,7 @@ def _post(run_id: UUID, kind: Type, payload: dict[str, Any], *, by: str, key: st
         if run.state.terminal:
             raise RunTerminal(f"a {run.status} run accepts no commands", run_status=run.status)
         command = RunCommand.objects.create(
-            run=run, key=key, type=kind, payload=payload, created_by=by, received_at=timezone.now()
+            run=run, key=key, type=kind, payload=payload, created_by=by, received_at=database_clock.now()
         )
         entry = replace(received_event(command), phase=transitions.PHASES[run.state])
         log.append(run.pk, [entry], source=Source.WEB)

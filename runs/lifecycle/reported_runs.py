@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.utils import timezone
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 from agentops.projects.models import Project
@@ -21,7 +20,7 @@ from runs.lifecycle.transitions import PHASES
 from runs.models import AgentRun, AgentRunMessage, ExternalRun
 from runs.providers.messages import request
 from runs.statuses import RunStatus
-from timeline import log
+from timeline import database_clock, log
 from timeline.events.run import RunCreated
 from timeline.log import AppendResult, Entry
 from timeline.models import Log, RunKind, Source
@@ -60,7 +59,7 @@ def id_of_external(project: Project, external_id: str) -> UUID | None:
 
 def open_run(project: Project, reported: ReportedRun) -> AgentRun:
     """Write an external run that has not started, with its first event, in the caller's transaction."""
-    now = reported.created_at or timezone.now()
+    now = reported.created_at or database_clock.now()
     agent, _ = REDACTOR.clean_text(reported.agent)
     ledger = Log.objects.create(project=project, node_id=agent[:MAX_AGENT], run_kind=reported.run_kind)
     prompt, _ = REDACTOR.clean_text(reported.prompt)
@@ -101,7 +100,7 @@ def open_run(project: Project, reported: ReportedRun) -> AgentRun:
 def _first_messages(reported: ReportedRun) -> list[tuple[str, ModelRequest]]:
     if not reported.prompt:
         return []
-    part = UserPromptPart(reported.prompt, timestamp=reported.created_at or timezone.now())
+    part = UserPromptPart(reported.prompt, timestamp=reported.created_at or database_clock.now())
     return [(AgentRunMessage.Role.USER, request(part))]
 
 
@@ -120,7 +119,7 @@ def report(
     `at` is the time of the event. Open calls, commands and the approval of a run that ends are
     closed first.
     """
-    at = at or timezone.now()
+    at = at or database_clock.now()
     if to.terminal:
         summaries.fill_in(run, changes)
         changes["completed_at"] = max(at, run.started_at or at)

@@ -12,14 +12,13 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Q
-from django.utils import timezone
 
 from runs.lifecycle import approval_rows, reported_runs, session_subagents
 from runs.lifecycle.approval_rows import ApprovalRequest
 from runs.lifecycle.transitions import PHASES
 from runs.models import AgentRun, AgentRunToolCall, Approval
 from runs.statuses import RunStatus, WaitReason
-from timeline import log
+from timeline import database_clock, log
 from timeline.database_clock import Now
 from timeline.events.run import RunPhase, RunWaiting
 from timeline.log import Entry
@@ -93,7 +92,7 @@ def end(run_id: UUID, epoch: int, approval_ids: Sequence[UUID], *, state: Approv
             if approval is None:
                 continue  # decided meanwhile
             approval.run = child
-            approval.state, approval.decided_at = state, timezone.now()
+            approval.state, approval.decided_at = state, database_clock.now()
             approval.save(update_fields=["state", "decided_at"])
             go_on(approval, Source.POLICY)
 

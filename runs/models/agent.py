@@ -9,6 +9,7 @@ from uuid_utils.compat import uuid7
 
 from agentops.projects.models import Project
 from agentops.projects.names import SLUG
+from timeline.database_clock import StampField
 
 
 class Agent(models.Model):
@@ -26,8 +27,8 @@ class Agent(models.Model):
     settings = models.JSONField(default=dict, blank=True)
     policies = models.JSONField(default=dict, blank=True)
     version = models.PositiveIntegerField(default=1)
-    created_at = models.DateTimeField(auto_now_add=True)
-    updated_at = models.DateTimeField(auto_now=True)
+    created_at = StampField(auto_now_add=True)
+    updated_at = StampField(auto_now=True)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["project", "slug"], name="agent_slug_once")]

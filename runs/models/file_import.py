@@ -7,7 +7,7 @@ from django.db.models import Exists, F, OuterRef, Q, Subquery
 from uuid_utils.compat import uuid7
 
 from agentops.projects.models import Project
-from timeline.database_clock import Now
+from timeline.database_clock import Now, StampField
 
 
 class ImportState(models.TextChoices):
@@ -84,7 +84,7 @@ class FileImport(models.Model):
     error_code = models.CharField(max_length=32, blank=True, db_default="", default="")
     #: The actor that uploaded the file, as the audit log names it.
     created_by = models.CharField(max_length=200)
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = StampField(auto_now_add=True)
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
 from genai_prices.data_snapshot import get_snapshot
+
+from timeline import database_clock
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def published_price(name: str) -> PublishedPrice | None:
         provider, info = get_snapshot().find_provider_model(model, None, vendor_id, None)
     except LookupError:
         return None
-    prices: Any = info.get_prices(datetime.now(UTC))
+    prices: Any = info.get_prices(database_clock.now())
     amounts = [getattr(prices, f"{bucket}_mtok", None) for bucket in ("input", "cache_read", "cache_write", "output")]
     if amounts[0] is None and amounts[3] is None:
         return None

@@ -34,6 +34,7 @@ from runs.providers.base import AnswerTooLong, FixtureExhausted, IncompleteAnswe
 from runs.providers.claude_cli.failures import FINAL, SessionFailed
 from runs.providers.error_messages import CallFailure, describe, mentions_key, message_of
 from runs.providers.retry_limits import RetryLimits
+from timeline import database_clock
 
 #: The longest delay during which a worker keeps the run. For longer delays it releases the run, which then waits.
 HOLD_WORKER_S = 10.0
@@ -178,7 +179,7 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return max((moment - now).total_seconds(), 0.0)
+    return database_clock.seconds_between(now, moment)
 
 
 def _pause_s(attempt: int, failure: Failure, limits: RetryLimits, jitter: float) -> float:

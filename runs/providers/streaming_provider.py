@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, ClassVar
 
 from pydantic_ai.messages import ModelResponseStreamEvent, TextPart, ThinkingPart, ToolCallPart
@@ -12,6 +12,7 @@ from pydantic_ai.models import ModelRequestParameters, StreamedResponse
 from pydantic_ai.usage import RequestUsage
 
 from runs.providers.base import FollowUp, ModelCall, ProviderUnusable
+from timeline import database_clock
 
 #: The next text of the answer, a thought, a tool call, or the tokens that the answer has used so far.
 Piece = str | TextPart | ThinkingPart | ToolCallPart | RequestUsage
@@ -59,7 +60,7 @@ class _PieceStream(StreamedResponse):
         super().__init__(ModelRequestParameters())
         self._pieces, self._model = pieces, model
         self._tokens = RequestUsage()
-        self._began = datetime.now(UTC)
+        self._began = database_clock.now()
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
         part, previous = 0, ""

@@ -11,6 +11,7 @@ from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
 from runs.queries.json_columns import to_json
 from runs.queries.masking import mask_rows
 from runs.queries.model_usage import usage_by_model
+from timeline import database_clock
 from timeline.dialects.agent_output import Fields, WholeTexts, agent_event
 from timeline.events import EventType
 from timeline.models import Event
@@ -55,16 +56,21 @@ def _start(run: AgentRun) -> Fields:
 
 
 def _complete(run: AgentRun) -> Fields:
-    elapsed = run.completed_at - (run.started_at or run.created_at) if run.completed_at else None
     return {
         "result": run.result or run.summary or None,
         "structuredOutput": run.structured_output,
         "usage": _usage({name: getattr(run, name) for name in _TOKENS}),
         "modelUsage": _model_usage(run),
         "totalCostUsd": None if run.cost_usd is None else float(run.cost_usd),
-        "durationMs": None if elapsed is None else round(elapsed.total_seconds() * 1000),
+        "durationMs": _elapsed_ms(run),
         "numTurns": run.step_count - run.step_base,
     }
+
+
+def _elapsed_ms(run: AgentRun) -> int | None:
+    if run.completed_at is None:
+        return None
+    return database_clock.milliseconds_between(run.started_at or run.created_at, run.completed_at)
 
 
 def _model_usage(run: AgentRun) -> Fields:

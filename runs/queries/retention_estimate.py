@@ -8,10 +8,10 @@ from typing import Any
 
 from django.db.models import Avg, Count, QuerySet, Sum, TextField
 from django.db.models.functions import Cast, Length
-from django.utils import timezone
 
 from agentops.projects.models import Project
 from runs.models import AgentRun, FlowRun
+from timeline import database_clock
 from timeline.models import Event
 
 #: Runs are counted up to here.
@@ -36,7 +36,7 @@ class RetentionEstimate:
 
 def estimate(project: Project, days: int) -> RetentionEstimate:
     """Return what a retention of `days` days would delete, without runs on hold. At most five queries."""
-    before = timezone.now() - timedelta(days=days)
+    before = database_clock.now() - timedelta(days=days)
     old = AgentRun.objects.filter(project=project, completed_at__lt=before, held_at=None).order_by("completed_at", "pk")
     old_flow_runs = FlowRun.objects.filter(project=project, completed_at__lt=before).order_by("completed_at", "pk")
     runs, events = _totals(old)

@@ -7,9 +7,9 @@ from typing import Any, Protocol, cast
 
 from django.db.models import Count, IntegerField, OuterRef, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
-from django.utils import timezone
 
 from runs.models import Delivery, Sink
+from timeline import database_clock
 from timeline.models import Event
 
 #: A shorter delay is usual: a worker looks every second.
@@ -62,7 +62,7 @@ def lag_s(sink: Sink, now: datetime | None = None) -> int:
     """Return for how many seconds the oldest event that a sink has not had has waited. 0 for the usual delay."""
     health = cast("SinkWithHealth", sink)
     times = [at for at in (health.behind_since, health.waiting_since) if at is not None]
-    waited = ((now or timezone.now()) - min(times)).total_seconds() if times else 0.0
+    waited = database_clock.seconds_between(min(times), now or database_clock.now()) if times else 0.0
     return int(waited) if waited > USUAL_LAG_S else 0
 
 

@@ -7,12 +7,10 @@ from itertools import groupby
 from typing import Any
 from uuid import UUID, uuid5
 
-from django.utils import timezone
-
 from runs.models.telemetry.delivery import TEST
 from runs.telemetry.event_origins import EventOrigin, origins_of
 from runs.telemetry.sink_kind import Envelope, OutgoingEvent
-from timeline import log
+from timeline import database_clock, log
 from timeline.models import Event
 from timeline.outgoing import mask_events
 from timeline.redaction import project_scope
@@ -55,7 +53,7 @@ def envelope_of(event: Event, origin: EventOrigin) -> Envelope:
 
 def test_event(message_id: str) -> OutgoingEvent:
     """Return an event that shows whether a sink works. It belongs to no run."""
-    now = timezone.now()
+    now = database_clock.now()
     event = Event(type=TEST, ts=now, created_at=now, payload={"message": "This is a test of this sink."})
     payload: dict[str, Any] = {"id": message_id, "type": TEST, "ts": now.isoformat(), "payload": event.payload}
     timestamp_ms = round(now.timestamp() * 1000)

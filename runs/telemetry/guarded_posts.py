@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Annotated
 
@@ -20,6 +20,7 @@ from agentops.http.guarded_client import (
 )
 from agentops.http.outgoing.receivers import policy_of
 from runs.telemetry.sink_kind import MAX_RESPONSE, InvalidSink, Receipt, SendFailed
+from timeline import database_clock
 
 #: The same request would be refused again.
 FINAL = frozenset({400, 409, 413, 415, 422})
@@ -93,7 +94,7 @@ def retry_after_s(value: str) -> float | None:
     except (ValueError, OverflowError):
         return None
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    return max((at - datetime.now(UTC)).total_seconds(), 0.0)
+    return database_clock.seconds_between(database_clock.now(), at)
 
 
 def _beginning(answer: HttpAnswer) -> str:

@@ -16,7 +16,6 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models.fields.json import KT
-from django.utils import timezone
 
 from agentops.projects import notifications
 from agentops.projects.models import Notification, Project
@@ -45,7 +44,7 @@ from runs.models import (
     TurnUsage,
 )
 from runs.upkeep.run_groups import RunGroup, run_groups_of
-from timeline import log, tombstones
+from timeline import database_clock, log, tombstones
 from timeline.database_clock import Now
 from timeline.models import Tombstone
 from timeline.tombstones import EVENTS, OwnedTable
@@ -206,6 +205,6 @@ def _tombstone(run: Hidden, group: RunGroup, why: Removing, notification_count: 
         completed_at=run.completed_at,
         reason=why.reason,
         removed_by=why.by,
-        removed_at=timezone.now(),
+        removed_at=database_clock.now(),
         rows={NOTIFICATIONS: notification_count} if notification_count else {},
     )

@@ -20,7 +20,7 @@ from runs.lifecycle import transitions
 from runs.lifecycle.wake import wake
 from runs.models import AgentRun, Attempt
 from runs.statuses import TERMINAL, RunStatus
-from timeline import log
+from timeline import database_clock, log
 from timeline.database_clock import Now
 from timeline.events.run import RunPhase
 from timeline.models import Log, Source
@@ -85,4 +85,4 @@ def _take(run_id: UUID, epoch: int) -> bool:
 
 
 def _seconds() -> int:
-    return int((datetime.now(UTC) - BEGAN).total_seconds())
+    return int(database_clock.seconds_between(BEGAN, database_clock.now()))

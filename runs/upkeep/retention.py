@@ -16,7 +16,6 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
-from django.utils import timezone
 
 from agentops.projects import notifications
 from agentops.projects.access import SYSTEM
@@ -37,6 +36,7 @@ from runs.upkeep.group_removal import (
     hide_and_remove,
 )
 from runs.upkeep.run_groups import RetentionReason, RunGroup, run_groups_of
+from timeline import database_clock
 
 #: The number of runs per query.
 PAGE = 200
@@ -128,7 +128,7 @@ def hold(run_id: UUID, *, reason: str, by: Actor) -> AgentRun:
 
     If the run is on hold already, only an audit entry is added.
     """
-    return _set_hold(run_id, timezone.now(), RetentionAuditAction.RUN_HELD, reason=reason, by=by)
+    return _set_hold(run_id, database_clock.now(), RetentionAuditAction.RUN_HELD, reason=reason, by=by)
 
 
 def release(run_id: UUID, *, reason: str, by: Actor) -> AgentRun:
@@ -167,7 +167,7 @@ def _removing(report: RemovalReport, before: datetime, *, by: Actor) -> Removing
 
 
 def _cutoff(days: int) -> datetime:
-    return timezone.now() - timedelta(days=days)
+    return database_clock.now() - timedelta(days=days)
 
 
 def _due_groups(report: RemovalReport, before: datetime) -> Iterator[RunGroup]:

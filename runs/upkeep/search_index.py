@@ -15,12 +15,12 @@ from uuid import UUID
 
 from django.db import IntegrityError, transaction
 from django.db.models import F, Max, Subquery
-from django.utils import timezone
 
 from runs import chaos
 from runs.models import SearchEntry, SearchPosition
 from runs.queries.searching.text_parts import MAX_PARTS, part_key, part_number, text_key
 from runs.upkeep.search_texts import SKIPPED, entries_of
+from timeline import database_clock
 from timeline.bulk.settled import settled_event
 from timeline.models import Event
 
@@ -73,7 +73,7 @@ def lag_s() -> int:
     """Return for how many seconds the oldest event that is not in the index has waited. 0 for the usual delay."""
     missing = Event.objects.filter(pk__gt=_position().event_id).exclude(type__in=SKIPPED).order_by("pk")
     stored_at = missing.values_list("created_at", flat=True).first()
-    waited = (timezone.now() - stored_at).total_seconds() if stored_at is not None else 0.0
+    waited = database_clock.seconds_between(stored_at, database_clock.now()) if stored_at is not None else 0.0
     return int(waited) if waited > USUAL_LAG_S else 0
 
 

@@ -1,13 +1,19 @@
-"""A time by the database's clock that is read and asked for again is equal to itself, also on a whole second."""
+"""The database's clock: the same for all processes, whatever their own clocks say, and equal to itself when read."""
 
 from __future__ import annotations
 
 import time
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pytest
+import time_machine
+from django.db import connection
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
 
-from runs.models import Chore
+from runs.models import Agent, Chore
+from tests.support.factories import make_agent
+from timeline import database_clock
 from timeline.database_clock import Now
 
 #: Milliseconds are what SQLite tells: the times around a whole second have a fraction of zero among them.
@@ -36,3 +42,34 @@ def test_it_is_equal_to_itself() -> None:
         times = times_around_a_second()
 
     assert times == sorted(times)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("hours", [1, -1])
+def test_clock_of_the_machine_does_not_matter(
+    hours: int, monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    monkeypatch.setattr(database_clock, "_measured", None)
+    right = timezone.now()
+    with time_machine.travel(right + timedelta(hours=hours)):
+        database_clock.measure(connection=connection)
+        # Not again on the next connection.
+        with django_assert_num_queries(0):
+            database_clock.measure(connection=connection)
+        now, timestamp, agent = database_clock.now(), database_clock.timestamp(), make_agent()
+
+    # Far from an hour, also on a busy machine.
+    close = timedelta(minutes=5)
+    stored = Agent.objects.get(pk=agent.pk)
+    for moment in (now, datetime.fromtimestamp(timestamp, now.tzinfo), stored.created_at, stored.updated_at):
+        assert abs(moment - right) < close
+    stored.save(update_fields=["updated_at"])
+    assert stored.updated_at > now
+
+
+def test_period_that_ends_before_it_begins_takes_no_time() -> None:
+    now = timezone.now()
+    later = now + timedelta(seconds=1.5)
+
+    assert (database_clock.seconds_between(now, later), database_clock.milliseconds_between(now, later)) == (1.5, 1500)
+    assert (database_clock.seconds_between(later, now), database_clock.milliseconds_between(later, now)) == (0.0, 0)

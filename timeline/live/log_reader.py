@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -16,7 +15,7 @@ from django.db import connections
 from django.db.models import Exists, Max, OuterRef
 
 from agentops.projects import incarnations
-from timeline import log
+from timeline import database_clock, log
 from timeline.live.rendering import Item, Rendering
 from timeline.models import Event, Log, Tombstone
 
@@ -102,7 +101,7 @@ def _page(log_id: UUID, after: int, renderings: Sequence[Rendering], incarnation
 
 def _new_logs(project_ids: Sequence[UUID]) -> dict[UUID, UUID]:
     # An ID begins with the milliseconds at which it was made.
-    begin = UUID(int=round((time.time() - RECENT_S) * 1000) << 80)
+    begin = UUID(int=round((database_clock.timestamp() - RECENT_S) * 1000) << 80)
     rows = Log.objects.filter(project__in=project_ids, pk__gte=begin).order_by("-pk")
     return dict(rows.values_list("pk", "project_id")[:MAX_RECENT])
 

@@ -8,11 +8,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django import template
-from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from timeline import display
+from timeline import database_clock, display
 
 register = template.Library()
 _BOX = '<pre class="payload" hx-disable><bdi>{}</bdi></pre>'
@@ -48,7 +47,7 @@ def _time(at: datetime | None, shape: str) -> str | SafeString:
 @register.simple_tag
 def tick(since: datetime) -> SafeString:
     """Render the time since `since`, counting up."""
-    seconds = (timezone.now() - since).total_seconds()
+    seconds = database_clock.seconds_between(since, database_clock.now())
     return format_html(
         '<span class="tick" data-since="{}">{}</span>', since.isoformat(), display.format_duration(seconds)
     )
@@ -57,7 +56,7 @@ def tick(since: datetime) -> SafeString:
 @register.simple_tag
 def countdown(until: datetime) -> SafeString:
     """Render the time until `until`, counting down."""
-    left_s = math.ceil((until - timezone.now()).total_seconds())
+    left_s = math.ceil((until - database_clock.now()).total_seconds())
     text = f"in {display.format_duration(left_s)}" if left_s > 0 else "now"
     return format_html('<span class="tick" data-until="{}">{}</span>', until.isoformat(), text)
 

@@ -9,7 +9,6 @@ from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.utils import timezone
 
 from agentops.admin_base import cells
 from agentops.admin_base.filters import ProjectFilter, yes_filter
@@ -20,6 +19,7 @@ from agentops.projects import keys
 from agentops.projects.access import Action, project_for
 from agentops.projects.errors import AccessError
 from agentops.projects.models import ApiKey, Scope
+from timeline import database_clock
 
 
 class KeyForm(ReauthenticatedForm):
@@ -81,7 +81,7 @@ class ApiKeyAdmin(ScopedAdmin):
         cells.words("name"),
         cells.link("project_id", "projects_project", "project", text="project__slug"),
         cells.computed("scopes", "scopes", lambda key: ", ".join(key.scopes)),
-        cells.computed("state", "state", lambda key: key.state(timezone.now()).value),
+        cells.computed("state", "state", lambda key: key.state(database_clock.now()).value),
         cells.moment("last_used_at", "last used"),
         cells.moment("expires_at", "expires"),
         cells.moment("created_at", "created"),

@@ -5,7 +5,6 @@ Both times are stored in the session.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -17,10 +16,10 @@ from django.contrib.sessions.backends.base import SessionBase
 from django.contrib.sessions.models import Session
 from django.db import transaction
 from django.http import HttpRequest
-from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
 from agentops.projects.audit import Actor, AuditAction, record
+from timeline import database_clock
 
 STARTED_KEY, LAST_USED_KEY = "began", "seen"
 IDLE_S = 12 * 3600
@@ -33,7 +32,7 @@ CHUNK = 500
 
 def is_over(session: SessionBase | dict[str, Any]) -> bool:
     """Return whether the session has expired."""
-    now = time.time()
+    now = database_clock.timestamp()
     began = session.get(STARTED_KEY, now)
     return bool(now - began > LONGEST_S or now - session.get(LAST_USED_KEY, began) > IDLE_S)
 
@@ -48,7 +47,7 @@ def users_by_session(session_keys: Collection[str]) -> dict[str, int]:
 
 
 def _valid_sessions(session_keys: list[str]) -> Iterator[tuple[str, int]]:
-    rows = Session.objects.filter(pk__in=session_keys, expire_date__gt=timezone.now())
+    rows = Session.objects.filter(pk__in=session_keys, expire_date__gt=database_clock.now())
     sessions = {row.session_key: row.get_decoded() for row in rows}
     people = {str(one.pk): one for one in get_user_model().objects.filter(pk__in=_user_ids(sessions), is_active=True)}
     hashes = {pk: [one.get_session_auth_hash(), *one.get_session_auth_fallback_hash()] for pk, one in people.items()}
@@ -77,7 +76,7 @@ def note(session: SessionBase) -> None:
 
     Uses a separate session object and locks its row, to keep concurrent changes of other requests.
     """
-    now = int(time.time())
+    now = int(database_clock.timestamp())
     if now - session.get(LAST_USED_KEY, 0) < NOTED_EVERY_S:
         return
     with transaction.atomic():
@@ -94,7 +93,7 @@ def end_sessions(user: AbstractBaseUser, *, actor: Actor, keep: str | None = Non
 
     Scans all sessions, because their rows do not contain the user.
     """
-    open_now = Session.objects.filter(expire_date__gt=timezone.now())
+    open_now = Session.objects.filter(expire_date__gt=database_clock.now())
     with transaction.atomic():
         session_keys = [
             session.session_key
@@ -108,7 +107,7 @@ def end_sessions(user: AbstractBaseUser, *, actor: Actor, keep: str | None = Non
 
 
 def _begin(sender: object, request: HttpRequest, **_: Any) -> None:
-    request.session[STARTED_KEY] = request.session[LAST_USED_KEY] = int(time.time())
+    request.session[STARTED_KEY] = request.session[LAST_USED_KEY] = int(database_clock.timestamp())
 
 
 user_logged_in.connect(_begin, dispatch_uid="agentops.sessions")

@@ -9,6 +9,7 @@ from django.db import models
 from uuid_utils.compat import uuid7
 
 from agentops.projects.models.project_models import Project
+from timeline.database_clock import StampField
 
 
 class AuditEntryAltered(TypeError):
@@ -56,7 +57,7 @@ class AuditEntry(models.Model):
     object_id = models.CharField(max_length=128, blank=True)
     before = models.JSONField(null=True, encoder=DjangoJSONEncoder)
     after = models.JSONField(null=True, encoder=DjangoJSONEncoder)
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = StampField(auto_now_add=True)
 
     objects = AuditEntryQuerySet.as_manager()
 
@@ -92,7 +93,7 @@ class Incarnation(models.Model):
     #: The lowest epoch after this restore, derived from the time, so that two restores of one backup differ.
     number = models.PositiveIntegerField(primary_key=True)
     made_by = models.CharField(max_length=200)
-    begun_at = models.DateTimeField(auto_now_add=True)
+    begun_at = StampField(auto_now_add=True)
     #: When all runs were fenced from earlier workers; null if the restore was interrupted and must be repeated.
     finished_at = models.DateTimeField(null=True)
 

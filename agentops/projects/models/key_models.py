@@ -10,6 +10,7 @@ from django.dispatch import Signal
 from uuid_utils.compat import uuid7
 
 from agentops.projects.models.project_models import Project
+from timeline.database_clock import StampField
 
 #: Sent by QuerySet.update(), which sends no post_save. `ids` are those of the keys.
 keys_changed = Signal()
@@ -66,7 +67,7 @@ class ApiKey(models.Model):
     scopes = models.JSONField(default=list)
     #: The actor, in the form of the audit log; empty if it is not known.
     created_by = models.CharField(max_length=200, blank=True, default="", db_default="")
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = StampField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     #: Updated at most once a minute, see keys.authenticate.

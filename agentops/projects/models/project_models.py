@@ -11,6 +11,7 @@ from uuid_utils.compat import uuid7
 
 from agentops.projects.errors import ProjectNotFound
 from agentops.projects.names import NOT_A_UUID, SLUG
+from timeline.database_clock import StampField
 
 #: Sent by QuerySet.update(), which sends no post_save. `ids` are those of the members' users.
 memberships_changed = Signal()
@@ -62,7 +63,7 @@ class Project(models.Model):
     masks_model_input = models.BooleanField(default=True, db_default=True, editable=False)
     #: Raised with each change of the redaction rules and of `masks_model_input`, so that other processes see it.
     redaction_version = models.PositiveIntegerField(default=0, db_default=0, editable=False)
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = StampField(auto_now_add=True)
     #: If set, the project is being deleted: nobody sees it, and workers delete its rows (runs.upkeep.project_removal).
     removed_at = models.DateTimeField(null=True, editable=False)
     #: While it is being deleted: its former `slug`, by whom (`by`), and the number of deleted rows by table (`rows`).
@@ -102,7 +103,7 @@ class Membership(models.Model):
     # PROTECT: deleting a user must not remove a project's last admin without an audit entry.
     user = models.ForeignKey(settings.AUTH_USER_MODEL, models.PROTECT, related_name="memberships")
     role = models.CharField(max_length=8, choices=Role.choices)
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = StampField(auto_now_add=True)
 
     objects = MembershipQuerySet.as_manager()
 
@@ -129,7 +130,7 @@ class Invitation(models.Model):
     role = models.CharField(max_length=8, choices=Role.choices)
     #: The actor, in the form of the audit log.
     created_by = models.CharField(max_length=200)
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = StampField(auto_now_add=True)
     expires_at = models.DateTimeField()
 
     class Meta:
@@ -171,7 +172,7 @@ class RedactionRule(models.Model):
     most = models.PositiveSmallIntegerField(null=True)
     #: The actor, in the form of the audit log.
     created_by = models.CharField(max_length=200)
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = StampField(auto_now_add=True)
 
     class Meta:
         constraints = [

@@ -20,6 +20,7 @@ from limits.storage import MemoryStorage, Storage, storage_from_string
 from limits.strategies import FixedWindowRateLimiter
 
 from agentops.projects.rate_limits.limits import Standing
+from timeline.database_clock import clock
 
 log = logging.getLogger(__name__)
 PREFIX = "agentops:rate"
@@ -63,7 +64,7 @@ class Counter:
 
     def take(self, limit: int, holder: str, cost: int = 1) -> Standing:
         """Count a request, or `cost` of what it may send, and return the standing of the holder."""
-        if time.time() < self._down_until:
+        if clock() < self._down_until:
             return self._alone.take(limit, holder, cost)
         item, window = _per_minute(limit), self._window(holder)
         with self._lock:
@@ -80,12 +81,12 @@ class Counter:
                 "rate limits: Redis is not available (%s); each process counts separately",
                 type(error.__cause__).__name__,
             )
-            self._down_until = time.time() + DOWN_S
+            self._down_until = clock() + DOWN_S
             standing = None
         with self._lock:
             window.reporting -= batch
             if standing is not None:
-                now = time.time()
+                now = clock()
                 # Responses may arrive out of order: use the lower one.
                 earlier = window.remaining if now < window.ends_at else standing.remaining
                 window.remaining = min(earlier, standing.remaining)
@@ -93,7 +94,7 @@ class Counter:
         return self._alone.take(limit, holder, cost) if standing is None else standing
 
     def _window(self, holder: str) -> _Window:
-        now = time.time()
+        now = clock()
         with self._lock:
             if len(self._windows) > MANY and now > self._tidied_at + FRESH_S:
                 self._windows = {name: one for name, one in self._windows.items() if one.ends_at > now}
@@ -103,7 +104,7 @@ class Counter:
 
 def _count_locally(item: RateLimitItem, window: _Window, cost: int) -> Standing | None:
     """Count requests and return the standing from local state; None if the store must be queried."""
-    now = time.time()
+    now = clock()
     # Unreported requests of an expired window are dropped.
     window.pending = window.pending + cost if now < window.ends_at else cost
     remaining = window.remaining - window.reporting - window.pending
@@ -125,7 +126,8 @@ def _store(url: str) -> Storage:
 def _count_in_store(limiter: FixedWindowRateLimiter, item: RateLimitItem, holder: str, requests: int) -> Standing:
     allowed = limiter.hit(item, holder, cost=requests)
     ends_at, remaining = limiter.get_window_stats(item, holder)
-    return Standing(item.amount, remaining, max(1, ceil(ends_at - time.time())), exceeded=not allowed)
+    reset_s = ceil(ends_at - time.time())  # noqa: TID251 - the library gives its end by this clock
+    return Standing(item.amount, remaining, max(1, reset_s), exceeded=not allowed)
 
 
 @lru_cache(maxsize=64)

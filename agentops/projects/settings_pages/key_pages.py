@@ -10,7 +10,6 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
-from django.utils import timezone
 
 from agentops.http.methods import require_POST, require_safe
 from agentops.projects import keys
@@ -21,6 +20,7 @@ from agentops.projects.models import ApiKey, KeyState, Scope
 from agentops.projects.requests import principal_of
 from agentops.projects.settings_pages.page_parts import add_refusal, id_of, see_other, settings_context
 from agentops.projects.settings_pages.settings_forms import KEY_FIELDS, NewKeyForm, RotationForm, key_form
+from timeline import database_clock
 
 PAGE_SIZE = 50
 #: A run that begins and ends, as a runner reports it.
@@ -94,7 +94,7 @@ def revoke(request: HttpRequest, project: str, key_id: UUID) -> HttpResponse:
 
 
 def _row(key: ApiKey) -> dict[str, Any]:
-    state = key.state(timezone.now())
+    state = key.state(database_clock.now())
     return {
         "key": key,
         "state": state.value,

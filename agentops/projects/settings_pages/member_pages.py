@@ -11,7 +11,6 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils import timezone
 
 from agentops.http.methods import require_http_methods, require_POST, require_safe
 from agentops.projects import invitations, memberships
@@ -21,6 +20,7 @@ from agentops.projects.models import Invitation, Membership, Role
 from agentops.projects.requests import principal_of
 from agentops.projects.settings_pages.page_parts import add_refusal, id_of, see_other, settings_context
 from agentops.projects.settings_pages.settings_forms import MEMBER_FIELDS, NewMemberForm, member_form
+from timeline import database_clock
 
 PAGE_SIZE = 100
 
@@ -160,7 +160,7 @@ def _page(
     rows = Membership.objects.filter(project=entry.project, user__username__gt=after).select_related("user")
     # One more than a page, to know whether there are more.
     batch = list(rows.order_by("user__username")[: PAGE_SIZE + 1])
-    open_now = Invitation.objects.filter(project=entry.project, expires_at__gt=timezone.now()).order_by("email")
+    open_now = Invitation.objects.filter(project=entry.project, expires_at__gt=database_clock.now()).order_by("email")
     context: dict[str, Any] = {
         **settings_context(entry),
         "form": form or member_form(),

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django import forms
-from django.utils import timezone
 
 from agentops.projects.models import Role, Scope
 from agentops.projects.names import MAX_DESCRIPTION, MAX_NAME
+from timeline import database_clock
 
 #: Code of a refusal → the field that it is shown at.
 PROJECT_FIELDS = {
@@ -94,7 +94,7 @@ class NewKeyForm(forms.Form):
     def expires_at(self) -> datetime | None:
         """Return the expiry of a valid form."""
         days: Any = self.cleaned_data["days"]
-        return timezone.now() + timedelta(days=int(days)) if days else None
+        return database_clock.now() + timedelta(days=int(days)) if days else None
 
 
 class RotationForm(forms.Form):

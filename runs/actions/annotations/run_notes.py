@@ -5,7 +5,6 @@ from __future__ import annotations
 from uuid import UUID
 
 from django.db import transaction
-from django.utils import timezone
 
 from agentops.projects.access import Principal
 from agentops.projects.audit import record
@@ -17,6 +16,7 @@ from runs.actions.annotations.annotation_errors import (
 )
 from runs.errors import RunNotFound
 from runs.models import AgentRun, RunNote
+from timeline import database_clock
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 #: Characters of a note, and notes of a run.
@@ -38,7 +38,7 @@ def add_note(run: AgentRun, text: str, *, by: Principal) -> RunNote:
             raise InvalidAnnotation(f"a run can have at most {MAX_NOTES} notes", pointer="/text")
         note = RunNote.objects.create(
             project=run.project, run=run, text=_checked(text), author=by.actor[:200], holder=by.holder,
-            created_at=timezone.now(),
+            created_at=database_clock.now(),
         )  # fmt: skip
         record(by, AnnotationAuditAction.NOTE_ADDED, project=run.project, obj=run, after={"note": str(note.pk)})
     return note
@@ -50,7 +50,7 @@ def edit_note(run: AgentRun, note_id: UUID, text: str, *, by: Principal) -> RunN
         note = _locked(run, note_id)
         if note.holder != by.holder:
             raise NotYourNote("only its author may edit a note")
-        note.text, note.edited_at = _checked(text), timezone.now()
+        note.text, note.edited_at = _checked(text), database_clock.now()
         note.save(update_fields=["text", "edited_at"])
         record(by, AnnotationAuditAction.NOTE_EDITED, project=run.project, obj=run, after={"note": str(note.pk)})
     return note

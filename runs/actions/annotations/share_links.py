@@ -8,12 +8,12 @@ from uuid import UUID
 from django.core import signing
 from django.db import transaction
 from django.db.models import F
-from django.utils import timezone
 
 from agentops.projects.audit import Actor, record
 from runs.actions.annotations.annotation_errors import AnnotationAuditAction, InvalidAnnotation, ShareLinkNotFound
 from runs.errors import RunNotFound
 from runs.models import AgentRun, ShareLink
+from timeline import database_clock
 
 SALT = "runs.share_links"
 MAX_DAYS, DEFAULT_DAYS = 90, 7
@@ -36,12 +36,12 @@ def link_of(token: str) -> ShareLink | None:
         return None
     rows = ShareLink.objects.select_related("run__project", "run__log", "project")
     link = rows.filter(pk=link_id, run__removed_at=None, project__removed_at=None).first()
-    return link if link is not None and link.is_active(timezone.now()) else None
+    return link if link is not None and link.is_active(database_clock.now()) else None
 
 
 def links_of(run: AgentRun) -> list[ShareLink]:
     """Return the links of a run that are not revoked and not expired, newest first."""
-    rows = ShareLink.objects.filter(run=run, revoked_at=None, expires_at__gt=timezone.now())
+    rows = ShareLink.objects.filter(run=run, revoked_at=None, expires_at__gt=database_clock.now())
     return list(rows.order_by("-pk")[:MAX_LINKS])
 
 
@@ -55,7 +55,7 @@ def share(run: AgentRun, days: int, *, by: Actor) -> ShareLink:
             raise RunNotFound("no such run")
         if len(links_of(run)) >= MAX_LINKS:
             raise InvalidAnnotation(f"a run can have at most {MAX_LINKS} links: revoke one", pointer="/days")
-        now = timezone.now()
+        now = database_clock.now()
         link = ShareLink.objects.create(
             project=run.project, run=run, created_by=(by if isinstance(by, str) else by.actor)[:200], created_at=now,
             expires_at=now + timedelta(days=days),
@@ -72,7 +72,7 @@ def revoke(run: AgentRun, link_id: UUID, *, by: Actor) -> ShareLink:
         if link is None:
             raise ShareLinkNotFound("the run has no such link")
         if link.revoked_at is None:
-            link.revoked_at = timezone.now()
+            link.revoked_at = database_clock.now()
             link.save(update_fields=["revoked_at"])
             record(by, AnnotationAuditAction.SHARE_REVOKED, project=run.project, obj=run, after={"link": str(link.pk)})
     return link
@@ -80,4 +80,4 @@ def revoke(run: AgentRun, link_id: UUID, *, by: Actor) -> ShareLink:
 
 def count_view(link: ShareLink) -> None:
     """Count a request for the report."""
-    ShareLink.objects.filter(pk=link.pk).update(view_count=F("view_count") + 1, viewed_at=timezone.now())
+    ShareLink.objects.filter(pk=link.pk).update(view_count=F("view_count") + 1, viewed_at=database_clock.now())

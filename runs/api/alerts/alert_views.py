@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 from django.db.models import QuerySet
 from django.http import HttpResponse
-from django.utils import timezone
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -32,6 +31,7 @@ from runs.api.requests.bodies import Choice, IdField, document_of
 from runs.api.requests.inputs import EmptyBody
 from runs.api.requests.queries import PageQuery
 from runs.models import Alert, AlertMute, AlertRule
+from timeline import database_clock
 
 OPEN, CLOSED = "open", "closed"
 
@@ -125,7 +125,7 @@ class AlertMutes(ActionView, ListView):
     serializer_class = NewAlertMute
 
     def get_queryset(self) -> QuerySet[AlertMute]:
-        return AlertMute.objects.filter(project=self.get_project(), until__gt=timezone.now()).order_by("-pk")
+        return AlertMute.objects.filter(project=self.get_project(), until__gt=database_clock.now()).order_by("-pk")
 
     def get_serializer_class(self) -> Any:
         return AlertMuteRow if self.request.method in ("GET", "HEAD") else NewAlertMute

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from django.utils import timezone
 from rest_framework import serializers
 
 from runs.api.requests.bodies import Choice, StrictSerializer, StringField, WholeField
 from runs.api.requests.inputs import AgentId, MessageField
 from runs.lifecycle import inbox
 from runs.models import Flow, FlowRun, FlowVersion
+from timeline import database_clock
 
 
 class FlowDefinitionBody(StrictSerializer):
@@ -101,8 +101,8 @@ class FlowRunRow(serializers.ModelSerializer):  # type: ignore[misc]
     def get_duration(self, flow_run: FlowRun) -> float | None:
         if flow_run.started_at is None:
             return None
-        end = flow_run.completed_at or timezone.now()
-        return round(max((end - flow_run.started_at).total_seconds(), 0.0), 3)
+        end = flow_run.completed_at or database_clock.now()
+        return round(database_clock.seconds_between(flow_run.started_at, end), 3)
 
 
 class FlowRunAnswer(FlowRunRow):

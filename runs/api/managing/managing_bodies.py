@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, ClassVar
 
-from django.utils import timezone
 from rest_framework import serializers
 
 from agentops.projects import keys
@@ -19,6 +18,7 @@ from runs.api.answers import ProjectRow
 from runs.api.problems import Fault, Problem
 from runs.api.requests.bodies import Choice, StrictSerializer, StringField, WholeField
 from runs.api.requests.queries import Time
+from timeline import database_clock
 
 #: Code of a refusal → the field of the body at fault.
 FIELDS = {
@@ -207,7 +207,7 @@ class ApiKeyRow(serializers.ModelSerializer):  # type: ignore[misc]
         }
 
     def get_state(self, key: ApiKey) -> KeyState:
-        return key.state(timezone.now())
+        return key.state(database_clock.now())
 
 
 class ApiKeyWithSecret(ApiKeyRow):

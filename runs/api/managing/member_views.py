@@ -6,7 +6,6 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.http import HttpResponse
-from django.utils import timezone
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -26,6 +25,7 @@ from runs.api.managing.managing_bodies import (
     faults_in_body,
 )
 from runs.api.requests.bodies import body_of
+from timeline import database_clock
 
 
 class Members(ActionView, ListView):
@@ -83,7 +83,7 @@ class Invitations(ListView):
 
     def get_queryset(self) -> QuerySet[Invitation]:
         project = self.get_project(Action.MANAGE)
-        return Invitation.objects.filter(project=project, expires_at__gt=timezone.now()).order_by("pk")
+        return Invitation.objects.filter(project=project, expires_at__gt=database_clock.now()).order_by("pk")
 
     def get_serializer_class(self) -> Any:
         return NewInvitation if self.request is not None and self.request.method == "POST" else InvitationRow

@@ -16,12 +16,12 @@ from typing import Any
 
 from django.db import connection, transaction
 from django.http import HttpRequest, HttpResponse
-from django.utils import timezone
 
 from agentops.projects.access import Principal
 from agentops.projects.idempotency_keys import RETENTION, delete_expired_keys
 from agentops.projects.models import IdempotencyKey, Project
 from runs.api.problems import Fault, Problem
+from timeline import database_clock
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 HEADER = "Idempotency-Key"
@@ -57,7 +57,7 @@ def answer_once(
     with _lock_in_process(scope), transaction.atomic():
         _lock_in_database(scope)
         earlier = IdempotencyKey.objects.filter(**identity).first()
-        if earlier is not None and earlier.created_at > timezone.now() - RETENTION:
+        if earlier is not None and earlier.created_at > database_clock.now() - RETENTION:
             return _replay(earlier, request_digest)
         response = act()
         headers = {name: response.headers[name] for name in STORED_HEADERS if name in response.headers}
@@ -67,7 +67,7 @@ def answer_once(
             "headers": headers,
             "body": response.content.decode(),
         }
-        IdempotencyKey.objects.update_or_create(**identity, defaults=answer | {"created_at": timezone.now()})
+        IdempotencyKey.objects.update_or_create(**identity, defaults=answer | {"created_at": database_clock.now()})
         delete_expired_keys(EXPIRED_PER_KEY)
     return response
 

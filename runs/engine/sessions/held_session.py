@@ -17,7 +17,6 @@ from uuid import UUID, uuid4
 
 from django.conf import settings
 from django.db import transaction
-from django.utils import timezone
 from pydantic_ai.messages import ModelMessage, ModelResponse, UserPromptPart
 from pydantic_ai.models import StreamedResponse
 from pydantic_ai.tools import ToolDefinition
@@ -44,7 +43,7 @@ from runs.providers.messages import canonical
 from runs.statuses import RunStatus, ToolStatus
 from runs.tools import roots
 from runs.tools.base import Arguments, Effect, OutcomeUnknown, Tool, ToolContext, ToolResult
-from timeline import log
+from timeline import database_clock, log
 from timeline.errors import LeaseLost
 from timeline.events.run import RunSession as SessionEvent
 from timeline.log import Entry
@@ -215,7 +214,7 @@ class HeldSession:
         earlier = earlier_sessions.find(self._run, config, missing=self._missing)
         resumed = earlier.session_id
         row = CliSession(
-            id=uuid4(), run=self._run, resumed_id=resumed, epoch=self._lease.epoch, created_at=timezone.now()
+            id=uuid4(), run=self._run, resumed_id=resumed, epoch=self._lease.epoch, created_at=database_clock.now()
         )
         has_answers = any(isinstance(message, ModelResponse) for message in call.history)
         self._store(row, lost=resumed is None and has_answers, is_cut=earlier.is_cut)

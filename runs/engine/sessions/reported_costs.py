@@ -12,7 +12,6 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from django.db.models import Q, Sum
-from django.utils import timezone
 from pydantic_ai.messages import ModelResponse
 
 from runs.agents.prices import COST_PLACES, MAX_COST, ModelPrice, price_for
@@ -21,6 +20,7 @@ from runs.lifecycle.session_subagents import subagents_of
 from runs.models import AgentRun, TurnUsage
 from runs.models.run import CostSource
 from runs.providers.claude_cli import blocks
+from timeline import database_clock
 
 NOTHING = Decimal(0)
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
@@ -94,7 +94,7 @@ class ReportedCosts:
         row = TurnUsage(
             run_id=self._run.pk, step_number=usage.step_number, attempt=usage.attempt, model=model[:200], **tokens,
             cost_usd=cost, cost_source=CostSource.REPORTED.value, outcome=TurnUsage.Outcome.PROGRAM,
-            created_at=timezone.now(),
+            created_at=database_clock.now(),
         )  # fmt: skip
         price = price_for(prices, model)
         if price is not None:

@@ -9,14 +9,13 @@ import random
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from itertools import chain
 from queue import Empty, SimpleQueue
 from typing import Any, cast
 
 from django.conf import settings
-from django.utils import timezone
 from pydantic_ai.messages import ModelResponse
 
 from runs import chaos
@@ -38,6 +37,7 @@ from runs.providers import retries
 from runs.providers.base import ModelCall
 from runs.providers.retries import Failure, RetryDelay
 from runs.queries import masking
+from timeline import database_clock
 from timeline.errors import LeaseLost
 from timeline.events.llm import LlmTurnAbandoned, LlmTurnEnd, LlmTurnStart
 from timeline.events.notice import ContextTrimmed
@@ -76,13 +76,13 @@ def ask(drive: Drive, *, started: bool) -> AnswerCommitted | NoAnswer:
         answer = _attempt(drive, attempt)
         if isinstance(answer, AnswerCommitted):
             return answer
-        failed = FailedAttempts(attempt + 1, failed.first_at or timezone.now())
+        failed = FailedAttempts(attempt + 1, failed.first_at or database_clock.now())
         pause = _pause(drive, attempt, failed, answer.failure)
         _note_failed(drive, failed, answer.failure, answer.abandoned, pause)
         if pause is None:
             return NoAnswer(answer.failure, until=None)
         if pause.outage or pause.delay_s > retries.HOLD_WORKER_S:
-            return NoAnswer(answer.failure, until=timezone.now() + timedelta(seconds=pause.delay_s))
+            return NoAnswer(answer.failure, until=database_clock.now() + timedelta(seconds=pause.delay_s))
         _sleep(drive, pause.delay_s)
 
 
@@ -105,7 +105,7 @@ def _attempt(drive: Drive, attempt: int) -> AnswerCommitted | _FailedAttempt:
     except Exception as error:  # whatever a provider's library raises; classify() names it
         if drive.session is not None and isinstance(error, STORAGE_ERRORS):
             raise  # of the queries for a session: the model has not failed
-        now, clean = datetime.now(UTC), masking.without_own_secrets
+        now, clean = database_clock.now(), masking.without_own_secrets
         failure = retries.classify(error, now, drive.model, server=drive.model_server, clean=clean)
         return _FailedAttempt(failure, _abandoned_event(drive, attempt, failure.error_type, state))
     chaos.point("model.answered")
@@ -172,7 +172,7 @@ def _pause(drive: Drive, attempt: int, failed: FailedAttempts, failure: Failure)
     if pause is not None or rule_for(drive.policies, Trigger.ON_ERROR, kind_of(failure.error_type)) is not None:
         return pause
     outage_s = settings.AGENTOPS_OUTAGE_S
-    left_s = retries.outage_left_s(failed.first_at, timezone.now(), outage_s)
+    left_s = retries.outage_left_s(failed.first_at, database_clock.now(), outage_s)
     return retries.outage_pause(attempt, failure, drive.limits, jitter, left_s=left_s, outage_s=outage_s)
 
 
@@ -186,7 +186,7 @@ def _note_failed(
         entries.append(Entry(_retry_payload(drive, failed, failure, pause), step=step))
     row = RunError(
         run=drive.run, step_number=step, context="llm", error_type=failure.error_type[:64],
-        message=failure.message, details=failure.details, attempt=attempt, created_at=timezone.now(),
+        message=failure.message, details=failure.details, attempt=attempt, created_at=database_clock.now(),
     )  # fmt: skip
     note_failure(drive.lease, row, *entries)
 

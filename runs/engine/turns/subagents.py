@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID
 
-from django.utils import timezone
 from pydantic import JsonValue
 
 from agentops.projects.names import UUID_PATTERN
@@ -35,7 +34,7 @@ from runs.queries.durations import times_of
 from runs.statuses import RunStatus, ToolStatus, WaitReason
 from runs.tools.agent_tools import AgentTask, SpawnRequest, request_of
 from runs.tools.base import BadArguments, Tool
-from timeline import log
+from timeline import database_clock, log
 from timeline.events import EventType
 from timeline.events.child import ChildRunCompleted, ChildRunStarted, Handoff
 from timeline.events.run import RunWaiting
@@ -112,12 +111,12 @@ def result(drive: Drive, call: AgentRunToolCall, tool: Tool) -> CallResult:
     is_failed = all("error" in outcome for outcome in outcomes)
     output = str(outcomes[0].get("error") or outcomes[0]["result"]) if tool.ends else canonical(outcomes)
     status = ToolStatus.ERROR if is_failed else ToolStatus.COMPLETED
-    elapsed = timezone.now() - (call.started_at or timezone.now())
+    now = database_clock.now()
     events = [
         _completed_event(call, child, index, outcome)
         for index, (child, outcome) in enumerate(zip(children, outcomes, strict=True))
     ]
-    return CallResult(status, output, 1, round(elapsed.total_seconds() * 1000), events)
+    return CallResult(status, output, 1, database_clock.milliseconds_between(call.started_at or now, now), events)
 
 
 def _refusal(drive: Drive, tool: Tool) -> str:
@@ -140,11 +139,11 @@ def _deadline(call: AgentRunToolCall, request: SpawnRequest) -> datetime | None:
     """Return when children that have not ended are stopped; None for never."""
     if request.timeout_s is None:
         return None
-    return (call.started_at or timezone.now()) + timedelta(seconds=request.timeout_s)
+    return (call.started_at or database_clock.now()) + timedelta(seconds=request.timeout_s)
 
 
 def _is_over(until: datetime | None) -> bool:
-    return until is not None and timezone.now() >= until
+    return until is not None and database_clock.now() >= until
 
 
 # --- Before anything is written ---
@@ -275,7 +274,7 @@ def _outcome(child: AgentRun) -> dict[str, JsonValue]:
 
 
 def _completed_event(call: AgentRunToolCall, child: AgentRun, index: int, outcome: Mapping[str, JsonValue]) -> Entry:
-    times = times_of(child, timezone.now())
+    times = times_of(child, database_clock.now())
     payload = ChildRunCompleted(
         run_id=str(child.pk), agent=str(outcome["agent"]), call_id=call.call_id, index=index,
         status=str(outcome["status"]), summary=child.summary or None,

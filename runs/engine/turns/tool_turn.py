@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
-from django.utils import timezone
-
 from runs import chaos
 from runs.conversation import checkpoints, repeats, tool_results, writes
 from runs.conversation.tool_results import CallResult
@@ -37,7 +35,7 @@ from runs.tools.base import Effect, OutcomeUnknown, Tool, ToolDenied, ToolFailed
 from runs.tools.output import MODEL_LIMIT, Output
 from runs.tools.parallel import parallel_limit
 from runs.tools.timed_call import StartedTool, run_with_deadline
-from timeline import log
+from timeline import database_clock, log
 from timeline.errors import LeaseLost
 from timeline.events.hook import HookDecided, SafetyBlock
 from timeline.events.notice import Error
@@ -348,7 +346,7 @@ def _repeat_warning(drive: Drive, call: AgentRunToolCall) -> tuple[str, list[Ent
 def _note_failure(drive: Drive, call: AgentRunToolCall, error: ToolFailed, attempt: int, *entries: Entry) -> None:
     row = RunError(
         run=drive.run, step_number=call.step_number, context=f"tool:{call.call_id}"[:300],
-        error_type=error.error_type[:64], message=error.message, attempt=attempt, created_at=timezone.now(),
+        error_type=error.error_type[:64], message=error.message, attempt=attempt, created_at=database_clock.now(),
     )  # fmt: skip
     payload = Error(error_type=row.error_type, error=error.message[:500], context=row.context, attempt=attempt)
     note_failure(drive.lease, row, Entry(payload, step=call.step_number, ref_id=call.pk), *entries)

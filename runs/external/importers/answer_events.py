@@ -18,6 +18,7 @@ from runs.conversation.call_ids import MAX_CALL_ID
 from runs.external.event_input import MAX_IDENTIFIER, IncomingEvent, RejectedEvent, read_time
 from runs.external.importers.base import GrowingEvent
 from runs.providers.messages import request
+from timeline import database_clock
 from timeline.events.llm import LlmTurnEnd, LlmTurnStart
 from timeline.events.tool import ToolEnd, ToolStart
 
@@ -206,7 +207,7 @@ def milliseconds(since: datetime | None, until: datetime | None) -> int | None:
     """Return the time between two moments; None if one is unknown."""
     if since is None or until is None:
         return None
-    return max(0, round((until - since).total_seconds() * 1000))
+    return database_clock.milliseconds_between(since, until)
 
 
 def _difference(usage: RequestUsage, before: RequestUsage) -> RequestUsage:

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from django.utils import timezone
-
 from runs.external.otlp.wire import ExportRequest
+from timeline import database_clock
 
 T = TypeVar("T")
 
@@ -238,4 +237,4 @@ def _time(nanoseconds: int) -> datetime | None:
 
 def believed(moment: datetime | None) -> datetime | None:
     """Return a time, or None for one that lies far in the future."""
-    return None if moment is None or moment > timezone.now() + MAX_AHEAD else moment
+    return None if moment is None or moment > database_clock.now() + MAX_AHEAD else moment

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from django.db import IntegrityError, transaction
-from django.utils import timezone
 
 from agentops.projects.models import Project
 from runs.external.ingest import Sender
@@ -20,6 +19,7 @@ from runs.external.otlp.received import TOO_MANY, ExportReport, ReceivedLog, Rec
 from runs.external.otlp.settling import QUIET
 from runs.external.otlp.span_facts import facts_of, kind_of
 from runs.models import OtlpGroup, OtlpItem
+from timeline import database_clock
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 #: Entries of one trace, or of one session.
@@ -85,7 +85,7 @@ class StoredItems(NamedTuple):
 @transaction.atomic
 def store_items(sender: Sender, key: str, items: dict[str, OtlpItem]) -> StoredItems:
     """Store the items of one trace or session, those that are not known yet, in a transaction."""
-    now = timezone.now()
+    now = database_clock.now()
     group = _locked_group(sender.project, key, now)
     # All of them: there are more in a request than a query may have parameters.
     known = {item_id: bytes(digest) for item_id, digest in group.items.values_list("item_id", "sha256")}
@@ -115,7 +115,7 @@ def _locked_group(project: Project, key: str, now: datetime) -> OtlpGroup:
 def _span_item(span: ReceivedSpan) -> OtlpItem:
     kind = kind_of(span)
     facts: Any = REDACTOR.clean(facts_of(span, kind))[0]  # type: ignore[arg-type]
-    began = span.started_at or span.ended_at or timezone.now()
+    began = span.started_at or span.ended_at or database_clock.now()
     return OtlpItem(
         item_id=span.span_id,
         parent_id=span.parent_id,
@@ -131,7 +131,7 @@ def _span_item(span: ReceivedSpan) -> OtlpItem:
 
 def _log_item(record: ReceivedLog) -> OtlpItem:
     facts: Any = REDACTOR.clean(log_facts(record))[0]  # type: ignore[arg-type]
-    at = time_of(record) or timezone.now()
+    at = time_of(record) or database_clock.now()
     return OtlpItem(
         item_id=record.sha256.hex()[:32],
         kind=kind_of_log(record),

@@ -6,11 +6,14 @@ import logging
 from datetime import datetime, timedelta
 
 from django.db import IntegrityError, transaction
+<<<<<<< HEAD
 from django.db.models import QuerySet
-from django.utils import timezone
+=======
+>>>>>>> f70bebae (Measure times and durations by the database's clock)
 
 from runs.database_errors import concerns_all
 from runs.models import OtlpGroup
+from timeline import database_clock
 from timeline.redaction import project_scope
 
 log = logging.getLogger(__name__)
@@ -25,23 +28,28 @@ SILENCE = timedelta(minutes=10)
 
 
 def settle_due() -> int:
+<<<<<<< HEAD
     """File the entries that have waited, and end or suspend runs, in one turn of each project.
 
     Returns the number of groups. 0: none is due, or other workers have those that are.
     """
-    due = OtlpGroup.objects.filter(due_at__lte=timezone.now())
+    due = OtlpGroup.objects.filter(due_at__lte=database_clock.now())
     waiting = list(due.values_list("project", flat=True).distinct())
     return sum(_settle_some(due.filter(project=project_id).order_by("due_at")) for project_id in waiting)
 
 
 def _settle_some(due: QuerySet[OtlpGroup]) -> int:
+=======
+    """File the entries that have waited, and end or suspend runs. Returns the number of groups."""
+    due = OtlpGroup.objects.filter(due_at__lte=database_clock.now()).order_by("due_at")
+>>>>>>> f70bebae (Measure times and durations by the database's clock)
     count = 0
     for group_id in list(due.values_list("pk", flat=True)[:TURN]):
         try:
             count += _settle(group_id)
         except IntegrityError:
             # Somebody opened a run with the same reference at the same time.
-            OtlpGroup.objects.filter(pk=group_id).update(due_at=timezone.now() + SETTLE)
+            OtlpGroup.objects.filter(pk=group_id).update(due_at=database_clock.now() + SETTLE)
         except Exception as error:
             if concerns_all(error):
                 raise
@@ -53,7 +61,7 @@ def _settle_some(due: QuerySet[OtlpGroup]) -> int:
 
 @transaction.atomic
 def _settle(group_id: int) -> bool:
-    now = timezone.now()
+    now = database_clock.now()
     rows = OtlpGroup.objects.select_for_update(skip_locked=True, of=("self",)).select_related("project")
     group = rows.filter(pk=group_id, due_at__lte=now).first()
     if group is None:

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -24,7 +23,7 @@ from runs.lifecycle.title_limits import MAX_TITLE
 from runs.models import AgentRun, AgentRunToolCall
 from runs.providers.messages import request
 from runs.statuses import TERMINAL, RunStatus
-from timeline import log
+from timeline import database_clock, log
 from timeline.events.child import ChildRunStarted
 from timeline.events.message import MessageAdded
 from timeline.log import Entry
@@ -100,7 +99,7 @@ class SessionAgents:
     def _add(self, run: AgentRun, data: Mapping[str, Any]) -> None:
         call_id = str(data.get("parent_tool_use_id"))
         uuid = data.get("uuid")
-        line = ConversationLine(_FILE, data, str(uuid) if uuid else event_id(str(data)), at=datetime.now(UTC))
+        line = ConversationLine(_FILE, data, str(uuid) if uuid else event_id(str(data)), at=database_clock.now())
         try:
             line.check_message()
             agent = self._agent(run, call_id, line)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
-from django.utils import timezone
 
 from agentops.http import strict_json
 from agentops.limits.schema_checks import SchemaTooExpensive, SchemaUnusable, fault_of
@@ -19,7 +18,7 @@ from runs.flows.kernel.sizes import is_larger
 from runs.flows.kernel.work import MAX_OUTPUT
 from runs.lifecycle.wake import wake_flows
 from runs.models import Flow, FlowRun
-from timeline import log
+from timeline import database_clock, log
 from timeline.events.run import RunCreated
 from timeline.log import Entry
 from timeline.models import Log, Phase, RunKind, Source
@@ -58,7 +57,7 @@ def create(checked: CheckedInputs, *, by: str) -> FlowRun:
             snapshot=snapshots.initial(graph, str(ledger.pk)),
             inputs=REDACTOR.clean(dict(inputs))[0],
             created_by=by[:200],
-            created_at=timezone.now(),
+            created_at=database_clock.now(),
         )
         message = f"Run of version {flow.version} of flow {flow.slug} created" + (f" by {by}" if by else "")
         created = RunCreated(message=message, by=by or None)

@@ -6,7 +6,6 @@ from typing import Any
 
 from django.conf import settings
 from django.db.models import QuerySet
-from django.utils import timezone
 
 from agentops.projects.access import SYSTEM, Action, project_for, visible_rows
 from agentops.projects.management.base import AgentopsCommand
@@ -14,6 +13,7 @@ from agentops.projects.models import Project
 from runs.lifecycle.title_limits import MAX_TITLE
 from runs.models import AgentRun
 from runs.queries.durations import times_of, with_times
+from timeline import database_clock
 from timeline.preview import preview
 from timeline.reasons import reason_label
 from timeline.redaction.redact import DEFAULT as REDACTOR
@@ -35,7 +35,7 @@ def ls(command: AgentopsCommand, options: dict[str, Any]) -> None:
 
 def row_of(run: AgentRun) -> Facts:
     """Return the facts of a run in a list. Select its project and log with it."""
-    times = times_of(run, timezone.now())
+    times = times_of(run, database_clock.now())
     # A run that another program executes has no limit here.
     step_limit = run.step_limit(settings.AGENTOPS_MAX_TOTAL_STEPS) if run.source == AgentRun.Source.NATIVE else None
     return {

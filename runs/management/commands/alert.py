@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.management.base import CommandParser
-from django.utils import timezone
 
 from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.management.base import AddSubcommand, AgentopsCommand, operator
@@ -16,6 +15,7 @@ from runs.alerts.message_texts import title_of
 from runs.alerts.rule_definition import LIMIT_NAMES
 from runs.management.agent.references import find_run
 from runs.models import Alert, AlertMute, AlertRule
+from timeline import database_clock
 
 #: Alerts that are listed: the newest.
 LISTED = 50
@@ -51,7 +51,7 @@ class Command(AgentopsCommand):
 
     def list_alerts(self, options: dict[str, Any]) -> None:
         project = project_for(SYSTEM, options["project"], Action.READ)
-        muted = mutes.active_mutes(project, timezone.now())
+        muted = mutes.active_mutes(project, database_clock.now())
         if options["rules"]:
             rows = [_rule_row(rule, muted) for rule in alert_rule_changes.rules_of(project)]
         else:

@@ -82,7 +82,7 @@ class Command(AgentopsCommand):
             folders or session_folders(os.environ, Path.home()),
             self._sink(options),
             labels=[f"host:{socket.gethostname()}"[:MAX_LABEL]],
-            since=time.time() - _duration(options["since"]),
+            since=time.time() - _duration(options["since"]),  # noqa: TID251 - compared with times of local files
             quiet_s=max(options["quiet"], 0.0),
             tell=self._tell,
             warn=lambda text: self.stderr.write(f"agentops: {printable(text)}"),

@@ -8,6 +8,7 @@ from uuid_utils.compat import uuid7
 
 from agentops.projects.models import Project
 from runs.models.run import AgentRun
+from timeline.database_clock import StampField
 
 
 class AlertRuleQuerySet(models.QuerySet["AlertRule"]):
@@ -69,8 +70,8 @@ class AlertRule(models.Model):
     checked_at = models.DateTimeField()
     #: The actor, in the form of the audit log.
     created_by = models.CharField(max_length=200)
-    created_at = models.DateTimeField(auto_now_add=True)
-    updated_at = models.DateTimeField(auto_now=True)
+    created_at = StampField(auto_now_add=True)
+    updated_at = StampField(auto_now=True)
 
     objects = AlertRuleQuerySet.as_manager()
 
@@ -108,7 +109,7 @@ class AlertMute(models.Model):
     agent = models.CharField(max_length=128, blank=True)
     until = models.DateTimeField()
     created_by = models.CharField(max_length=200)
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = StampField(auto_now_add=True)
 
     class Meta:
         db_table = "agent_run_alert_mutes"

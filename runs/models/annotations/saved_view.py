@@ -8,6 +8,7 @@ from django.db.models import Q
 from uuid_utils.compat import uuid7
 
 from agentops.projects.models import Project
+from timeline.database_clock import StampField
 
 
 class SavedView(models.Model):
@@ -26,7 +27,7 @@ class SavedView(models.Model):
     is_shared = models.BooleanField(default=False)
     #: Whether the owner's list starts with it.
     is_default = models.BooleanField(default=False)
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = StampField(auto_now_add=True)
 
     class Meta:
         db_table = "agent_run_saved_views"

@@ -7,6 +7,7 @@ from uuid_utils.compat import uuid7
 
 from agentops.projects.models import Project
 from agentops.projects.names import SLUG
+from timeline.database_clock import StampField
 
 
 class Flow(models.Model):
@@ -20,8 +21,8 @@ class Flow(models.Model):
     #: As checked by runs.flows.definition, without defaults.
     definition = models.JSONField(default=dict)
     version = models.PositiveIntegerField(default=1)
-    created_at = models.DateTimeField(auto_now_add=True)
-    updated_at = models.DateTimeField(auto_now=True)
+    created_at = StampField(auto_now_add=True)
+    updated_at = StampField(auto_now=True)
 
     class Meta:
         db_table = "flows"

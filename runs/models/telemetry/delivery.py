@@ -8,7 +8,7 @@ from uuid_utils.compat import uuid7
 
 from agentops.projects.models import Project
 from runs.models.telemetry.sink import Sink
-from timeline.database_clock import Now
+from timeline.database_clock import Now, StampField
 
 #: The event type of a test.
 TEST = "test"
@@ -63,7 +63,7 @@ class Delivery(models.Model):
     response = models.CharField(max_length=1000, blank=True)
     error = models.CharField(max_length=500, blank=True)
     duration_ms = models.PositiveIntegerField(null=True)
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = StampField(auto_now_add=True)
     attempted_at = models.DateTimeField(null=True)
 
     objects = DeliveryQuerySet.as_manager()

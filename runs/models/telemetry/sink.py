@@ -7,7 +7,7 @@ from django.db.models import Q
 from uuid_utils.compat import uuid7
 
 from agentops.projects.models import Project
-from timeline.database_clock import Now
+from timeline.database_clock import Now, StampField
 
 
 class SinkQuerySet(models.QuerySet["Sink"]):
@@ -50,8 +50,8 @@ class Sink(models.Model):
     disabled_reason = models.CharField(max_length=500, blank=True)
     #: The actor, in the form of the audit log.
     created_by = models.CharField(max_length=200)
-    created_at = models.DateTimeField(auto_now_add=True)
-    updated_at = models.DateTimeField(auto_now=True)
+    created_at = StampField(auto_now_add=True)
+    updated_at = StampField(auto_now=True)
 
     objects = SinkQuerySet.as_manager()
 

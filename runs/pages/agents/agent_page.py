@@ -10,7 +10,6 @@ from typing import Any
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils import timezone
 
 from agentops.http.methods import require_safe
 from agentops.projects.access import Action, EnteredProject, enter
@@ -27,6 +26,7 @@ from runs.pages.runs.listed_run import listed_runs, read
 from runs.pages.runs.row_markup import markup_of
 from runs.pages.runs.run_row import rows_of
 from runs.queries.agent_activity import activity_of
+from timeline import database_clock
 from timeline.display import clean
 
 RECENT_RUNS = 10
@@ -106,7 +106,7 @@ def _page(
 ) -> HttpResponse:
     shown = number or agent.version
     rows = list(agent_definitions.versions_of(agent)[: RECENT_VERSIONS + 1])
-    now = timezone.now()
+    now = database_clock.now()
     runs = read(listed_runs().filter(agent=agent)[:RECENT_RUNS]) if number is None else []
     context = {
         **page_context(entry, "agents"),

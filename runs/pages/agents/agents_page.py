@@ -10,7 +10,6 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils import timezone
 
 from agentops.http.methods import require_safe
 from agentops.projects.access import Action, EnteredProject, enter
@@ -20,6 +19,7 @@ from agentops.projects.requests import principal_of
 from runs.models import Agent
 from runs.pages import commands
 from runs.queries.agent_activity import AgentActivity, activity_of, with_last_run
+from timeline import database_clock
 from timeline.display import clean
 
 PAGE_SIZE = 100
@@ -53,7 +53,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
     agents = Agent.objects.filter(project=entry.project, slug__gt=after).only(*columns).order_by("slug")
     # One more than a page, to know whether there are more.
     found: list[Any] = list(with_last_run(agents)[: PAGE_SIZE + 1])
-    activity = activity_of([agent.pk for agent in found], timezone.now())
+    activity = activity_of([agent.pk for agent in found], database_clock.now())
     context = {
         **page_context(entry, "agents"),
         "rows": [_row(agent, activity[agent.pk]) for agent in found[:PAGE_SIZE]],

@@ -9,7 +9,6 @@ from uuid import UUID
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render, resolve_url
-from django.utils import timezone
 
 from agentops.http.methods import require_POST, require_safe
 from agentops.projects.access import Action, Principal, enter
@@ -25,6 +24,7 @@ from runs.alerts.message_texts import page_of, title_of
 from runs.models import Alert, AlertFinding, AlertMute, FlowRun
 from runs.pages.agents.agents_page import page_context
 from runs.pages.forms import fields
+from timeline import database_clock
 from timeline.display import clean
 
 PAGE_SIZE = 30
@@ -93,7 +93,7 @@ class ShownMute:
 def index(request: HttpRequest, project: str) -> HttpResponse:
     """Show a page of alerts. With `open` only those that are not over."""
     entry = enter(principal_of(request), project, Action.READ)
-    now, before, open_only = timezone.now(), _before(request), request.GET.get("show", "") == "open"
+    now, before, open_only = database_clock.now(), _before(request), request.GET.get("show", "") == "open"
     rows = alerts_of(entry.project, open_only=open_only)
     # One more than a page, to know whether there are older ones.
     found = list(rows.filter(pk__lt=before)[: PAGE_SIZE + 1] if before else rows[: PAGE_SIZE + 1])

@@ -11,7 +11,6 @@ from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render, resolve_url
-from django.utils import timezone
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
 from agentops.http.methods import require_POST, require_safe
@@ -28,6 +27,7 @@ from runs.alerts.rule_definition import LIMIT_NAMES, LIMITS, OF_PROJECT
 from runs.models import AlertDelivery, AlertRule
 from runs.pages.agents.agents_page import page_context
 from runs.pages.forms import fields
+from timeline import database_clock
 
 #: Kind → label of the button that adds such a rule.
 KINDS = {
@@ -216,7 +216,7 @@ def _page(
 
 def _rows(project: Project) -> list[ListedAlertRule]:
     counts, problems = open_counts(project), _problems(project)
-    muted = {mute.rule_id: mute.until for mute in mutes.active_mutes(project, timezone.now())}
+    muted = {mute.rule_id: mute.until for mute in mutes.active_mutes(project, database_clock.now())}
     return [
         ListedAlertRule(
             rule, KINDS[AlertRule.Kind(rule.kind)], says(rule), counts.get(rule.pk, 0), muted.get(rule.pk),

@@ -8,7 +8,6 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils import timezone
 
 from agentops.http.methods import require_safe
 from agentops.projects import notifications
@@ -19,6 +18,7 @@ from agentops.projects.requests import principal_of
 from runs.pages.approvals.need_entry import KINDS, entry_of
 from runs.queries.overview.needs import FAILED_FOR, NeedKind, NeedPosition, needs
 from runs.queries.run_lists.run_order import ListPosition
+from timeline import database_clock
 from timeline.redaction import project_scope
 
 #: Entries of a page.
@@ -87,6 +87,6 @@ def _page(request: HttpRequest, name: str, projects: Sequence[Project], decidabl
         "is_first_page": place is None,
         "entries": [entry_of(need, may_decide=need.run.project_id in decidable) for need in entries],
         "later": str(ListPosition.at(entries[-1].since, entries[-1].id)) if len(batch) > PAGE_SIZE else "",
-        "now": timezone.now(),
+        "now": database_clock.now(),
         "days": FAILED_FOR.days,
     }

@@ -10,7 +10,6 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
-from django.utils import timezone
 
 from agentops.http.methods import require_safe
 from agentops.projects.access import Action, EnteredProject, enter
@@ -26,6 +25,7 @@ from runs.pages.compare.differences import TextDifference, difference
 from runs.pages.flows.flows_page import listed
 from runs.pages.flows.graph_drawing import KINDS, drawing_of, executor_of, title_of
 from runs.pages.forms.masked_secrets import masked
+from timeline import database_clock
 from timeline.display import Clip, clean, clip
 
 RECENT_RUNS = 10
@@ -117,7 +117,7 @@ def _page(
         "changes": _changes_of(flow, number) if number else None,
         "versions": [] if is_version else [_shown(each, flow) for each in versions[:VERSIONS]],
         "older": versions[VERSIONS - 1].number if len(versions) > VERSIONS else None,
-        "flow_runs": [] if is_version else listed(runs[:RECENT_RUNS], timezone.now()),
+        "flow_runs": [] if is_version else listed(runs[:RECENT_RUNS], database_clock.now()),
     }
     return render(request, "runs/flows/flow.html", context)
 

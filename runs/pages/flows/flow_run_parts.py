@@ -11,7 +11,6 @@ from uuid import UUID
 
 from django.db.models import Count, Q, Sum
 from django.urls import reverse
-from django.utils import timezone
 
 from runs.actions.flows import flow_run_actions
 from runs.flows.kernel.graph import graph_of
@@ -22,6 +21,7 @@ from runs.pages.flows.graph_drawing import KINDS, Drawing, drawing_of, progress_
 from runs.pages.runs.run_row import UNTITLED, dollars
 from runs.queries.flows.flow_graphs import EdgeView, NodeView, VisitView, graph_of_run
 from runs.statuses import RunStatus, WaitReason
+from timeline import database_clock
 from timeline.display import clean, clip
 from timeline.reasons import reason_label
 
@@ -121,7 +121,7 @@ class FlowRunGraph:
 
 def head_of(flow_run: FlowRun, *, allowed: bool) -> FlowRunHead:
     """Return the head of a flow run, for a user who may operate it if `allowed`. Four queries."""
-    now = timezone.now()
+    now = database_clock.now()
     totals = AgentRun.objects.filter(flow_run=flow_run).aggregate(
         runs=Count("pk"), tokens_in=Sum("input_tokens"), tokens_out=Sum("output_tokens"), cost=Sum("cost_usd"),
         steps_of_agents=Sum("step_count", filter=Q(root_run__flow_visit__kind="agent")),

@@ -12,7 +12,6 @@ from uuid import UUID
 from django.db.models import OuterRef, QuerySet, Subquery, UUIDField
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils import timezone
 
 from agentops.http.methods import require_safe
 from agentops.projects.access import Action, enter
@@ -21,6 +20,7 @@ from agentops.projects.names import SLUG_PATTERN
 from agentops.projects.requests import principal_of
 from runs.models import Flow, FlowRun
 from runs.pages.agents.agents_page import page_context
+from timeline import database_clock
 from timeline.display import clean, format_duration, format_elapsed
 from timeline.reasons import reason_label
 
@@ -71,7 +71,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         "rows": [_row(flow) for flow in found[:PAGE_SIZE]],
         "after": after,
         "next": found[PAGE_SIZE - 1].slug if len(found) > PAGE_SIZE else "",
-        "flow_runs": [] if after else listed(runs[:RECENT_RUNS], timezone.now()),
+        "flow_runs": [] if after else listed(runs[:RECENT_RUNS], database_clock.now()),
     }
     return render(request, "runs/flows/flows.html", context)
 
@@ -104,7 +104,7 @@ def duration_of(flow_run: FlowRun, now: datetime) -> str:
     """Return the time from the start to the end or until now, for display; empty before the start."""
     if flow_run.started_at is None:
         return ""
-    seconds = ((flow_run.completed_at or now) - flow_run.started_at).total_seconds()
+    seconds = database_clock.seconds_between(flow_run.started_at, flow_run.completed_at or now)
     return format_elapsed(seconds) if flow_run.completed_at else format_duration(seconds)
 
 

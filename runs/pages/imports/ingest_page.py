@@ -11,7 +11,6 @@ from django.conf import settings
 from django.db.models import Max, Q, Sum
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils import timezone
 
 from agentops.http.methods import require_safe
 from agentops.projects.access import Action, enter
@@ -21,6 +20,7 @@ from runs.external import ingest_counts
 from runs.external.ingest_counts import ACCEPTED, DUPLICATE, RUNNER
 from runs.models import IngestCount
 from runs.upkeep.old_records import COUNTS_KEPT
+from timeline import database_clock
 
 #: Maximum entries of a menu, and keys of a project.
 MAX_CHOICES = 200
@@ -62,7 +62,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         "projects": entry.visible.order_by("name", "pk")[:MAX_CHOICES],
         "may_manage": Action.MANAGE in entry.actions,
         "section": "imports",
-        "senders": health_of(entry.project, timezone.now()),
+        "senders": health_of(entry.project, database_clock.now()),
         "command": f"agentops key create --project {entry.project.slug} --scopes ingest",
         "days": COUNTS_KEPT.days,
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils import timezone
 
 from agentops.http.methods import require_safe
 from agentops.projects.access import Action, enter
@@ -23,6 +22,7 @@ from runs.pages.overview.window_view import (
 )
 from runs.queries.overview import recent_calls
 from runs.queries.overview.flow_sums import ended_by_flow
+from timeline import database_clock
 
 
 @require_safe
@@ -32,7 +32,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
     name = request.GET.get("range", "7d")
     if name not in RANGES:
         raise InvalidQuery(f"range must be one of {', '.join(RANGES)}, not {name[:16]!r}")
-    now = timezone.now()
+    now = database_clock.now()
     window = RunWindow.read(entry.project, RANGES[name], now)
     ids = recent_calls.newest_ended(entry.project, now - window.range.length)
     context = {

@@ -8,7 +8,6 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render, resolve_url
 from django.urls import reverse
-from django.utils import timezone
 
 from agentops.http.methods import require_POST, require_safe
 from agentops.projects.access import Action, EnteredProject, enter, project_for
@@ -37,6 +36,7 @@ from runs.queries.overview import recent_calls
 from runs.queries.overview.flow_sums import ended_by_flow
 from runs.queries.overview.needs import FAILED_FOR, count_of, label_of, needs
 from runs.statuses import RunStatus
+from timeline import database_clock
 
 #: Entries of the two lists.
 MAX_NEEDS, MAX_RUNNING = 8, 8
@@ -86,7 +86,7 @@ def _has_runs(project: Project) -> bool:
 
 def _live(entry: EnteredProject) -> dict[str, Any]:
     """Return what changes while the page is open. The number of queries does not depend on the number of rows."""
-    project, now = entry.project, timezone.now()
+    project, now = entry.project, database_clock.now()
     found = needs([project.pk], limit=MAX_NEEDS)
     running = AgentRun.objects.filter(project=project, status=RunStatus.RUNNING)
     newest = read(listed_runs().filter(project=project, status=RunStatus.RUNNING)[:MAX_RUNNING])
@@ -105,7 +105,7 @@ def _live(entry: EnteredProject) -> dict[str, Any]:
 
 def _sums(project: Project) -> dict[str, Any]:
     """Return the sums of the last 24 hours and 7 days, and two charts."""
-    now = timezone.now()
+    now = database_clock.now()
     window = RunWindow.read(project, RANGES["7d"], now)
     ids = recent_calls.newest_ended(project, now - window.range.length)
     return {

@@ -23,6 +23,7 @@ from runs.queries.overview.flow_sums import unended_by_status
 from runs.queries.overview.needs import label_of
 from runs.queries.sink_health import lag_s, with_health
 from runs.statuses import RunStatus
+from timeline import database_clock
 from timeline.database_clock import Now
 from timeline.display import clean, format_duration
 
@@ -78,7 +79,7 @@ def _ingest(project: Project, now: datetime) -> Iterator[SiteLine]:
     rate = (recent.aggregate(count=Sum("count"))["count"] or 0) / minutes
     rejected = sum(row["count"] for name, row in outcomes.items() if name not in (ACCEPTED, DUPLICATE))
     last = max(row["last"] for row in outcomes.values())
-    text = f"{rate:,.0f} events/min, last {format_duration((now - last).total_seconds())} ago"
+    text = f"{rate:,.0f} events/min, last {format_duration(database_clock.seconds_between(last, now))} ago"
     if rejected:
         text += f"; {rejected:,} rejected in 24 hours"
     yield SiteLine("Events received", text, is_concern=bool(rejected))

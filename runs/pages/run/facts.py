@@ -17,7 +17,6 @@ from django.conf import settings
 from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce
-from django.utils import timezone
 
 from runs.conversation.turn_usage import buckets_of
 from runs.models import AgentRun, AgentRunToolCall, Attempt, RunError, TurnUsage
@@ -25,6 +24,7 @@ from runs.pages.runs.run_row import dollars
 from runs.queries.durations import times_of, with_times
 from runs.statuses import LOST, RunStatus, ToolStatus
 from runs.upkeep import restore
+from timeline import database_clock
 from timeline.display import clean
 from timeline.reasons import reason_label
 
@@ -308,7 +308,7 @@ def _sums(name: str, which: Q) -> dict[str, Any]:
 def facts_of(data: RunData) -> RunFacts:
     """Return the key facts of a run. No queries."""
     run = data.run
-    times = times_of(run, timezone.now())
+    times = times_of(run, database_clock.now())
     queued_again = run.state is RunStatus.QUEUED and run.started_at is not None
     cap = settings.AGENTOPS_MAX_TOTAL_STEPS
     return RunFacts(

@@ -17,6 +17,7 @@ from agentops.projects.management.base import printable
 from runs.models import AgentRun
 from runs.pages.runs.listed_run import ListedRun
 from runs.queries.durations import times_between
+from timeline import database_clock
 from timeline.display import clean, format_elapsed
 from timeline.reasons import reason_label
 
@@ -126,7 +127,7 @@ def _iso(at: datetime | None) -> str:
 
 
 def _ago(at: datetime | None, now: datetime) -> str:
-    return _escape(ago((now - at).total_seconds())) if at else ""
+    return _escape(ago(database_clock.seconds_between(at, now))) if at else ""
 
 
 def ago(seconds: float) -> str:

@@ -8,7 +8,6 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
-from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
 from agentops.http.foreign_origin import refuse_foreign
@@ -29,6 +28,7 @@ from runs.queries.run_lists.run_filters import Filters
 from runs.queries.run_lists.run_order import NEWEST_FIRST, ListPosition
 from runs.queries.waiting_for_people import MAX_COUNT, waiting_for_people
 from runs.statuses import RunStatus
+from timeline import database_clock
 from timeline.access import Permit
 from timeline.live.response import ProjectStream
 
@@ -47,7 +47,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
     if views.redirect_to:
         return HttpResponseRedirect(views.redirect_to)
     page = query.page(owner)
-    page_rows = rows_of(page.runs, timezone.now())
+    page_rows = rows_of(page.runs, database_clock.now())
     context = {
         "project": owner,
         "projects": entry.visible.order_by("name", "pk")[:MAX_CHOICES],
@@ -92,7 +92,7 @@ def rows(request: HttpRequest, project: str) -> HttpResponse:
         "project": owner,
         # With checkboxes as on the page; the action checks the permission.
         "rows": markup_of(
-            rows_of(runs, timezone.now()), columns=query.columns, boxes=bool(request.GET.get("boxes")), swap=True
+            rows_of(runs, database_clock.now()), columns=query.columns, boxes=bool(request.GET.get("boxes")), swap=True
         ),
         "new": f"{MAX_NEW}+" if new > MAX_NEW else new,
         **_waiting(owner),

@@ -16,11 +16,11 @@ from django.conf import settings
 from django.core.checks import WARNING, run_checks
 from django.db import connection
 from django.template.defaultfilters import filesizeformat
-from django.utils import timezone
 
 from agentops.http import health
 from runs.lifecycle.transitions import CHILD_SEPARATOR
 from runs.queries import queue_state
+from timeline import database_clock
 from timeline.display import clean, format_duration, format_ms
 from timeline.live.hub import open_streams
 
@@ -132,4 +132,4 @@ def _age(since: datetime | None) -> str:
 
 
 def _seconds(since: datetime | None) -> float:
-    return 0.0 if since is None else max((timezone.now() - since).total_seconds(), 0.0)
+    return 0.0 if since is None else database_clock.seconds_between(since, database_clock.now())

@@ -10,6 +10,7 @@ from itertools import groupby
 
 from runs.queries.run_tabs.run_spans import Span, SpanKind
 from runs.statuses import ToolStatus
+from timeline import database_clock
 from timeline.display import clean, clip
 from timeline.reasons import reason_label
 
@@ -75,7 +76,7 @@ class Axis:
 
     def __init__(self, begin: datetime, end: datetime, active: Sequence[tuple[datetime, datetime]]) -> None:
         self.begin = begin
-        active_s = sum((until - since).total_seconds() for since, until in active)
+        active_s = sum(database_clock.seconds_between(since, until) for since, until in active)
         self.longest_idle_s = max(active_s * IDLE_SHARE, IDLE_S)
         self.idle_s = self.hidden_s = 0.0
         #: Times at which the scale changes, as seconds since the beginning and as drawn seconds.
@@ -118,7 +119,7 @@ def waterfall_of(spans: Sequence[Span], now: datetime) -> Waterfall:
     axis = Axis(begin, end, _union((s.begin, _end(s, now)) for s in spans if s.kind in _WORK))
     is_grouped = len(spans) > MAX_BARS
     rows = _grouped(spans, axis, now) if is_grouped else [_row([span], axis, now) for span in spans]
-    total_s = (end - begin).total_seconds()
+    total_s = database_clock.seconds_between(begin, end)
     return Waterfall(rows, begin, total_s, axis.idle_s, axis.hidden_s, is_grouped, len(spans))
 
 
@@ -146,8 +147,8 @@ def _row(spans: Sequence[Span], axis: Axis, now: datetime) -> WaterfallRow:
         steps="" if low is None else str(low) if low == high else f"{low}–{high}",
         name=_name(first) if is_alone else _summary(spans),
         seq=first.seq,
-        offset_ms=(begin - axis.begin).total_seconds() * 1000,
-        duration_ms=(end - begin).total_seconds() * 1000,
+        offset_ms=database_clock.milliseconds_between(axis.begin, begin),
+        duration_ms=database_clock.milliseconds_between(begin, end),
         bars=_bars(spans, axis, now),
         outcome=_outcome(first) if is_alone else "",
         is_failed=any(span.is_failed for span in spans),

@@ -8,7 +8,6 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
-from django.utils import timezone
 
 from agentops.http.methods import require_safe
 from agentops.projects.access import Action, Principal, actions_of, projects_for
@@ -24,6 +23,7 @@ from runs.pages.runs.run_row import UNTITLED
 from runs.pages.timeline.cards import LINE
 from runs.pages.tree.tree_query import MAX_OPEN, TreeQuery
 from runs.pages.tree.tree_rows import tree_of
+from timeline import database_clock
 from timeline.display import clip
 
 
@@ -55,7 +55,7 @@ def _changing(request: HttpRequest, principal: Principal, run: AgentRun) -> dict
     """Return the context of the rows and of the actions."""
     query = TreeQuery.parse(request.GET)
     actions = actions_of(principal, run.project_id)
-    run_tree = tree_of(run, query, timezone.now())
+    run_tree = tree_of(run, query, database_clock.now())
     return {
         "project": run.project,
         "may_manage": Action.MANAGE in actions,

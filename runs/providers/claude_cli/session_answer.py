@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from pydantic_ai.messages import (
@@ -25,6 +25,7 @@ from runs.providers.claude_cli import blocks
 from runs.providers.claude_cli.call_requests import Message
 from runs.providers.claude_cli.failures import SessionFailed
 from runs.providers.claude_cli.program_session import ProgramSession
+from timeline import database_clock
 
 #: In the details of an answer: the program has reported the result of the turn, which waits for a message now.
 TURN_ENDED = "turn_ended"
@@ -43,7 +44,7 @@ class CliAnswer(StreamedResponse):
         super().__init__(_NO_PARAMETERS)
         self._session = session
         self._model = model
-        self._timestamp = datetime.now(UTC)
+        self._timestamp = database_clock.now()
         self._message_id: str | None = None
         self._parts: list[ModelResponsePart] = []
         #: The blocks of which text has arrived in deltas, by their index in the answer.

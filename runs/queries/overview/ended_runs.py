@@ -18,6 +18,7 @@ from agentops.projects.models import Project
 from runs.models import AgentRun
 from runs.queries.durations import with_times
 from runs.statuses import RunStatus
+from timeline import database_clock
 
 #: The newest ended runs that are read.
 MAX_RUNS = 10_000
@@ -50,7 +51,7 @@ class EndedRun(NamedTuple):
             return self.worked_time.total_seconds()
         if self.started_at is None:
             return None
-        return max((self.completed_at - self.started_at).total_seconds(), 0.0)
+        return database_clock.seconds_between(self.started_at, self.completed_at)
 
 
 @dataclass

@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
 
 from runs.fixtures.format import ContentEvent
+from timeline import database_clock
 from timeline.events import EventType
 from timeline.models import Event
 
@@ -28,7 +29,7 @@ class StreamedCall:
         self.events: list[ContentEvent] = []
 
     def add(self, kind: str, text: str, at: datetime) -> None:
-        at_ms = max(0, round((at - self.began_at).total_seconds() * 1000))
+        at_ms = database_clock.milliseconds_between(self.began_at, at)
         last = self.events[-1].at_ms if self.events else 0
         event = ContentEvent.model_validate({"type": kind, "content": text, "atMs": max(at_ms, last)}, by_alias=True)
         self.events.append(event)

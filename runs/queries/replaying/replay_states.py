@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from runs.statuses import ToolStatus
-from timeline import log
+from timeline import database_clock, log
 from timeline.display import clip
 from timeline.events import EventType
 from timeline.models import Event
@@ -123,8 +123,7 @@ def continued(frame: Frame, events: list[Event]) -> Iterator[tuple[Event, Replay
 
 def pauses_s(times: list[datetime]) -> list[float]:
     """Return the seconds between successive events, at most MAX_PAUSE_S each. Clocks of writers may go back: 0."""
-    gaps = ((after - before).total_seconds() for before, after in pairwise(times))
-    return [min(max(gap, 0.0), MAX_PAUSE_S) for gap in gaps]
+    return [min(database_clock.seconds_between(*pair), MAX_PAUSE_S) for pair in pairwise(times)]
 
 
 def _advance(frame: Frame, event: FoldedEvent) -> None:

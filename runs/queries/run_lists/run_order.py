@@ -27,11 +27,11 @@ from django.db.models import (
 )
 from django.db.models.functions import Cast, Coalesce
 from django.http import QueryDict
-from django.utils import timezone
 
 from runs.errors import RunRefusal
 from runs.models import Attempt
 from runs.models.querysets import RunQuerySet
+from timeline import database_clock
 from timeline.events.moments import moved
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -80,7 +80,7 @@ class ListPosition:
     @classmethod
     def now(cls) -> ListPosition:
         """Return the position before all existing runs in the order of creation."""
-        return cls.at(timezone.now(), UUID(int=2**128 - 1))
+        return cls.at(database_clock.now(), UUID(int=2**128 - 1))
 
     @classmethod
     def parse(cls, text: str, name: str) -> ListPosition:

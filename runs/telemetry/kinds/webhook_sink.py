@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from django.conf import settings
 from django.urls import reverse
-from django.utils import timezone
 from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
 
 from agentops.http.outgoing.receivers import signature_headers
@@ -15,6 +14,7 @@ from runs.models.telemetry.delivery import TEST
 from runs.telemetry import guarded_posts
 from runs.telemetry.outgoing_json import encode
 from runs.telemetry.sink_kind import InvalidSink, OutgoingEvent, Receipt, SinkKind, SinkOptions, SinkTarget
+from timeline import database_clock
 from timeline.events import EventType
 
 #: The prefix of secrets, and the bytes of those that are made here. The specification allows 24 to 64.
@@ -69,7 +69,7 @@ class WebhookSink(SinkKind):
 def signed_headers(secrets: Sequence[str], message_id: str, body: bytes) -> dict[str, str]:
     """Return the headers of a message, with one signature for each secret."""
     signers = [_signer(secret) for secret in secrets]
-    signed = signature_headers(signers, message_id, timezone.now(), body.decode())
+    signed = signature_headers(signers, message_id, database_clock.now(), body.decode())
     return {"Content-Type": "application/json", **signed}
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from django.db.models import Count, QuerySet
-from django.utils import timezone
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -18,6 +17,7 @@ from runs.models import AgentRun, FlowRun, MetricCount, Sink
 from runs.queries import queue_state, sink_health
 from runs.statuses import RunStatus
 from runs.telemetry.metrics import metric_counts
+from timeline import database_clock
 
 PREFIX = "agentops_"
 #: Seconds for which an answer is reused.
@@ -161,7 +161,7 @@ def _sink_gauges() -> Iterator[Metric]:
 
 
 def _age(name: str, help_text: str, since: Any) -> GaugeMetricFamily:
-    seconds = 0.0 if since is None else max((timezone.now() - since).total_seconds(), 0.0)
+    seconds = 0.0 if since is None else database_clock.seconds_between(since, database_clock.now())
     return GaugeMetricFamily(f"{PREFIX}{name}", help_text, value=seconds)
 
 

@@ -18,13 +18,14 @@ from pydantic_ai.messages import ModelRequest, UserPromptPart
 from runs.conversation import group_commit, transcript, writes
 from runs.conversation.group_commit import GROUP
 from runs.conversation.writes import Commit
-from runs.engine.leases import Lease, clock
+from runs.engine.leases import Lease
 from runs.engine.safe_commit import commit_safely
 from runs.lifecycle import transitions
 from runs.models import AgentRunMessage
 from tests.support.factories import make_run
 from tests.support.waiting import eventually
 from timeline import log
+from timeline.database_clock import clock
 from timeline.errors import LeaseLost
 from timeline.models import Event
 

@@ -15,11 +15,12 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from runs.engine import renewals
-from runs.engine.leases import Lease, LeaseKeeper, clock
+from runs.engine.leases import Lease, LeaseKeeper
 from runs.lifecycle import transitions
 from runs.models import AgentRun
 from tests.support.factories import make_run
 from tests.support.waiting import eventually
+from timeline.database_clock import clock
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LEASE_S, RENEW_S = 2.0, 0.2

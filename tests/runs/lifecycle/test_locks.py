@@ -12,7 +12,7 @@ from django.db import connection, connections, transaction
 from django.utils import timezone
 
 from runs.actions.resume import resume
-from runs.engine.leases import Lease, clock
+from runs.engine.leases import Lease
 from runs.engine.releases import UnloadedRun, release_run
 from runs.errors import RunTerminal
 from runs.lifecycle import inbox, transitions
@@ -21,6 +21,7 @@ from runs.statuses import RunStatus
 from tests.support.factories import make_run
 from tests.support.waiting import eventually
 from timeline import log
+from timeline.database_clock import clock
 from timeline.events.run import RunFailed
 
 LOCKS: dict[str, Callable[[Any], Any]] = {

@@ -7,12 +7,11 @@ import re
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.utils import timezone
-
 from agentops.projects.access import SYSTEM, Action, project_for
 from agentops.projects.keys import OVERLAP, NewKey, create_key, find_key, revoke, rotate
 from agentops.projects.management.base import AddSubcommand, AgentopsCommand, operator
 from agentops.projects.models import ApiKey, Scope
+from timeline import database_clock
 
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -57,14 +56,14 @@ class Command(AgentopsCommand):
             project,
             name=options["name"],
             scopes=options["scopes"],
-            expires_at=timezone.now() + span if span is not None else None,
+            expires_at=database_clock.now() + span if span is not None else None,
             actor=operator(),
         )
         self._show(new, options)
 
     def ls(self, options: dict[str, Any]) -> None:
         project = project_for(SYSTEM, options["project"], Action.MANAGE)
-        now = timezone.now()
+        now = database_clock.now()
         rows = [_row(key, now) for key in project.api_keys.order_by("-created_at", "-id")]
         if options["json"]:
             self.write_json(rows)
@@ -79,13 +78,13 @@ class Command(AgentopsCommand):
     def revoke(self, options: dict[str, Any]) -> None:
         key = revoke(find_key(options["prefix"]), actor=operator())
         if options["json"]:
-            self.write_json(_row(key, timezone.now()))
+            self.write_json(_row(key, database_clock.now()))
         else:
             self.stdout.write(f"revoked {key.prefix}")
 
     def _show(self, new: NewKey, options: dict[str, Any]) -> None:
         if options["json"]:
-            self.write_json({"key": new.plain, **_row(new.key, timezone.now())})
+            self.write_json({"key": new.plain, **_row(new.key, database_clock.now())})
         else:
             self.stdout.write(new.plain)
 

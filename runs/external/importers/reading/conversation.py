@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, cast
 
-from django.utils import timezone
 from pydantic_ai.messages import (
     ModelResponse,
     ModelResponsePart,
@@ -27,6 +26,7 @@ from runs.external.importers.reading.json_place import JsonPlace
 from runs.external.reported_usage import read_cost, read_usage
 from runs.fixtures.format import UNKNOWN_OUTCOME
 from runs.providers.messages import canonical, request
+from timeline import database_clock
 from timeline.events import Payload
 from timeline.events.llm import LlmTurnEnd
 from timeline.events.message import MessageAdded
@@ -69,7 +69,7 @@ class AnswerFacts:
             return self.took_ms
         if self.began_at is None or self.at is None or self.at < self.began_at:
             return None
-        return round((self.at - self.began_at).total_seconds() * 1000)
+        return database_clock.milliseconds_between(self.began_at, self.at)
 
 
 NO_FACTS = AnswerFacts()
@@ -140,7 +140,7 @@ class ImportedConversation:
         return self._event(Error(error_type=kind, error=text, details=details), at)
 
     def _head(self, message: ChatMessage, at: datetime | None) -> IncomingEvent:
-        when = at or timezone.now()
+        when = at or database_clock.now()
         part: SystemPromptPart | UserPromptPart
         if message.role == "system":
             part = SystemPromptPart(contents.text_content(message.content), timestamp=when)
@@ -157,7 +157,7 @@ class ImportedConversation:
             parts=parts,
             usage=read_usage(facts.usage or {}),
             model_name=facts.model or None,
-            timestamp=facts.at or timezone.now(),
+            timestamp=facts.at or database_clock.now(),
         )
         call_ids.make_usable(answer)
         cost = read_cost(facts.cost)

@@ -129,6 +129,25 @@ def test_results_come_in_the_order_of_the_tasks_and_one_failure_is_one_error(
         in_order(each)
 
 
+def test_start_set_by_a_clock_that_is_ahead_gives_a_duration_of_zero(
+    lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
+) -> None:
+    run = lead(spawns(task("quick")))
+    helper(run, "quick", ["Done."])
+    drive(run, worker)
+    [quick] = children_of(run)
+    AgentRunToolCall.objects.filter(run=run).update(started_at=timezone.now() + timedelta(hours=1))
+    drive(quick, worker)
+    drive(run, worker)
+
+    assert state_of(run) == ("completed", "")
+    call = call_of(run)
+    assert (call.status, call.duration_ms) == ("completed", 0)
+    assert call.finished_at is not None
+    assert call.started_at is not None
+    assert call.finished_at >= call.started_at
+
+
 def test_children_that_are_late_are_stopped(lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker) -> None:
     """S-312."""
     run = lead(spawns(task("quick"), task("slow"), timeout_s=60))
