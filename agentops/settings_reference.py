@@ -175,6 +175,6 @@ GROUPS: dict[str, dict[str, str]] = {
         "DEBUG": "Enables Django's debug pages. Never enable it on a site that others can reach.",
         "AGENTOPS_TESTING": "Set by the test suite: allows `AGENTOPS_CHAOS`, and new API keys contain `test`.",
         "AGENTOPS_CHAOS": "Tests only: the crash point and its hit at which the process ends as if killed, such as "
-        "`turn.committed:1`.",
+        "`turn.committed:1`; with `:RAISE` an error is raised instead.",
     },
 }

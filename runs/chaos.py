@@ -1,4 +1,4 @@
-"""Named crash points at which tests kill or stop this process, to test recovery.
+"""Named crash points at which tests kill or stop this process, or raise an error, to test recovery.
 
 AGENTOPS_CHAOS arms a point. A point that is not armed costs one comparison.
 """
@@ -106,8 +106,19 @@ EXPORT_POINTS = {
 }
 
 
+#: In place of a signal: raise an error.
+RAISE = "RAISE"
+
+
+class InjectedError(RuntimeError):
+    """An error at a crash point, as if the code of the engine were wrong there."""
+
+
 class _ArmedPoint:
-    """An armed point: name, number of the hit and signal, as in "turn.committed:2:STOP". Default: first hit, KILL."""
+    """An armed point: name, number of the hit and signal, as in "turn.committed:2:STOP". Default: first hit, KILL.
+
+    "turn.committed:2:RAISE" raises an error at the second hit.
+    """
 
     def __init__(self, spec: str) -> None:
         name, _, rest = spec.partition(":")
@@ -118,16 +129,19 @@ class _ArmedPoint:
             raise ValueError(f"unknown crash point {name!r} in AGENTOPS_CHAOS; see runs/chaos.py")
         self.name = name
         self._hits_left = int(hit or 1)
-        self._signal = signal.Signals[f"SIG{action or 'KILL'}"]
+        self._signal = None if action == RAISE else signal.Signals[f"SIG{action or 'KILL'}"]
         self._lock = threading.Lock()
 
     def hit(self) -> None:
-        """Count a hit, and send the signal at the armed one."""
+        """Count a hit, and send the signal, or raise `InjectedError`, at the armed one."""
         with self._lock:
             self._hits_left -= 1
-            if self._hits_left == 0:
-                # Sent to this thread: with a signal to the process, this thread might continue for a moment.
-                signal.pthread_kill(threading.get_ident(), self._signal)
+            if self._hits_left != 0:
+                return
+        if self._signal is None:
+            raise InjectedError(self.name)
+        # Sent to this thread: with a signal to the process, this thread might continue for a moment.
+        signal.pthread_kill(threading.get_ident(), self._signal)
 
 
 _armed = _ArmedPoint(settings.AGENTOPS_CHAOS) if settings.AGENTOPS_CHAOS else None

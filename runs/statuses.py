@@ -51,6 +51,7 @@ class PauseReason(StrEnum):
     ERROR = "error"
     FIXTURE_EXHAUSTED = "fixture_exhausted"
     POISON_STEP = "poison_step"  # the step killed its worker repeatedly, without other runs on the worker
+    ENGINE_ERROR = "engine_error"  # an error inside agentops interrupted the step repeatedly; no process died
 
 
 class WaitReason(StrEnum):
@@ -68,6 +69,9 @@ class WaitReason(StrEnum):
 
 #: Waits that end with a resume by a policy: another run continues, and this one is not queued again.
 POLICY_WAITS = frozenset({WaitReason.ON_ERROR, WaitReason.ON_DEAD})
+
+#: Why a run is queued again, an attempt ended or a model call was abandoned after an error inside agentops.
+ENGINE_ERROR = PauseReason.ENGINE_ERROR.value
 
 #: The end reasons of attempts that did not release the run. "died": the lease expired, possibly together with other
 #: runs of the worker. "died_alone": a process that executed only this run ended, and its worker observed it. "fenced":

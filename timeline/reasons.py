@@ -17,6 +17,7 @@ REASON_LABELS: dict[str, str] = {
     "error": "after an error",
     "fixture_exhausted": "recording ended",
     "poison_step": "step kills its worker",
+    "engine_error": "error inside agentops",
     # Waits
     "approval": "for approval",
     "unknown_tool": "for the outcome of a tool call",

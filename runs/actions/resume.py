@@ -67,7 +67,7 @@ def resume(
             return ResumeResult(AgentRun.objects.get(resumed_from=old), is_existing=True, status_before=old.state)
         status_before = old.state
         if kill and status_before in LIVE and old.source == AgentRun.Source.NATIVE:
-            transitions.fence(old, by=by)
+            transitions.kill(old, by=by)
         _check_resumable(old)
         budget = creation.checked_max_steps(max_steps, default=creation.within_cap(old.max_steps))
         opening = Opening(

@@ -31,7 +31,7 @@ SELECT a.id, a.project_id, a.slug, (
         SELECT CASE r.status WHEN 'completed' THEN 'c' ELSE 'f' END AS outcome FROM agent_runs r
         WHERE r.agent_id = a.id AND r.removed_at IS NULL AND r.source <> 'import'
             AND (r.status IN ('completed', 'failed')
-                OR (r.status = 'paused' AND r.status_reason IN ('error', 'poison_step')))
+                OR (r.status = 'paused' AND r.status_reason IN ('error', 'poison_step', 'engine_error')))
         ORDER BY r.created_at DESC LIMIT {limit}
     ) n
 ) FROM {agents} a WHERE a.project_id IN ({marks}) ORDER BY a.id"""

@@ -14,7 +14,6 @@ from uuid import UUID
 
 from django.db import connection
 from django.db.models import F
-from django.utils import timezone
 from standardwebhooks.webhooks import Webhook
 
 from agentops.http.outgoing.receivers import signature_headers
@@ -26,6 +25,7 @@ from runs.alerts.alert_posts import PostFailed, post
 from runs.alerts.channels import channels_of
 from runs.alerts.message_texts import slack_body, webhook_body
 from runs.models import AlertDelivery
+from timeline import database_clock
 from timeline.database_clock import Now
 from timeline.display import clean
 from timeline.redaction import project_scope
@@ -80,7 +80,7 @@ def attempt(delivery: AlertDelivery) -> bool:
         _record_failure(delivery, PostFailed(f"unexpected error: {type(error).__name__}"))
         return False
     chaos.point("alert.delivered")
-    _mine(delivery, state=State.SENT, due_at=None, sent_at=timezone.now(), status_code=status, error="")
+    _mine(delivery, state=State.SENT, due_at=None, sent_at=database_clock.now(), status_code=status, error="")
     return True
 
 
@@ -100,7 +100,7 @@ def _send(delivery: AlertDelivery) -> int:
     headers = {}
     if not is_slack:
         signer = Webhook(channels.webhook_secret)
-        headers = signature_headers([signer], f"msg_{delivery.pk.hex}", timezone.now(), body)
+        headers = signature_headers([signer], f"msg_{delivery.pk.hex}", database_clock.now(), body)
     if not connection.in_atomic_block:
         connection.close()
     return post(url, body, headers)

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 from django.conf import settings
-from django.utils import timezone
 
 from runs import chaos
 from runs.agents.output_schema import InvalidOutput, parse_output
@@ -22,13 +21,13 @@ from runs.engine.notes import note
 from runs.engine.releases import DecideAgain, HeldRun, UnloadedRun, release_run
 from runs.engine.results import Progress
 from runs.engine.safe_commit import do_nothing
-from runs.lifecycle import approval_rows, causes, inbox, summaries
+from runs.lifecycle import approval_rows, causes, command_outcomes, inbox, summaries
 from runs.models import AgentRun, AgentRunToolCall, RunCommand
 from runs.providers.base import FixtureExhausted
 from runs.queries.durations import times_of
 from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
 from runs.tools.conversation_tools import Question
-from timeline import log
+from timeline import database_clock, log
 from timeline.events.llm import LlmTurnAbandoned
 from timeline.events.notice import Error
 from timeline.events.run import RunCompleted, RunFailed, RunPaused, RunPhase, RunStopped, RunWaiting
@@ -61,7 +60,7 @@ def complete(drive: Drive, **move_options: Any) -> Progress:
             text = f"The result does not match the agent's output schema: {error}. Resume the run to ask again."
             return pause_error(drive, error.code, text)
     summary = summaries.first_paragraph(summary or result)
-    times = times_of(run, timezone.now())
+    times = times_of(run, database_clock.now())
     payload = RunCompleted(
         summary=summary or None,
         steps=run.step_count - run.step_base,
@@ -272,14 +271,31 @@ def wait_for_outcome(drive: Drive) -> Progress:
     )
 
 
-def abandon_open_turn(lease: Lease) -> None:
-    """Close the model call that an earlier worker started and did not finish."""
+def pause_engine_error(held_run: HeldRun, error: str) -> Progress:
+    """Pause a run after repeated errors inside the engine, which are in its log."""
+    reason = PauseReason.ENGINE_ERROR
+    return release_run(
+        held_run, RunStatus.PAUSED, RunPaused(reason=reason, detail=error), reason=reason, error_type=reason.value,
+        error_message=error, unless=STOP_OR_PAUSE,
+    )  # fmt: skip
+
+
+def follow_command(held_run: HeldRun) -> Progress | None:
+    """Stop or pause the run if a command for that is pending; None without one."""
+    pending = command_outcomes.pending_types(held_run.run.pk)
+    if Type.STOP in pending:
+        return stop(held_run)
+    return pause(held_run) if Type.PAUSE in pending else None
+
+
+def abandon_open_turn(lease: Lease, *, reason: str = "worker_lost") -> None:
+    """Close the model call that was started and not finished, by an earlier worker or before an error."""
     last = log.open_turn(lease.run_id)
     if last is None:
         return
     chaos.point("recovery.before")
-    # Only the lost worker could know what the provider counted.
-    payload = LlmTurnAbandoned(attempt=last.payload.get("attempt"), reason="worker_lost", usage="unknown")
+    # Only who made the call could know what the provider counted.
+    payload = LlmTurnAbandoned(attempt=last.payload.get("attempt"), reason=reason, usage="unknown")
     note(lease, Entry(payload, step=last.step))
     chaos.point("recovery.done")
 

@@ -14,14 +14,13 @@ from decimal import Decimal
 from uuid import UUID
 
 from django.db.models import Max
-from django.utils import timezone
 
 from runs.agents import budgets
 from runs.agents.budgets import Budget
 from runs.models import AgentRun, Attempt, TurnUsage
 from runs.queries.overview.day_use import used_since
 from runs.statuses import LOST
-from timeline import log
+from timeline import database_clock, log
 from timeline.events import EventType
 from timeline.events.notice import BudgetWarning
 from timeline.log import Entry
@@ -121,12 +120,12 @@ def seconds_at_work(run: AgentRun) -> float:
     if lost_epochs:
         events = log.events_of(run.pk).filter(epoch__in=lost_epochs).order_by().values_list("epoch")
         last_event_times = dict(events.annotate(last=Max("created_at")))
-    now = timezone.now()
+    now = database_clock.now()
     ends = {
         epoch: last_event_times.get(epoch, began) if reason in LOST else ended or now
         for epoch, began, ended, reason in holds
     }
-    return sum(max((ends[epoch] - began).total_seconds(), 0.0) for epoch, began, _, _ in holds)
+    return sum(database_clock.seconds_between(began, ends[epoch]) for epoch, began, _, _ in holds)
 
 
 class _Days:
@@ -137,7 +136,7 @@ class _Days:
         self._totals: dict[UUID, tuple[datetime, float, int, Decimal]] = {}
 
     def of(self, project: UUID) -> tuple[int, Decimal]:
-        day = timezone.now().astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        day = database_clock.now().astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         totals = self._totals.get(project)
         if totals is None or totals[0] != day or time.monotonic() - totals[1] >= DAY_REFRESH_S:
             read_at = time.monotonic()

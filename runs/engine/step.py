@@ -11,10 +11,10 @@ from uuid import UUID
 from django.db import Error, connection
 
 from runs.database_errors import STORAGE_ERRORS, raise_unless_storage_error
-from runs.engine import ending, rollback
+from runs.engine import ending, engine_errors, rollback
 from runs.engine.drive import Drive, open_drive
 from runs.engine.event_loop import LoopThread
-from runs.engine.leases import Lease, LeaseKeeper, clock
+from runs.engine.leases import Lease, LeaseKeeper
 from runs.engine.loop import run_until_released
 from runs.engine.policy import occasions
 from runs.engine.results import Progress
@@ -23,6 +23,7 @@ from runs.engine.shutdown import Shutdown
 from runs.lifecycle import transitions
 from runs.lifecycle.transitions import ClaimedRun
 from runs.models import AgentRun
+from timeline.database_clock import clock
 from timeline.errors import LeaseLost
 from timeline.redaction import project_scope
 
@@ -63,20 +64,28 @@ def drive_run(
 
     Returns False if there was nothing to claim. `on_progress` is called once the first step is committed.
     """
-    began = clock()
-    claimed = _claim(run_id, owner)
+    began, failure = clock(), None
+    try:
+        claimed = _claim(run_id, owner)
+    except Exception as error:
+        claimed, failure = _claim_before(error, run_id, owner), error
     if claimed is None:
-        return False
+        return failure is not None
     with project_scope.limited_to(), keeper.keep(run_id, claimed.epoch, began) as lease:
         claim = _ClaimContext(
             claimed.run, lease, claimed.deaths, claimed.died, claimed.is_first, loop, shutdown, on_progress
         )
         try:
+            if failure is not None:
+                raise failure
             while _drive(claim) is Progress.RELOAD:
                 _wait_for_storage(lease)
             return True
         except LeaseLost:
             log.info("dropped a run that was taken over", extra={"run_id": str(run_id)})
+        except Exception as error:
+            engine_errors.hand_back(lease, error)
+            return True
     # Outside of the `with`, so that the lease is not renewed any more.
     _note_fenced(run_id, claimed.epoch, shutdown)
     return True
@@ -109,6 +118,18 @@ def _claim(run_id: UUID, owner: str) -> ClaimedRun | None:
         connection.close()
         log.warning("storage failed in a claim: %s", type(error).__name__, extra={"run_id": str(run_id)})
         return None
+
+
+def _claim_before(error: Exception, run_id: UUID, owner: str) -> ClaimedRun | None:
+    """Return the claim that was committed before its error, if any; else record the error."""
+    claimed = None
+    try:
+        claimed = transitions.committed_claim(run_id, owner)
+    except Error:
+        connection.close()
+    if claimed is None:
+        engine_errors.note_unclaimed(run_id, error)
+    return claimed
 
 
 def _drive(claim: _ClaimContext) -> Progress:

@@ -14,6 +14,7 @@ from timeline.redaction.redact import DEFAULT as REDACTOR
 TO_DO: dict[str, str] = {
     PauseReason.ERROR: "Remove the cause, then resume the run.",
     PauseReason.POISON_STEP: "Check what the tools of this step do, then resume the run or stop it.",
+    PauseReason.ENGINE_ERROR: "Report the error with its traceback from the log, then resume the run or stop it.",
     PauseReason.FIXTURE_EXHAUSTED: "Fork the run with another model to continue, or stop it.",
 }
 

@@ -47,6 +47,8 @@ from timeline.models import Phase, Source
 
 #: Separates the name of a worker from the number of a process that it starts for a single run.
 CHILD_SEPARATOR = "."
+#: The reason for which a person's resume took a run from its worker.
+KILLED = "killed"
 #: Status reasons of a queued run for which the death of its worker is not decided yet.
 DEATH_UNDECIDED = (WaitReason.ON_DEAD, WaitReason.RETRY_ALONE)
 PHASES = {
@@ -203,26 +205,32 @@ def claim(run_id: UUID, owner: str) -> ClaimedRun | None:
     return ClaimedRun(run, epoch, deaths, died, is_first=not previous)
 
 
-def fence(run: AgentRun, *, by: str) -> None:
+def kill(run: AgentRun, *, by: str) -> None:
+    """Take a running run away from its worker for `by`, and pause it. The caller has locked its row."""
+    fence(run, RunPaused(reason=PauseReason.OPERATOR, by=by or None, detail=KILLED), by=by, why=KILLED)
+
+
+def fence(run: AgentRun, paused: RunPaused, *, by: str, why: str, source: Source = Source.WEB, **columns: Any) -> None:
     """Take a running run away from its worker, and pause it. The caller has locked its row.
 
-    The next epoch is given to `by` and not used, so that every later write of the worker is refused.
+    The next epoch is given to `by` and not used, so that every later write of the worker is refused. `why` is the
+    reason of its end and of an abandoned model call; `columns` are those of `move`.
     """
     epoch = run.lease_epoch + 1
     with transaction.atomic():
         log.raise_epoch(run.pk, epoch)
         open_turn = log.open_turn(run.pk)
         if open_turn is not None:
-            abandoned = LlmTurnAbandoned(attempt=open_turn.payload.get("attempt"), reason="killed", usage="unknown")
+            abandoned = LlmTurnAbandoned(attempt=open_turn.payload.get("attempt"), reason=why, usage="unknown")
             entries = [Entry(abandoned, phase=PHASES[run.state], step=open_turn.step)]
             writes.count_abandoned(run.pk, run.lease_epoch, entries)
-            log.append(run.pk, entries, source=Source.WEB)
-        paused = RunPaused(reason=PauseReason.OPERATOR, by=by or None, detail="killed")
-        reason = PauseReason.OPERATOR
-        move(run, RunStatus.PAUSED, paused, source=Source.WEB, reason=reason, lease_epoch=epoch, not_before=None)
+            log.append(run.pk, entries, source=source)
+        reason = str(paused.reason)
+        columns |= {"lease_epoch": epoch, "not_before": None}
+        move(run, RunStatus.PAUSED, paused, source=source, reason=reason, **columns)
         Attempt.objects.create(
             run=run, epoch=epoch, owner=by[:128], step_number=run.step_count + 1, claimed_at=Now(), ended_at=Now(),
-            end_reason="killed",
+            end_reason=why,
         )  # fmt: skip
     run.lease_epoch = epoch
 
@@ -255,6 +263,20 @@ def renew(run_id: UUID, epoch: int) -> bool:
 def lease_end() -> Any:
     """Return the end of a lease that starts now, by the database's clock."""
     return Now() + timedelta(seconds=settings.AGENTOPS_LEASE_S)
+
+
+def end_lease(run_id: UUID, epoch: int, *, reason: str, at_most: int) -> None:
+    """End a lease whose worker cannot release the run, so that another one takes it over now.
+
+    After `at_most` attempts in one step that ended for the same reason, the lease is left to run out.
+    """
+    with transaction.atomic():
+        attempts = Attempt.objects.filter(run_id=run_id, epoch=epoch, end_reason="")
+        attempts.update(end_reason=reason)
+        rows = AgentRun.objects.filter(pk=run_id, lease_epoch=epoch, status=RunStatus.RUNNING)
+        alike = Attempt.objects.filter(run_id=run_id, step_number__in=rows.values(step=F("step_count") + 1))
+        if alike.filter(end_reason=reason).count() <= at_most:
+            rows.update(lease_expires_at=Now() - timedelta(seconds=1))
 
 
 def expire_leases(owner: str) -> int:

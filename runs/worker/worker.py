@@ -24,6 +24,8 @@ from django.conf import settings
 from django.db import Error, connection, connections
 
 from runs import chaos
+from runs.database_errors import concerns_all
+from runs.engine import engine_errors
 from runs.engine.event_loop import LoopThread
 from runs.engine.leases import LeaseKeeper
 from runs.engine.policy import due_resumes
@@ -115,8 +117,8 @@ class Worker:
             progress = partial(self._on_progress, run_id)
             return drive_run(run_id, self.owner, self._keeper, self.loop, self.shutdown, on_progress=progress)
         except Exception:
-            # The lease runs out and another worker continues; the error must be visible here.
-            log.exception("unexpected error in a step", extra={"run_id": str(run_id)})
+            # runs.engine.engine_errors handles errors in a step. After this one the lease runs out.
+            log.exception("a run was left to the next worker after an error", extra={"run_id": str(run_id)})
             return True
         finally:
             self._free_slot(run_id)
@@ -207,6 +209,11 @@ class Worker:
             suspects.set_aside(suspect.run_id, self.owner, wait_s=suspects.pause_s(suspect.deaths))
         except (LeaseLost, MoveRefused):
             return  # another worker was faster
+        except Exception as error:
+            if concerns_all(error):
+                raise
+            # The other runs of the sweep must not wait because of this one.
+            engine_errors.note_unclaimed(suspect.run_id, error)
 
     def free(self) -> int:
         with self._lock:

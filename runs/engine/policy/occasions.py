@@ -17,7 +17,7 @@ from runs.engine.results import Progress
 from runs.engine.shutdown import ShutdownDue, StopPending
 from runs.engine.turns import open_call
 from runs.lifecycle import causes, command_outcomes
-from runs.models import AgentRun, RunCommand
+from runs.models import AgentRun
 from runs.providers.base import FixtureExhausted
 from runs.providers.retries import Failure
 from runs.statuses import WaitReason
@@ -64,11 +64,9 @@ def on_load_failure(run: AgentRun, lease: Lease, error: Exception) -> Progress:
 
 
 def _release_unloaded(held_run: UnloadedRun, rules: Policies, error: Exception) -> Progress:
-    pending, error_type = command_outcomes.pending_types(held_run.run.pk), "unusable_agent"
-    if RunCommand.Type.STOP in pending:
-        return ending.stop(held_run)
-    if RunCommand.Type.PAUSE in pending:
-        return ending.pause(held_run)
+    error_type = "unusable_agent"
+    if (progress := ending.follow_command(held_run)) is not None:
+        return progress
     rule = rule_for(rules, Trigger.ON_ERROR)
     if rule is not None and rule.action is not PolicyAction.GATE:
         progress = acts.act(held_run, rules, Occasion(Trigger.ON_ERROR, error_type, str(error), str(error)))

@@ -11,7 +11,6 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.utils import timezone
 from pydantic import JsonValue
 
 from runs.errors import MoveRefused, SnapshotUnusable
@@ -23,7 +22,7 @@ from runs.flows.kernel.snapshot import Snapshot, SnapshotInvalid
 from runs.lifecycle.transitions import PHASES
 from runs.models import FlowRun, FlowVisit
 from runs.statuses import PauseReason, RunStatus, WaitReason
-from timeline import log
+from timeline import database_clock, log
 from timeline.events import Payload
 from timeline.events.flow import FlowCompleted, FlowStarted, NodeCompleted, NodeSkipped, NodeStarted
 from timeline.events.run import RunCompleted, RunFailed, RunPaused, RunPhase, RunStarted, RunStopped, RunWaiting
@@ -88,7 +87,7 @@ def keep(
             raise MoveRefused(f"flow run {flow_run.pk} has changed", run_status=flow_run.status)
         visits = _store_visits(flow_run, decisions.records)
         if status.terminal:
-            FlowVisit.objects.open().filter(flow_run=flow_run).update(ended_at=timezone.now())
+            FlowVisit.objects.open().filter(flow_run=flow_run).update(ended_at=database_clock.now())
         entries = [_entry(event, visits) for event in decisions.events]
         entries += _status_events(flow_run, status, decisions, by)
         if _begins(decisions):
@@ -113,7 +112,7 @@ def _reason(status: RunStatus, decisions: Decisions) -> str:
 
 
 def _times(flow_run: FlowRun, status: RunStatus) -> dict[str, Any]:
-    now = timezone.now()
+    now = database_clock.now()
     times: dict[str, Any] = {}
     if flow_run.started_at is None and status is not RunStatus.QUEUED:
         times["started_at"] = now
@@ -127,7 +126,7 @@ def _store_visits(flow_run: FlowRun, records: Sequence[Recorded]) -> Mapping[str
     keys = {record.visit.key for record in records}
     rows = {visit.key: visit for visit in FlowVisit.objects.filter(flow_run=flow_run, key__in=keys)}
     new = set()
-    now = timezone.now()
+    now = database_clock.now()
     for record in records:
         visit = record.visit
         row = rows.get(visit.key)

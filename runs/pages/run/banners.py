@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 from django.urls import reverse
-from django.utils import timezone
 
 from runs.lifecycle import inbox, session_subagents
 from runs.models import AgentRun, Attempt, RunCommand
@@ -22,6 +21,7 @@ from runs.pages.run.external_banners import external_banners
 from runs.pages.run.facts import RunData, unknown_call_count
 from runs.pages.run.lineage import Lineage
 from runs.statuses import LOST, PauseReason, RunStatus, WaitReason
+from timeline import database_clock
 from timeline.display import clean, clip
 from timeline.event_rows import payload_of
 from timeline.events import EventType
@@ -87,7 +87,7 @@ def _queued(data: RunData, lineage: Lineage) -> list[Banner]:
         head, text = waits.RETRIED_ALONE
         return [Banner(level="warn", icon="retry", head=head, text=text, since=data.run.log.last_event_at)]
     why = f"Requeued: {label_of(run.status_reason)}. " if run.status_reason else ""
-    if timezone.now() - run.queued_at < timedelta(seconds=WORKER_EXPECTED_S):
+    if database_clock.now() - run.queued_at < timedelta(seconds=WORKER_EXPECTED_S):
         return [Banner(level="info", icon="queued", head="Queued", text=why + queue_text, since=run.queued_at)]
     text = f"{why}{queue_text or 'No run of this project is ahead in the queue.'} Check that a worker is running."
     head = "No worker has claimed this run yet"
@@ -95,7 +95,7 @@ def _queued(data: RunData, lineage: Lineage) -> list[Banner]:
 
 
 def _running(data: RunData, lineage: Lineage) -> list[Banner]:
-    run, now = data.run, timezone.now()
+    run, now = data.run, database_clock.now()
     last_event_at = run.log.last_event_at
     if run.lease_expires_at is not None and run.lease_expires_at < now:
         text = "The worker's lease has expired. Another worker will continue the run."
@@ -202,6 +202,8 @@ _PAUSES: dict[str, str] = {
     PauseReason.FIXTURE_EXHAUSTED: "The recording has no more responses. To continue, fork the run with another model.",
     PauseReason.POISON_STEP: "The worker died each time this step ran alone. Check what its tools do, then "
     "resume or stop the run. A resumed run is retried alone again.",
+    PauseReason.ENGINE_ERROR: "An error inside agentops interrupted this step three times. No worker died. Report the "
+    "error with its traceback from the log, then resume or stop the run.",
     PauseReason.ERROR: "A retry does not fix this error. Remove its cause, then resume the run.",
 }
 _REQUESTS: dict[str, tuple[str, str]] = {

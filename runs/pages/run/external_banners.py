@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 from django.conf import settings
-from django.utils import timezone
 
 from runs.models import AgentRun, ExternalRun
 from runs.pages.run.banner import Banner, label_of
 from runs.statuses import RunStatus, WaitReason
+from timeline import database_clock
 
 _REPORTED = "Its runner reports this. It continues when the runner sends further events."
 _WAITS = {
@@ -29,7 +29,7 @@ def external_banners(run: AgentRun) -> list[Banner]:
         # Noticed by a worker (runs.external.silence), or here, where none is at work.
         external = ExternalRun.objects.filter(run=run).first()
         since = (external and external.silent_since) or since
-        if since is None or timezone.now() - since <= timedelta(seconds=settings.AGENTOPS_SILENCE_S):
+        if since is None or database_clock.now() - since <= timedelta(seconds=settings.AGENTOPS_SILENCE_S):
             return []
         text = "Its runner has sent no event since then. It may be at work, have ended, or have lost its connection."
         return [Banner(level="warn", icon="clock", head="Runner silent", text=text, since=since)]

@@ -123,7 +123,7 @@ def test_a_call_that_was_killed_is_counted(scripted: MakeScripted, die_at: DieAt
     run = scripted(lambda _: [PIECE])
     assert die_at(run, "model.before_call")
     run.refresh_from_db()
-    transitions.fence(run, by="ann")
+    transitions.kill(run, by="ann")
     assert rows(run) == [(1, 0, "abandoned", False, 0)]
 
 
