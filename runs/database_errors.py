@@ -7,20 +7,19 @@ from collections.abc import Callable
 
 from django.db import DataError, Error, IntegrityError, InterfaceError, InternalError, OperationalError
 
+from agentops.http.storage_faults import PG_ENDED_SESSION, fault_of
+
 log = logging.getLogger(__name__)
 #: What a step catches, to wait and continue; `raise_unless_storage_error` raises those that are of another kind.
 STORAGE_ERRORS = (OperationalError, InterfaceError, InternalError)
-#: psycopg raises these as internal errors: a read-only server, and a connection that was closed because its
-#: transaction was idle while this process was suspended.
-READ_ONLY, IDLE_TIMEOUT = "25006", "25P03"
 #: A statement that was cancelled or took too long, a transaction that was idle or took too long, and limits of the
 #: server that a statement has exceeded.
-OF_ONE_TRANSACTION = frozenset({"57014", IDLE_TIMEOUT, "25P04", "54000", "54001", "54011", "54023"})
+OF_ONE_TRANSACTION = PG_ENDED_SESSION | {"57014", "54000", "54001", "54011", "54023"}
 
 
 def raise_unless_storage_error(error: Error) -> None:
     """Raise `error` again if it is an internal error of another kind, which waiting would not fix."""
-    if isinstance(error, InternalError) and getattr(error.__cause__, "sqlstate", None) not in (READ_ONLY, IDLE_TIMEOUT):
+    if fault_of(error) is None:
         raise error
 
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import DateTimeField, Model, functions
+from django.db.models.expressions import Combinable
 from django.db.models.sql.compiler import SQLCompiler
 from django.utils.dateparse import parse_datetime
+
+if TYPE_CHECKING:
+    _DateTimeField = DateTimeField[str | datetime | Combinable, datetime]
+else:
+    _DateTimeField = DateTimeField
 
 #: Django writes a time without a fraction as "12:00:05", and others with six digits.
 _SQLITE_FORM = "REPLACE(STRFTIME('%%%%Y-%%%%m-%%%%d %%%%H:%%%%M:%%%%f', 'now') || '000', '.000000', '')"
@@ -78,7 +84,7 @@ def measure(*, connection: BaseDatabaseWrapper, **_: Any) -> None:
     _measured = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC), (before + after) / 2
 
 
-class StampField(DateTimeField):
+class StampField(_DateTimeField):
     """A `DateTimeField` whose `auto_now` and `auto_now_add` use the database's clock. Migrations see a plain one."""
 
     def pre_save(self, model_instance: Model, add: bool) -> Any:

@@ -12,6 +12,9 @@ from django.db import Error, InterfaceError, InternalError, OperationalError
 
 #: SQLSTATEs of PostgreSQL. psycopg raises a read-only server as an internal error.
 PG_DISK_FULL, PG_READ_ONLY = "53100", "25006"
+#: Those of sessions that the server has ended because their transaction was idle, or took, for too long. psycopg raises
+#: them as internal errors, and all others of an ended session (57P01 to 57P05, class 08) as operational ones.
+PG_ENDED_SESSION = frozenset({"25P03", "25P04"})
 #: Free bytes below which an I/O error of SQLite means a full disk.
 MIN_FREE_BYTES = 64 * 1024
 
@@ -50,6 +53,8 @@ def fault_of(error: BaseException) -> StorageFault | None:
         return DISK_FULL
     if state == PG_READ_ONLY:
         return READ_ONLY
+    if state in PG_ENDED_SESSION:
+        return NO_ANSWER
     if isinstance(error, InternalError) or not isinstance(error, OperationalError | InterfaceError):
         return None
     # The lowest byte of an extended code is the primary code.

@@ -11,7 +11,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from django.db import connection, transaction
@@ -34,8 +34,8 @@ STORED_HEADERS = ("Content-Type", "Location")
 EXPIRED_PER_KEY = 2
 RETRY_AFTER_S = 1
 
-#: Keys whose first request this process is handling now.
-active_scopes: set[bytes] = set()
+#: Keys whose first request this process is handling now, on SQLite.
+_active_scopes: set[bytes] = set()
 _scopes_lock = threading.Lock()
 
 
@@ -54,7 +54,7 @@ def answer_once(
     identity: dict[str, Any] = {"project": project, "caller": caller, "key": _stored_key(key)}
     request_digest = _digest(request.method or "", request.path_info, _canonical(document))
     scope = _digest(str(project.pk), caller, key)
-    with _lock_in_process(scope), transaction.atomic():
+    with _one_at_a_time(scope), transaction.atomic():
         _lock_in_database(scope)
         earlier = IdempotencyKey.objects.filter(**identity).first()
         if earlier is not None and earlier.created_at > database_clock.now() - RETENTION:
@@ -97,22 +97,30 @@ def _replay(earlier: IdempotencyKey, request_digest: bytes) -> HttpResponse:
     return HttpResponse(earlier.body, status=earlier.status, headers=headers)
 
 
+def _one_at_a_time(scope: bytes) -> AbstractContextManager[None]:
+    """Refuse a second request with the key, which on SQLite would wait for the first.
+
+    PostgreSQL has a lock for that. It ends with the session: if the server ends the session of the first request, a
+    repeat does not wait until the process notices.
+    """
+    return nullcontext() if connection.vendor == "postgresql" else _lock_in_process(scope)
+
+
 @contextmanager
 def _lock_in_process(scope: bytes) -> Iterator[None]:
-    """Refuse a second request with the key in this process, which on SQLite would wait for the first."""
     with _scopes_lock:
-        if scope in active_scopes:
+        if scope in _active_scopes:
             raise _in_progress()
-        active_scopes.add(scope)
+        _active_scopes.add(scope)
     try:
         yield
     finally:
         with _scopes_lock:
-            active_scopes.discard(scope)
+            _active_scopes.discard(scope)
 
 
 def _lock_in_database(scope: bytes) -> None:
-    """Lock the key between processes until the end of the transaction. SQLite has one writer anyway."""
+    """Lock the key until the end of the transaction, on PostgreSQL."""
     if connection.vendor != "postgresql":
         return
     with connection.cursor() as cursor:
