@@ -16,6 +16,7 @@ django.setup(set_prefix=False)
 # Imported here, because they need the settings and the apps.
 from django.conf import settings  # noqa: E402
 
+from agentops import warm_up  # noqa: E402
 from agentops.http.forwarded import ForwardedClient  # noqa: E402
 from agentops.http.threaded import ThreadedDjango  # noqa: E402
 from agentops.http.utf8_requests import AsgiRequest  # noqa: E402
@@ -26,19 +27,21 @@ from timeline.live.server import LiveServer, StreamRequestHandler  # noqa: E402
 #: waits for so long after each of its queries while batches of events are read.
 SWITCH_S = 0.0005
 
+
 if "agentops.http.protocol" not in sys.modules:
     logging.getLogger(__name__).warning(
         "this server limits neither the time that clients take nor their connections: use `agentops serve`"
     )
 sys.setswitchinterval(SWITCH_S)
+warm_up.load_web()
 StreamRequestHandler.request_class = AsgiRequest
 threaded_django = ThreadedDjango()
 
 
 @contextmanager
 def beside_the_site() -> Iterator[None]:
-    """Run what runs beside the site, from its start to its end."""
-    with flushing(), threaded_django.computing():
+    """Run what runs beside the site, from its start to its end. Before its first request, its libraries are loaded."""
+    with warm_up.loading_vendors(), flushing(), threaded_django.computing():
         yield
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
+from importlib import import_module
 from typing import Any
 from uuid import UUID
 
@@ -72,7 +73,7 @@ def start(sender: Any, **_: Any) -> None:
         _forking_parent = os.getpid()
     else:
         expect_worker()
-        worker.current().start_sweeping()
+        _start_worker()
 
 
 @signals.worker_process_init.connect
@@ -81,6 +82,14 @@ def start_child(**_: Any) -> None:
     # that moment leaves a child that nobody ends.
     if _forking_parent is not None and os.getppid() != _forking_parent:
         os._exit(1)
+    _start_worker()
+
+
+def _start_worker() -> None:
+    # By name, because it is above this package.
+    warm_up = import_module("agentops.warm_up")
+    warm_up.load_worker()
+    warm_up.try_to_load_vendors()
     worker.current().start_sweeping()
 
 

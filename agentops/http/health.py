@@ -20,6 +20,7 @@ from django.contrib.sessions.models import Session
 from django.db import connection, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, JsonResponse
 from django.http.response import HttpResponseBase
+from django.utils.module_loading import import_string
 
 from agentops.http.operators.operator_access import may_read
 from agentops.schema.applied_migrations import UnusableSchema, missing_migrations
@@ -70,6 +71,11 @@ def readyz(request: HttpRequest) -> HttpResponse:
     if not may_read(request, settings.AGENTOPS_HEALTH_TOKEN):
         return _word("ready" if ready else "unavailable", status)
     return JsonResponse({"ready": ready, "checks": results}, status=status)
+
+
+def libraries() -> None:
+    """Check that the libraries of the models of the site's agents are loaded. By name: this package is below agents."""
+    import_string("agentops.warm_up.load_vendors")()
 
 
 def database() -> None:
@@ -149,6 +155,7 @@ class Readiness:
 
 readiness = Readiness()
 CHECKS = [
+    Check("libraries", libraries),
     Check("database", database),
     Check("migrations", lambda: readiness.migrations()),  # noqa: PLW0108 - of the instance at the time
     Check("disk", disk),

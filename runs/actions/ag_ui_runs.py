@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from django.db import transaction
 from django.db.models import QuerySet
@@ -23,6 +24,7 @@ from runs.errors import InvalidInput, MessageEmpty, RunRefusal
 from runs.lifecycle import questions
 from runs.lifecycle.creation import FrontEndTools, Media, UserTurn, turn_of
 from runs.models import Agent, AgentRun, AgentRunMessage, AgUiRun
+from runs.providers import loading
 from runs.statuses import RunStatus
 from timeline.models import Log
 
@@ -107,6 +109,10 @@ def start(actor: Principal, project: Project, agent: Agent, request: AgUiRequest
 
     Raises `ThreadBusy`, `DecisionRequired`, `InterruptNotOpen`, `MessageEmpty`, and what the actions raise.
     """
+    return loading.repeating(partial(_start, actor, project, agent, request))
+
+
+def _start(actor: Principal, project: Project, agent: Agent, request: AgUiRequest) -> AgUiRun:
     with transaction.atomic():
         # One request at a time, so that two of a thread do not both start a run.
         Agent.objects.select_for_update(no_key=True).get(pk=agent.pk)

@@ -27,6 +27,7 @@ from runs.lifecycle.creation import FrontEndTools, Media, UserTurn
 from runs.lifecycle.inbox import PostResult
 from runs.lifecycle.reported_runs import ReportedRun
 from runs.models import Agent, AgentRun
+from runs.providers import loading
 from runs.statuses import LIVE, RunStatus
 from timeline.models import RunKind
 
@@ -66,13 +67,18 @@ def create(
     turn = agent_definitions.recorded_prompt(agent) if prompt is None else prompt
     if turn is None:
         raise MessageEmpty("this agent requires a prompt", pointer="/prompt")
-    with transaction.atomic():
-        run = creation.create(project, agent, turn, by=_name(actor), parent_id=parent_id, **options)
-        after = {"status": run.status, "agent_id": agent.slug, "max_steps": run.max_steps}
-        if parent_id is not None:
-            after["parent_run_id"] = str(parent_id)
-        record(actor, RunAuditAction.RUN_CREATED, project=project, obj=run, after=after)
-    return run
+    user_turn = turn
+
+    def write() -> AgentRun:
+        with transaction.atomic():
+            run = creation.create(project, agent, user_turn, by=_name(actor), parent_id=parent_id, **options)
+            after = {"status": run.status, "agent_id": agent.slug, "max_steps": run.max_steps}
+            if parent_id is not None:
+                after["parent_run_id"] = str(parent_id)
+            record(actor, RunAuditAction.RUN_CREATED, project=project, obj=run, after=after)
+        return run
+
+    return loading.repeating(write)
 
 
 def open_external(

@@ -10,6 +10,7 @@ import logging
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from django.db import Error as DatabaseFault
@@ -98,7 +99,7 @@ def note_unclaimed(run_id: UUID, error: Exception) -> None:
 
 
 def _pause(run: AgentRun, paused: RunPaused, row: RunError) -> None:
-    columns = {"error_type": ENGINE_ERROR, "error_message": row.message}
+    columns: dict[str, Any] = {"error_type": ENGINE_ERROR, "error_message": row.message}
     if run.state is RunStatus.RUNNING:
         transitions.fence(run, paused, by=ENGINE_ERROR, why=ENGINE_ERROR, source=Source.WORKER, **columns)
     else:

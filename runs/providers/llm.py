@@ -11,10 +11,9 @@ from typing import Any
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse, infer_model, infer_model_profile
 from pydantic_ai.output import OutputObjectDefinition
-from pydantic_ai.providers import infer_provider_class
 from pydantic_ai.settings import ModelSettings
 
-from runs.providers import model_servers, model_settings
+from runs.providers import loading, model_servers, model_settings
 from runs.providers.base import FollowUp, ModelCall, ProviderUnusable, register
 from runs.providers.endings import complete_only
 
@@ -67,7 +66,7 @@ class LLMProvider:
             raise ProviderUnusable(f"invalid model {model!r}: write it as vendor:model")
         try:
             # The model itself is not created: that needs the vendor's API key, which only workers have.
-            infer_provider_class(vendor)
+            loading.require(vendor)
         except ImportError:
             raise ProviderUnusable(
                 f"model {model!r} needs the package pydantic-ai-slim[{extra_of(vendor)}]:"

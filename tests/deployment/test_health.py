@@ -49,7 +49,7 @@ def test_it_is_ready(probe: Client) -> None:
     assert answer.status_code == 200, answer.content
     found = json.loads(answer.content)
     assert found["ready"]
-    assert set(found["checks"]) == {"database", "migrations", "disk", "broker"}
+    assert set(found["checks"]) == {"libraries", "database", "migrations", "disk", "broker"}
     assert all(each["ok"] for each in found["checks"].values())
 
 

@@ -21,6 +21,7 @@ from agentops.projects.access import Principal
 from agentops.projects.idempotency_keys import RETENTION, delete_expired_keys
 from agentops.projects.models import IdempotencyKey, Project
 from runs.api.problems import Fault, Problem
+from runs.providers import loading
 from timeline import database_clock
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
@@ -54,22 +55,30 @@ def answer_once(
     identity: dict[str, Any] = {"project": project, "caller": caller, "key": _stored_key(key)}
     request_digest = _digest(request.method or "", request.path_info, _canonical(document))
     scope = _digest(str(project.pk), caller, key)
-    with _one_at_a_time(scope), transaction.atomic():
-        _lock_in_database(scope)
-        earlier = IdempotencyKey.objects.filter(**identity).first()
-        if earlier is not None and earlier.created_at > database_clock.now() - RETENTION:
-            return _replay(earlier, request_digest)
-        response = act()
-        headers = {name: response.headers[name] for name in STORED_HEADERS if name in response.headers}
-        answer = {
-            "asked": request_digest,
-            "status": response.status_code,
-            "headers": headers,
-            "body": response.content.decode(),
-        }
-        IdempotencyKey.objects.update_or_create(**identity, defaults=answer | {"created_at": database_clock.now()})
-        delete_expired_keys(EXPIRED_PER_KEY)
-    return response
+
+    def answer() -> HttpResponse:
+        with _one_at_a_time(scope), transaction.atomic():
+            _lock_in_database(scope)
+            earlier = IdempotencyKey.objects.filter(**identity).first()
+            if earlier is not None and earlier.created_at > database_clock.now() - RETENTION:
+                return _replay(earlier, request_digest)
+            response = act()
+            _store(identity, request_digest, response)
+        return response
+
+    return loading.repeating(answer)
+
+
+def _store(identity: Mapping[str, Any], request_digest: bytes, response: HttpResponse) -> None:
+    answer = {
+        "asked": request_digest,
+        "status": response.status_code,
+        "headers": {name: response.headers[name] for name in STORED_HEADERS if name in response.headers},
+        "body": response.content.decode(),
+        "created_at": database_clock.now(),
+    }
+    IdempotencyKey.objects.update_or_create(**identity, defaults=answer)
+    delete_expired_keys(EXPIRED_PER_KEY)
 
 
 def _key(request: HttpRequest) -> str | None:

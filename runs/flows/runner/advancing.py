@@ -23,6 +23,7 @@ from runs.flows.runner.outcomes import report_of
 from runs.lifecycle.flows import flow_transitions, node_runs
 from runs.models import AgentRun, FlowRun, FlowVisit
 from runs.models.flows.flow_run import MOVING
+from runs.providers import loading
 from runs.statuses import RunStatus
 from timeline.events.flow import NodeStarted
 from timeline.models import Source
@@ -64,6 +65,10 @@ def _advance_if_possible(flow_run_id: UUID) -> bool:
 def advance(flow_run_id: UUID) -> bool:
     """Advance a flow run, in one transaction. Returns whether it can be advanced again at once."""
     chaos.point("flow.before")
+    return loading.repeating(partial(_advance, flow_run_id))
+
+
+def _advance(flow_run_id: UUID) -> bool:
     with transaction.atomic():
         # Skip locked: another worker is at it. NO KEY, because its runs refer to it while they are resumed.
         rows = FlowRun.objects.select_for_update(skip_locked=True, no_key=True, of=("self",))

@@ -82,7 +82,8 @@ def _load() -> None:
     for config in apps.app_configs.values():
         config.import_models()
     apps.models_ready = True
-    for name in MODULES:
+    warm_up = importlib.import_module("agentops.warm_up")
+    for name in (*MODULES, *warm_up.modules_of(warm_up.WEB)):
         importlib.import_module(name)
 
 

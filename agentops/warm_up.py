@@ -1,0 +1,106 @@
+"""Load what a process needs before it says that it is ready, so that no request and no step has to import it.
+
+On a busy machine an import takes seconds. Within a transaction it would hold locks that long, and PostgreSQL would end
+the session.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pkgutil import walk_packages
+
+from django.conf import settings
+from django.db import Error, connection
+from django.urls import get_resolver
+
+from runs.external.importers import formats
+from runs.hooks import hook_catalogue
+from runs.models import Agent
+from runs.providers import base as providers
+from runs.providers import loading
+from runs.telemetry import kind_catalogue
+from runs.tools.catalogue import TOOLS
+
+log = logging.getLogger(__name__)
+#: The packages of every process, and what only a web process needs of them.
+PACKAGES = ("agentops.http", "agentops.projects", "runs", "timeline")
+ONLY_WEB = ("agentops.projects.settings_pages", "runs.api", "runs.pages")
+WEB = (*PACKAGES, "agentops.mcp_server")
+#: Not loaded here: commands, and processes of their own; the administration, which Django's URLs load.
+NOT_HERE = ("admin", "management", "migrations", "alone", "demo", "stdio")
+#: Libraries that take as long to load as all others together. Nothing loads them within a transaction: a vendor's
+#: comes with the first agent that uses it, see `load_vendors`, and that of MCP with the first connection.
+ON_USE = {
+    "agentops.mcp_server.streamable_http",
+    "runs.providers.anthropic_server",
+    "runs.providers.openai_server",
+    "runs.tools.mcp.session",
+}
+_is_done = threading.Event()
+
+
+def load_web() -> None:
+    """Load what a web process needs, except for the libraries of the vendors of models."""
+    _load(WEB)
+    # Django imports the views, and builds the table of names, at the first request otherwise.
+    assert get_resolver().reverse_dict is not None
+    if settings.REDIS_URL:
+        import_module("agentops.celery").app.loader.import_default_modules()
+
+
+def load_worker() -> None:
+    """Load what a worker needs, except for the libraries of the vendors of models."""
+    _load(PACKAGES, without=ONLY_WEB)
+
+
+def load_vendors() -> None:
+    """Load the libraries of the models that agents of this site have. Does nothing after the first success.
+
+    Raises `django.db.Error` if the database does not answer.
+    """
+    if _is_done.is_set():
+        return
+    for model in Agent.objects.filter(provider=loading.VENDORS).values_list("model", flat=True).distinct():
+        loading.load(str(model).partition(":")[0])
+    _is_done.set()
+
+
+@contextmanager
+def loading_vendors() -> Iterator[None]:
+    """Call `load_vendors` before the block, in a thread: Django refuses queries in that of an event loop."""
+    thread = threading.Thread(target=try_to_load_vendors, name="warm-up", daemon=True)
+    thread.start()
+    thread.join()
+    yield
+
+
+def try_to_load_vendors() -> None:
+    """Call `load_vendors`. If the database does not answer, `/readyz` tries again."""
+    try:
+        load_vendors()
+    except Error as error:
+        log.warning("the agents cannot be read, and their libraries are not loaded: %s", type(error).__name__)
+    finally:
+        connection.close()
+
+
+def modules_of(packages: Iterable[str], *, without: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield the names of the modules of these packages that are loaded here, except for those below `without`."""
+    for package in packages:
+        for module in walk_packages(import_module(package).__path__, f"{package}."):
+            is_elsewhere = module.name in ON_USE or not set(NOT_HERE).isdisjoint(module.name.split("."))
+            if not is_elsewhere and not module.name.startswith(without):
+                yield module.name
+
+
+def _load(packages: Iterable[str], *, without: tuple[str, ...] = ()) -> None:
+    for name in modules_of(packages, without=without):
+        import_module(name)
+    for provider in providers.MODULES:
+        providers.get(provider)
+    for faults in (providers.faults, TOOLS.faults, hook_catalogue.faults, formats.faults, kind_catalogue.faults):
+        faults()

@@ -1,0 +1,65 @@
+"""The libraries of the vendors of models: large, and therefore never loaded within a transaction.
+
+A transaction that needs one that is not loaded yet is rolled back, and repeated after it was loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import TypeVar
+
+from pydantic_ai.providers import infer_provider_class
+
+T = TypeVar("T")
+#: The provider whose models need these libraries.
+VENDORS = "llm"
+#: Vendors whose libraries were loaded, or are missing.
+_loaded: set[str] = set()
+_may_repeat: ContextVar[bool] = ContextVar("may_repeat", default=False)
+
+
+class NotLoaded(Exception):
+    """The library of `vendor` has to be loaded first."""
+
+    def __init__(self, vendor: str) -> None:
+        super().__init__(f"the library of {vendor} is not loaded")
+        self.vendor = vendor
+
+
+def repeating(act: Callable[[], T]) -> T:
+    """Return what `act` returns. If it comes to a library that is not loaded, load it and call `act` again.
+
+    `act` contains whole transactions, and has no other effects.
+    """
+    if _may_repeat.get():
+        return act()
+    token = _may_repeat.set(True)
+    try:
+        while True:
+            try:
+                return act()
+            except NotLoaded as missing:
+                load(missing.vendor)
+    finally:
+        _may_repeat.reset(token)
+
+
+def require(vendor: str) -> None:
+    """Raise `NotLoaded` within `repeating`, if the library is not loaded. Elsewhere load it.
+
+    Raises ImportError if it is missing, and ValueError for an unknown vendor.
+    """
+    if vendor not in _loaded and _may_repeat.get():
+        raise NotLoaded(vendor)
+    _loaded.add(vendor)
+    infer_provider_class(vendor)
+
+
+def load(vendor: str) -> None:
+    """Load a library, if it is installed."""
+    # `require` reports a library that is missing.
+    with suppress(ImportError, ValueError):
+        infer_provider_class(vendor)
+    _loaded.add(vendor)
