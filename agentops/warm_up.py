@@ -15,6 +15,7 @@ from pkgutil import walk_packages
 
 from django.conf import settings
 from django.db import Error, connection
+from django.template import engines
 from django.urls import get_resolver
 
 from runs.external.importers import formats
@@ -46,8 +47,9 @@ _is_done = threading.Event()
 def load_web() -> None:
     """Load what a web process needs, except for the libraries of the vendors of models."""
     _load(WEB)
-    # Django imports the views, and builds the table of names, at the first request otherwise.
+    # Django imports the views and the template tags, and builds the table of names, at the first request otherwise.
     assert get_resolver().reverse_dict is not None
+    engines.all()
     if settings.REDIS_URL:
         import_module("agentops.celery").app.loader.import_default_modules()
 

@@ -1,4 +1,4 @@
-"""What the rig puts into a process under test: a trace of the crash points, and a sabotage if one was asked for.
+"""What the rig puts into a process under test: a trace of the crash points, a wrong clock, and a sabotage, if wanted.
 
 Only where AGENTOPS_TESTING is set; nothing of the product knows of it. The trace is a file with a line for each point
 that was passed, and one for each at which the process was struck; it outlives the process.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import threading
-import time
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
+import time_machine
 from django.conf import settings
 
-TRACE, SABOTAGE = "CHAOS_TRACE", "CHAOS_SABOTAGE"
+TRACE, SABOTAGE, SKEW = "CHAOS_TRACE", "CHAOS_SABOTAGE", "CHAOS_SKEW_S"
 
 
 class Refused(RuntimeError):
@@ -22,12 +23,16 @@ class Refused(RuntimeError):
 
 
 def install() -> None:
-    """By the environment: `CHAOS_TRACE` names the file, `CHAOS_SABOTAGE` what to break."""
-    asked = [name for name in (TRACE, SABOTAGE) if os.environ.get(name)]
+    """By the environment: `CHAOS_TRACE` names the file, `CHAOS_SABOTAGE` what to break, and by `CHAOS_SKEW_S` seconds
+    the clock of the process is wrong. The database has another one."""
+    asked = [name for name in (TRACE, SABOTAGE, SKEW) if os.environ.get(name)]
     if asked and not settings.AGENTOPS_TESTING:
         raise Refused(f"{asked[0]} is refused unless AGENTOPS_TESTING is set")
     if os.environ.get(TRACE):
         trace(os.environ[TRACE])
+    if os.environ.get(SKEW):
+        # To the end of the process.
+        time_machine.travel(datetime.now(UTC) + timedelta(seconds=float(os.environ[SKEW]))).start()
     if os.environ.get(SABOTAGE):
         from tests.chaos.environment import sabotage
 
@@ -43,12 +48,18 @@ def trace(path: str) -> None:
     here = threading.local()
 
     def note(*words: object) -> None:
-        os.write(descriptor, (" ".join(map(str, [time.time(), os.getpid(), *words])) + "\n").encode())
+        # The right time: the rig compares it with its own.
+        now = time_machine.escape_hatch.time.time()
+        os.write(descriptor, (" ".join(map(str, [now, os.getpid(), *words])) + "\n").encode())
 
     def point(name: str) -> None:
         note("pass", name)
         here.point = name
-        plain(name)
+        try:
+            plain(name)
+        except chaos.InjectedError:
+            note("strike", name, chaos.RAISE)
+            raise
 
     def strike(thread: int, number: Any) -> None:
         note("strike", here.point, number.name)

@@ -86,9 +86,9 @@ class ScheduleEnvironment:
         self.client = EngineClient(self.project, self.history)
         self.workers.busy = self.working
 
-    def open_web(self, armed: str = "") -> None:
+    def open_web(self, armed: str = "", **more: str) -> None:
         """From now on clients come by HTTP, and listen."""
-        env = {**self.workers.env(), "AGENTOPS_CHAOS": armed}
+        env = {**self.workers.env(), "AGENTOPS_CHAOS": armed, **more}
         del env["DJANGO_SETTINGS_MODULE"]
         self.web = WebProcess(self.stage, env=env, settings_module=self.workers.settings_module).start()
         self.headers = with_key(self.project, "read", "write")

@@ -69,6 +69,8 @@ class ChaosWorkers:
     busy: Callable[[], bool] = lambda: True
     #: Whether a run of this schedule ends its workers.
     mortal: bool = False
+    #: By how many seconds the clocks of the workers are wrong, in turn; empty: by none.
+    skews: tuple[int, ...] = ()
     _due: list[float] = field(default_factory=list)
     _struck: int = 0
 
@@ -93,8 +95,10 @@ class ChaosWorkers:
         name = f"agentops-worker-{len(self.all)}"
         size = "4" if pool == "threads" else "2"
         argv = ["-A", "agentops", "worker", "--pool", pool, "-c", size, *FLAGS, "-n", f"{name}@%h"]
-        chaos = f"{armed}:{'KILL' if action == 'KILL' else 'STOP'}" if armed else ""
+        chaos = f"{armed}:{'STOP' if action == 'CUT' else action}" if armed else ""
         own = {"AGENTOPS_PROCESS_NAME": name, "AGENTOPS_CHAOS": chaos}
+        if self.skews:
+            own["CHAOS_SKEW_S"] = str(self.skews[len(self.all) % len(self.skews)])
         process = self.stage.spawn(argv, **{**self.env(), **own, **env})
         self.all.append(ChaosWorker(process, name, armed, action, pool))
         return self.all[-1]
@@ -172,8 +176,14 @@ class ChaosWorkers:
                 self.woken_at[worker.process.pid] = time.time()
                 worker.process.signal(signal.SIGCONT)
                 worker.wakes_at = 0.0
-        elif worker.armed and not worker.met and worker.action != "KILL" and worker.process.suspended():
+        elif worker.armed and not worker.met and self._stands_at_its_point(worker):
             self._met(worker)
+
+    def _stands_at_its_point(self, worker: ChaosWorker) -> bool:
+        """Whether it is suspended there, or its engine has failed there."""
+        if worker.action == "RAISE":
+            return any(pid == worker.process.pid for _, pid, _ in self.strikes())
+        return worker.action != "KILL" and worker.process.suspended()
 
     def _ended(self, worker: ChaosWorker, code: int) -> None:
         if (self.mortal or (worker.armed and worker.action == "KILL")) and code == -signal.SIGKILL:
@@ -188,7 +198,9 @@ class ChaosWorkers:
     def _met(self, worker: ChaosWorker) -> None:
         """It stands still at its point."""
         worker.met = True
-        if worker.action == "CUT":
+        if worker.action == "RAISE":
+            self._note("error at a point")
+        elif worker.action == "CUT":
             self._note("cut at a point")
             self.cut(worker.name)
             worker.process.signal(signal.SIGCONT)

@@ -10,7 +10,8 @@ import signal
 import time
 from dataclasses import dataclass, field, replace
 
-from runs.statuses import RunStatus, WaitReason
+from runs.models import Attempt, RunError
+from runs.statuses import ENGINE_ERROR, LOST, RunStatus, WaitReason
 from tests.chaos.environment.player_environment import PlayerEnvironment, Program
 from tests.chaos.environment.schedule_environment import Lineage, ScheduleEnvironment
 from tests.chaos.environment.workers import ChaosWorker
@@ -154,7 +155,9 @@ def _play(environment: PlayerEnvironment, case: Case) -> Result:
         schedule.settle(within_s=case.lively_s)
         if case.action == "STOP":
             schedule.let_zombies_act()
-        if not case.harmless and case.action == "KILL":
+        if case.action == "RAISE":
+            _check_errors(schedule)
+        if not case.harmless and case.action in ("KILL", "RAISE"):
             for lineage in schedule.lineages:
                 if lineage.parent is None:
                     _check_requests(schedule, lineage, case)
@@ -237,6 +240,15 @@ def _hold_up(schedule: ScheduleEnvironment, command: ChildProcess, case: Case) -
         schedule.result.fault("stop at a point")
         time.sleep(schedule.workers.lease_s * 1.75)
     command.signal(signal.SIGCONT)
+
+
+def _check_errors(schedule: ScheduleEnvironment) -> None:
+    """An error of the engine is on record as itself: no process died, and nobody waited for the lapse of a lease."""
+    lost = Attempt.objects.filter(end_reason__in=LOST).values_list("run", "end_reason")
+    for run_id, reason in lost:
+        schedule.result.wrong("blame", f"an attempt of run {run_id} ended as {reason}, and nobody died")
+    if not RunError.objects.filter(error_type=ENGINE_ERROR).exists():
+        schedule.result.wrong("errors", "the error of the engine is not on record")
 
 
 def _check_requests(schedule: ScheduleEnvironment, lineage: Lineage, case: Case) -> None:

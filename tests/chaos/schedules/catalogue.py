@@ -11,8 +11,9 @@ from typing import Any, Literal
 from tests.support.crash_points import IN_A_STEP, ON_SQLITE
 
 Order = dict[str, Any]
-#: What somebody meets at a crash point: the end, a stop for longer than the lease, the end of the connections.
-Action = Literal["KILL", "STOP", "CUT"]
+#: What somebody meets at a crash point: the end, a stop for longer than the lease, the end of the connections, an error
+#: of the engine.
+Action = Literal["KILL", "STOP", "CUT", "RAISE"]
 ROOT = Path(__file__).resolve().parents[3]
 COLLECTIONS = ("check", "all", "long", "points", "steps")
 SABOTAGES = ("no-fencing", "no-persist-before-act", "acknowledge-then-lose", "hint-inside-the-transaction",
@@ -20,7 +21,7 @@ SABOTAGES = ("no-fencing", "no-persist-before-act", "acknowledge-then-lose", "hi
              "resume-not-unique", "newest-first", "every-death-counts", "every-restart-counts",
              "children-outside-the-transaction", "parents-not-looked-for", "nobody-asked-after-a-crash")  # fmt: skip
 #: Schedules of a site: see crowds.py. The last one measures, and belongs to no collection.
-CROWDS = ("saturated", "killer", "restarts", "twenty")
+CROWDS = ("saturated", "killer", "restarts", "skewed", "twenty")
 #: It needs a constraint taken out of the database, which SQLite cannot do.
 ONLY_POSTGRES = ("resume-not-unique",)
 #: Met once a step where every step is a slice of its own.
@@ -40,6 +41,12 @@ AFTER_A_DEATH = {
     "lease.lapse_seen": "turn.committed",
     "run.taken_over": "turn.committed",
 }
+#: Where the engine fails in `all`: once in each stage of a step.
+FAILING = ("claim.before", "claim.committed", "model.before_start", "model.answered", "turn.in_transaction",
+           "hooks.decided", "tool.marked_running", "result.in_transaction", "checkpoint.in_transaction",
+           "end.in_transaction")  # fmt: skip
+#: Where it is not the engine that meets an error, or nobody hears of it.
+NOT_OF_THE_ENGINE = ("hint.", "command.", "decision.", "expiry.", "sweep.", "child.", "parent.")
 #: Of the run of twelve steps, the last answer included.
 STEPS = 12
 #: Nearly every point is met in tests/processes/crash already, and run.taken_over in tests/chaos/test_schedules.py.
@@ -108,6 +115,7 @@ def _collection(asked: argparse.Namespace, engine: str) -> list[Order]:
             some = seeds(asked.seeds or 8)
             twice = {"play": "point", "point": "run.taken_over", "again": True, "engine": engine}
             return [*seeds(2, product_pace=True), *_some_crashes(engine), *_points(engine, points()), twice,
+                    *_points(engine, FAILING, "RAISE"),
                     *_proofs(engine, SABOTAGES, controls=True), *_crowds(engine, CROWDS[:-1]), *some]  # fmt: skip
         case "long":
             return [*seeds(5, product_pace=True), *seeds(asked.seeds or 200)]
@@ -121,18 +129,19 @@ def _collection(asked: argparse.Namespace, engine: str) -> list[Order]:
 def _exhaustive(engine: str) -> list[Order]:
     """Every point × the first, second and last hit × every action that the database can suffer."""
     actions = ("KILL", "STOP") if engine == "sqlite" else ("KILL", "STOP", "CUT")
+    failing = [point for point in points() if not point.startswith(NOT_OF_THE_ENGINE)]
     return [
         {"play": "point", "point": point, "hit": hit, "action": action, "engine": engine}
         for action in actions for hit in (1, 2, 0) for point in points()
-    ]  # fmt: skip
+    ] + _points(engine, failing, "RAISE")  # fmt: skip
 
 
 def _seed(seed: int, engine: str, *, product_pace: bool) -> Order:
     return {"play": "seed", "seed": seed, "product_pace": product_pace, "engine": engine}
 
 
-def _points(engine: str, names: Sequence[str]) -> list[Order]:
-    return [{"play": "point", "point": point, "engine": engine} for point in names]
+def _points(engine: str, names: Sequence[str], action: Action = "KILL") -> list[Order]:
+    return [{"play": "point", "point": point, "action": action, "engine": engine} for point in names]
 
 
 def _crowds(engine: str, names: Sequence[str]) -> list[Order]:

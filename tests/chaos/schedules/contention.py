@@ -15,9 +15,9 @@ from runs.statuses import RunStatus
 from tests.chaos.environment.player_environment import PROMPT, PlayerEnvironment, Program
 from tests.chaos.environment.schedule_environment import ScheduleEnvironment
 from tests.chaos.environment.workers import ChaosWorker
-from tests.chaos.schedules.at_crash_points import SHORT_SLICES
+from tests.chaos.schedules.at_crash_points import PAYS_FIRST, SHORT_SLICES
 from tests.chaos.schedules.frame import playing
-from tests.chaos.verdict import fairness
+from tests.chaos.verdict import checks, fairness
 from tests.chaos.verdict.result import Result
 from tests.support.waiting import eventually
 
@@ -29,6 +29,7 @@ SATURATED = 6
 #: Workers that one bad run may take with it: the one in which nobody suspects it, and the one in which it is tried.
 MOST_WORKERS = 2
 RESTARTS = 30
+AN_HOUR_S = 3600
 #: How long a process of the site may live before it is killed; its start is not counted.
 LIVES_S = 1.0
 #: Each time of so many it lives until a run is tried alone, if one is: that process takes so long to start at most.
@@ -128,10 +129,28 @@ def _end_leases(worker: ChaosWorker) -> None:
         transitions.expire_leases(owner or "")
 
 
+# --- Wrong clocks --------------------------------------------------------------------------------------------------
+
+
+def _skewed(schedule: ScheduleEnvironment) -> None:
+    """Workers whose clocks are an hour ahead and an hour behind, and a web process with another one, take turns at runs
+    with children, approvals that expire and failing models, and one is killed: only the database's clock counts."""
+    schedule.workers.skews = (AN_HOUR_S, -AN_HOUR_S)
+    schedule.open_web(CHAOS_SKEW_S=str(AN_HOUR_S))
+    workers = [schedule.workers.start(AGENTOPS_SLICE_S=SHORT_SLICES["AGENTOPS_SLICE_S"]) for _ in range(2)]
+    schedule.result.fault("clocks two hours apart")
+    under_way = len(schedule.lineages) * 2
+    eventually(lambda: schedule.ledger.requests() >= under_way, within_s=LIVELY_S, why="all runs have begun")
+    schedule.workers.kill(workers[0])
+    schedule.settle(within_s=LIVELY_S)
+    checks.check_listeners(schedule)
+
+
 _CROWDS: dict[str, Callable[[ScheduleEnvironment], None]] = {
     "saturated": _saturated,
     "killer": _killer,
     "restarts": _restarts,
+    "skewed": _skewed,
     "twenty": _twenty,
 }
 #: Slow steps are those in which a death finds the run; quick ones let it have many turns.
@@ -139,5 +158,11 @@ _PROGRAMS: dict[str, Callable[[], list[Program]]] = {
     "saturated": lambda: [Program(300 + n, length=6) for n in range(SATURATED)],
     "killer": lambda: [Program(310 + n, length=3, slow=8.0) for n in range(3)],
     "twenty": lambda: [Program(330 + n, length=8) for n in range(20)],
+    "skewed": lambda: [
+        Program(340, length=3, helpers=2, slow=2.0, asks=True),
+        Program(341, length=4, faults=True),
+        Program(PAYS_FIRST, length=2, expires=True),
+        Program(342, length=4, max_steps=2),
+    ],
     "restarts": lambda: [Program(320 + n, length=2, slow=20.0) for n in range(4)],
 }

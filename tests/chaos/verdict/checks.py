@@ -9,12 +9,15 @@ import itertools
 import os
 import time
 from collections import Counter
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg
+from django.db import connection
+from django.db.models import DateTimeField, Q
 
-from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Approval, Attempt, RunCommand
+from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Approval, Attempt, RunCommand, RunError
 from runs.statuses import PauseReason, RunStatus, ToolStatus
 from runs.upkeep import invariants
 from tests.chaos.environment.deterministic_model import SPAWN, fault_of
@@ -31,6 +34,8 @@ from timeline.models import Event
 #: The engine's last resort: nothing that can happen may lead there.
 UNRULED = "unexpected error in a step"
 ENDS = ("run.completed", "run.failed", "run.stopped", "run.resumed")
+#: Far from an hour, also on a slow machine. Times that lie ahead.
+CLOSE, DEADLINES = timedelta(minutes=15), {"expires_at", "lease_expires_at", "not_before"}
 #: How an attempt ends whose worker was asked to end: after the step, or where the grace was over.
 GIVEN_BACK = ("slice_over", "worker_ending")
 
@@ -51,6 +56,7 @@ def all_of(schedule: ScheduleEnvironment, twins: dict[Program, LineageSummary]) 
     measure(schedule.workers, result)
     check_logs(schedule.stage, result)
     check_blame(schedule)
+    check_clocks(schedule)
 
 
 def check_rows(result: Result) -> None:
@@ -239,9 +245,24 @@ def check_hints(workers: ChaosWorkers, result: Result) -> None:
         result.wrong("hints", f"a worker was told of run {run_id}, which does not exist")
 
 
+def check_clocks(schedule: ScheduleEnvironment) -> None:
+    """Whatever the clocks of the processes say, all that was stored has a time of this schedule by the database's."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT CURRENT_TIMESTAMP")
+        [now] = cursor.fetchone()
+    now = now if isinstance(now, datetime) else datetime.fromisoformat(f"{now}+00:00")
+    early, late = schedule.project.created_at - CLOSE, now + CLOSE
+    for model in (AgentRun, AgentRunMessage, AgentRunToolCall, Approval, Attempt, Event, RunCommand, RunError):
+        for field in model._meta.get_fields():
+            if isinstance(field, DateTimeField) and field.name not in DEADLINES:
+                wrong = model._base_manager.filter(Q(**{f"{field.name}__lt": early}) | Q(**{f"{field.name}__gt": late}))
+                if moments := list(wrong.values_list(field.name, flat=True)[:3]):
+                    schedule.result.wrong("clocks", f"{model.__name__}.{field.name}: {', '.join(map(str, moments))}")
+
+
 def check_logs(stage: Stage, result: Result) -> None:
     for path in sorted(stage.home.glob("process-*.log")):
-        text = path.read_text(errors="replace")
+        text = path.read_text(errors="replace").replace(f"{UNRULED}: InjectedError", "")
         if UNRULED in text:
             after = text[text.index(UNRULED) :][:3000]
             result.wrong("logs", f"{path.name}: {after}")

@@ -1,0 +1,33 @@
+"""What a fresh process does for its first requests and its first step: nothing slow, and no import in a transaction."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.django_db(transaction=True)
+OWN = ("agentops.", "runs.", "timeline.")
+#: Seconds of processor time between two statements of a transaction.
+MOST_S = 0.2
+
+
+def test_first_requests_and_first_step_import_nothing_in_a_transaction(process_env: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.processes.first_requests"],
+        env=process_env, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    report = json.loads(done.stdout.splitlines()[-1])
+
+    assert all(status < 400 for status in report["statuses"].values()), report["statuses"]
+    # The library of a vendor that no agent had before is loaded, and between two transactions.
+    assert any(each["module"] == "anthropic" for each in report["imports"])
+    assert [each for each in report["imports"] if each["in_transaction"]] == []
+    own = [each for each in report["imports"] if each["module"].startswith(OWN)]
+    assert [each for each in own if ".migrations" not in each["module"]] == []
+    assert {place: took for place, took in report["longest_s"].items() if took > MOST_S} == {}
