@@ -46,17 +46,19 @@ class Pace:
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._since: float | None = None
+        self._since = 0.0
+        self._transaction: object = None
         self.longest: dict[str, float] = {}
 
     def __call__(self, execute: Any, sql: str, params: Any, many: Any, context: Any) -> Any:
-        if self._since is not None and connection.in_atomic_block:
+        transaction = connection.atomic_blocks[0] if connection.atomic_blocks else None
+        if transaction is not None and transaction is self._transaction:
             place, took = self._watch.place, time.thread_time() - self._since
             self.longest[place] = max(took, self.longest.get(place, 0.0))
         try:
             return execute(sql, params, many, context)
         finally:
-            self._since = time.thread_time() if connection.in_atomic_block else None
+            self._since, self._transaction = time.thread_time(), transaction
 
 
 def main() -> None:
