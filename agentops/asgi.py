@@ -16,11 +16,11 @@ django.setup(set_prefix=False)
 # Imported here, because they need the settings and the apps.
 from django.conf import settings  # noqa: E402
 
-from agentops import warm_up  # noqa: E402
 from agentops.http.forwarded import ForwardedClient  # noqa: E402
 from agentops.http.threaded import ThreadedDjango  # noqa: E402
 from agentops.http.utf8_requests import AsgiRequest  # noqa: E402
 from runs.external.ingest_counts import flushing  # noqa: E402
+from runs.management.site import warm_up  # noqa: E402
 from timeline.live.server import LiveServer, StreamRequestHandler  # noqa: E402
 
 #: Seconds for which a thread that computes keeps the interpreter from others that want it. With Python's 5 ms, a page

@@ -87,7 +87,7 @@ def start_child(**_: Any) -> None:
 
 def _start_worker() -> None:
     # By name, because it is above this package.
-    warm_up = import_module("agentops.warm_up")
+    warm_up = import_module("runs.management.site.warm_up")
     warm_up.load_worker()
     warm_up.try_to_load_vendors()
     worker.current().start_sweeping()

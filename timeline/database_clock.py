@@ -23,7 +23,7 @@ _READ_CLOCK = {"postgresql": "SELECT CLOCK_TIMESTAMP()", "sqlite": "SELECT STRFT
 #: Seconds after which a new connection measures the clock again.
 FRESH_S = 60.0
 #: The database's time, and the value of `clock()` at which it was read; None until a connection was opened.
-_measured: tuple[datetime, float] | None = None
+measured: tuple[datetime, float] | None = None
 
 
 class Now(functions.Now):
@@ -48,9 +48,9 @@ def now() -> datetime:
     It differs from the database's own answer by half the time of a query at most. Without a connection so far, it is
     the time of this machine.
     """
-    if _measured is None:
+    if measured is None:
         return datetime.now(UTC)  # noqa: TID251 - the one place
-    at, read = _measured
+    at, read = measured
     return at + timedelta(seconds=clock() - read)
 
 
@@ -71,9 +71,9 @@ def milliseconds_between(since: datetime, until: datetime) -> int:
 
 def measure(*, connection: BaseDatabaseWrapper, **_: Any) -> None:
     """Measure the database's clock on a new connection, once a minute. Receiver of `connection_created`."""
-    global _measured
+    global measured
     before = clock()
-    if _measured is not None and before - _measured[1] < FRESH_S:
+    if measured is not None and before - measured[1] < FRESH_S:
         return
     with connection.cursor() as cursor:
         cursor.execute(_READ_CLOCK[connection.vendor])
@@ -81,7 +81,7 @@ def measure(*, connection: BaseDatabaseWrapper, **_: Any) -> None:
     after = clock()
     at = parse_datetime(value) if isinstance(value, str) else value
     assert at is not None
-    _measured = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC), (before + after) / 2
+    measured = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC), (before + after) / 2
 
 
 class StampField(_DateTimeField):

@@ -75,7 +75,7 @@ def readyz(request: HttpRequest) -> HttpResponse:
 
 def libraries() -> None:
     """Check that the libraries of the models of the site's agents are loaded. By name: this package is below agents."""
-    import_string("agentops.warm_up.load_vendors")()
+    import_string("runs.management.site.warm_up.load_vendors")()
 
 
 def database() -> None:

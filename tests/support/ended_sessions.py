@@ -34,10 +34,10 @@ class EndedSession:
         result = execute(sql, params, many, context)
         self.statements += 1
         if self.statements == self._number and (connection.in_atomic_block or not self._idle):
-            self._end()
+            self.end()
         return result
 
-    def _end(self) -> None:
+    def end(self) -> None:
         pid, self.has_ended = connection.connection.info.backend_pid, True
         if self._idle:
             connection.connection.execute("SET idle_in_transaction_session_timeout = 1")

@@ -49,7 +49,7 @@ def test_it_is_equal_to_itself() -> None:
 def test_clock_of_the_machine_does_not_matter(
     hours: int, monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
-    monkeypatch.setattr(database_clock, "_measured", None)
+    monkeypatch.setattr(database_clock, "measured", None)
     right = timezone.now()
     with time_machine.travel(right + timedelta(hours=hours)):
         database_clock.measure(connection=connection)

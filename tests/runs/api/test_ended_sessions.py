@@ -88,8 +88,8 @@ def test_key_is_free_as_soon_as_the_session_has_ended(server: Server) -> None:
             connections.close_all()
 
     class Repeated(EndedSession):
-        def _end(self) -> None:
-            super()._end()
+        def end(self) -> None:
+            super().end()
             thread = threading.Thread(target=repeat)
             thread.start()
             thread.join(60)

@@ -19,8 +19,8 @@ assert asgi.application is not None
 from django.db import connection  # noqa: E402
 from django.test import Client  # noqa: E402
 
-from agentops import warm_up  # noqa: E402
 from agentops.projects.models import Role  # noqa: E402
+from runs.management.site import warm_up  # noqa: E402
 from runs.models import AgentRun, Flow  # noqa: E402
 from runs.worker.worker import Worker  # noqa: E402
 from tests.support.accounts import make_person, signed_in, with_key  # noqa: E402

@@ -82,7 +82,7 @@ def _load() -> None:
     for config in apps.app_configs.values():
         config.import_models()
     apps.models_ready = True
-    warm_up = importlib.import_module("agentops.warm_up")
+    warm_up = importlib.import_module("runs.management.site.warm_up")
     for name in (*MODULES, *warm_up.modules_of(warm_up.WEB)):
         importlib.import_module(name)
 
