@@ -10,8 +10,13 @@ class SiteConfig(AppConfig):
     name = "agentops"
 
     def ready(self) -> None:
-        from agentops import checks  # noqa: F401
+        from agentops import checks
+        from agentops.env import BadSetting
         from agentops.postgresql import migration_timeouts
+
+        # Commands skip the checks, and by the time that anyone runs them, the cache has been read.
+        for problem in (*checks.cache_reads_no_code(None), *checks.messages_and_sessions_are_no_code(None)):
+            raise BadSetting(f"{problem.msg} {problem.hint}")
 
         # Once for each migration of the site: Django sends the signals for each app that has models.
         projects = apps.get_app_config("projects")

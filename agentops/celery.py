@@ -9,6 +9,7 @@ from typing import Any
 from celery import Celery
 from celery.fixups.django import DjangoWorkerFixup
 from django.db import connections
+from kombu.transport import TRANSPORT_ALIASES
 from kombu.transport.virtual import QoS
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
@@ -16,6 +17,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
 # most of the time until the worker is ready. `agentops worker` runs the one that concerns it.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 
+# By their names, because the scheme of the URL also chooses TLS.
+TRANSPORT_ALIASES |= dict.fromkeys(("redis", "rediss"), "agentops.broker:Transport")
 _path = sys.path.copy()
 app = Celery("agentops")
 # Celery's Django fixup puts the working directory first, where a file could shadow a library.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,6 +13,14 @@ from django.core.checks import Warning as Doubt
 from django.db import connections
 from django.utils.module_loading import import_string
 
+from agentops.config.redis_config import SERIALIZER
+
+REDIS_CACHE = "django.core.cache.backends.redis.RedisCache"
+#: They pickle too, but nobody else can write what they read.
+CACHES_OF_THE_PROCESS = (
+    "django.core.cache.backends.dummy.DummyCache",
+    "django.core.cache.backends.locmem.LocMemCache",
+)
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 #: Settings of PostgreSQL that have to be on, and why.
 DURABLE = {"fsync": "a power failure loses committed data", "full_page_writes": "a power failure may corrupt pages"}
@@ -30,6 +38,41 @@ def redis_is_not_open(app_configs: Any, **_: Any) -> list[CheckMessage]:
             hint="Give Redis a password (requirepass or an ACL), and name it in the URL.",
             id="agentops.W001",
         )
+    ]
+
+
+@register()
+def cache_reads_no_code(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """Refuse a cache outside of this process whose values are unpickled: who can write to it could run code here."""
+    return [
+        Error(
+            f"The cache {name!r} ({config.get('BACKEND')}) may run code that it reads.",
+            hint=f"Use Django's RedisCache with OPTIONS['serializer'] = {SERIALIZER!r}.",
+            id="agentops.E007",
+        )
+        for name, config in settings.CACHES.items()
+        if not _is_safe_cache(config)
+    ]
+
+
+def _is_safe_cache(config: Mapping[str, Any]) -> bool:
+    if config.get("BACKEND") in CACHES_OF_THE_PROCESS:
+        return True
+    return config.get("BACKEND") == REDIS_CACHE and config.get("OPTIONS", {}).get("serializer") == SERIALIZER
+
+
+@register()
+def messages_and_sessions_are_no_code(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """Refuse serializers other than JSON, of Celery's messages and of sessions."""
+    serializers = {
+        "CELERY_ACCEPT_CONTENT": (settings.CELERY_ACCEPT_CONTENT, ["json"]),
+        "CELERY_TASK_SERIALIZER": (settings.CELERY_TASK_SERIALIZER, "json"),
+        "SESSION_SERIALIZER": (settings.SESSION_SERIALIZER, "django.contrib.sessions.serializers.JSONSerializer"),
+    }
+    return [
+        Error(f"{name} is {value!r}, not {safe!r}.", hint="Leave it as it is delivered.", id="agentops.E008")
+        for name, (value, safe) in serializers.items()
+        if value != safe
     ]
 
 

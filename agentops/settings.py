@@ -15,6 +15,7 @@ from csp.constants import NONE, SELF
 
 from agentops.config import telemetry_settings
 from agentops.config.database_config import database_config
+from agentops.config.redis_config import broker_options, cache_config
 from agentops.env import BadSetting, Reader
 from agentops.logging_config import log_level, logging_config
 
@@ -263,27 +264,20 @@ CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_ACCEPT_CONTENT = ["json"]
+# Beyond commands of `celery inspect` (agentops/broker.py).
+AGENTOPS_CELERY_CONTROL = env.boolean("AGENTOPS_CELERY_CONTROL", default=False)
 CELERY_TASK_SERIALIZER = "json"
 CELERY_TASK_DEFAULT_QUEUE = "agentops"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+# Otherwise a key of another type in Redis ends each worker when it starts.
+CELERY_BROKER_CHANNEL_ERROR_RETRY = True
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 # A publish may delay a request by a second at most; what it says is found by the sweep anyway.
 CELERY_TASK_PUBLISH_RETRY = False
-# In memory a worker looks for hints so often, in seconds: kombu's second is long for somebody who has clicked.
-CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = {"polling_interval": 0.05}
-if REDIS_URL:
-    # max_retries: a publish to a broker that is down fails at once, not after kombu's own six seconds of trying.
-    # ack_emulation: with it, Redis would keep each hint until a worker acknowledges it, and a worker that does so after
-    # its connection was lost would end with an AttributeError in kombu.
-    CELERY_BROKER_TRANSPORT_OPTIONS = {
-        "socket_timeout": 5,
-        "socket_connect_timeout": 1,
-        "socket_keepalive": True,
-        "max_retries": 0,
-        "ack_emulation": False,
-    }
+CELERY_BROKER_TRANSPORT_OPTIONS = broker_options(REDIS_URL)
+CELERY_BEAT_SCHEDULER = "agentops.beat:MemoryScheduler"
 CELERY_BEAT_SCHEDULE = {
     "sweep": {"task": "runs.sweep", "schedule": AGENTOPS_SWEEP_S, "options": {"expires": 10}},
     # Looked at every hour, done once a day, by whoever looks first; workers look by themselves too.
@@ -292,8 +286,8 @@ CELERY_BEAT_SCHEDULE = {
 
 # --- Identity, time, static files -----------------------------------------------------------------------
 PASSWORD_HASHERS = [
-    "django.contrib.auth.hashers.Argon2PasswordHasher",
-    "django.contrib.auth.hashers.ScryptPasswordHasher",
+    "agentops.projects.login.hashers.Argon2",
+    "agentops.projects.login.hashers.Scrypt",
 ]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
@@ -302,20 +296,13 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 LOGIN_URL = LOGOUT_REDIRECT_URL = "login"
 LOGIN_REDIRECT_URL = "home"
+# Of one network in 15 minutes, under any name (agentops/projects/login/form.py); 0: as many as they like.
+AGENTOPS_LOGIN_ATTEMPTS = env.integer("AGENTOPS_LOGIN_ATTEMPTS", 30, low=0, high=1_000_000_000)
+AGENTOPS_LOGIN_IPV4_PREFIX = env.integer("AGENTOPS_LOGIN_IPV4_PREFIX", 24, low=8, high=32)
+AGENTOPS_LOGIN_IPV6_PREFIX = env.integer("AGENTOPS_LOGIN_IPV6_PREFIX", 56, low=16, high=64)
 # At most; without a request they end after twelve hours (agentops/projects/login/sessions.py).
 SESSION_COOKIE_AGE = 7 * 24 * 3600
-# What the throttles count. The oldest are evicted, so there is room for more names than anyone can try in the time.
-CACHES: dict[str, dict[str, Any]] = {
-    "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "OPTIONS": {"MAX_ENTRIES": 100_000}}
-}
-if REDIS_URL:
-    CACHES["default"] = {
-        "BACKEND": "django.core.cache.backends.redis.RedisCache",
-        "LOCATION": REDIS_URL,
-        "KEY_PREFIX": "agentops",
-        # A login waits no longer than this for a Redis that hangs.
-        "OPTIONS": {"socket_timeout": 1, "socket_connect_timeout": 1},
-    }
+CACHES = {"default": cache_config(REDIS_URL)}
 LANGUAGE_CODE = "en-us"
 # Everything is in English. Otherwise Django looks for a translation of each text and for a language of each URL.
 USE_I18N = False

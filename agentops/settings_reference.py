@@ -31,6 +31,9 @@ GROUPS: dict[str, dict[str, str]] = {
         "AGENTOPS_PROCESS_NAME": "PostgreSQL: `application_name` of the connections of this process.",
         "REDIS_URL": "`redis://…`, `rediss://…` or `unix://…`. Wakes workers and streams at once and counts requests "
         "for all processes together. Without it, workers and streams poll the database.",
+        "AGENTOPS_CELERY_CONTROL": "Workers obey all commands of Celery's remote control, such as `celery control "
+        "shutdown`. By default they answer only those that inspect: `active`, `active_queues`, `clock`, `ping`, "
+        "`query_task`, `registered`, `reserved`, `revoked`, `scheduled` and `stats`.",
     },
     "Workers": {
         "AGENTOPS_CONCURRENCY": "Runs that one worker advances at the same time.",
@@ -120,6 +123,13 @@ GROUPS: dict[str, dict[str, str]] = {
         "AGENTOPS_RATE_USER": "API requests per minute of one user; 0 means no limit.",
         "AGENTOPS_RATE_ADDRESS": "API requests per minute from one address, with any credential or none; 0 means no "
         "limit. IPv6 addresses count by their /64 network.",
+    },
+    "Logins": {
+        "AGENTOPS_LOGIN_ATTEMPTS": "Failed logins from one network in 15 minutes, under any user names; 0 means no "
+        "limit. Browsers in which a user has logged in before are counted by themselves.",
+        "AGENTOPS_LOGIN_IPV4_PREFIX": "Prefix length of an IPv4 network that counts as one for "
+        "`AGENTOPS_LOGIN_ATTEMPTS`; 32 counts each address by itself.",
+        "AGENTOPS_LOGIN_IPV6_PREFIX": "The same for IPv6.",
     },
     "Ingest": {
         "AGENT_RUNNER_SECRET": "Secrets of at least 16 characters, with commas between them, with which runners may "

@@ -25,6 +25,8 @@ RETRY_INTERVAL_S = 1.0
 #: A stream that is opened within this time after a change of its reader's permissions is checked again, because its
 #: view may have checked them before the change.
 RECENT_S = 60.0
+#: Changes that are remembered. Redis is not trusted: anyone who can write to it can send any number of them.
+MAX_RECENT = 10_000
 
 
 class AccessWatch:
@@ -62,10 +64,16 @@ class AccessWatch:
         """Check the streams of a user or API key whose permissions changed."""
         now = time.monotonic()
         with self._wake:
-            self._changed_at = {name: at for name, at in self._changed_at.items() if at > now - RECENT_S}
+            self._changed_at.pop(holder, None)
             self._changed_at[holder] = now
+            self._forget_old(now)
             self._changed.add(holder)
             self._wake.notify()
+
+    def _forget_old(self, now: float) -> None:
+        """Forget changes that are no longer recent. The oldest come first, so that a flood of them costs little."""
+        while len(self._changed_at) > MAX_RECENT or next(iter(self._changed_at.values()), now) <= now - RECENT_S:
+            del self._changed_at[next(iter(self._changed_at))]
 
     def check_all(self) -> None:
         """Check all streams now, because notifications may have been missed."""

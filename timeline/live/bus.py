@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import re
 from collections import Counter
 from collections.abc import Callable
 
@@ -23,6 +24,10 @@ from timeline import notify
 
 log = logging.getLogger(__name__)
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
+#: The forms of notifications, by their channels (timeline.notify).
+RUN_ID = re.compile(rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+HOLDER = re.compile(rb"(user|key):[0-9a-f-]{1,36}")
+SEQ = re.compile(rb"[0-9]{1,19}")
 
 
 class ChannelManager(DefaultChannelManager):  # type: ignore[misc]
@@ -109,12 +114,25 @@ class Bus:
     async def _receive(self, pubsub: redis.client.PubSub) -> None:
         while True:
             message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=5)
-            if message is not None:
-                channel, value = message["channel"].decode().removeprefix(notify.PREFIX), message["data"].decode()
-                if channel == notify.ACCESS:
-                    self._on_rights_changed(value)
-                else:
-                    _pass_on(channel, value)
+            if message is None:
+                continue
+            channel = message["channel"].decode().removeprefix(notify.PREFIX)
+            value = _checked(channel, message["data"])
+            if value is None:
+                log.warning("live: dropped a message from Redis that is no notification")
+            elif channel == notify.ACCESS:
+                self._on_rights_changed(value)
+            else:
+                _pass_on(channel, value)
+
+
+def _checked(channel: str, data: bytes) -> str | None:
+    """Return the value of a notification; None unless it has the form of its channel.
+
+    Redis is not trusted: values of a project's channel are passed on to browsers.
+    """
+    form = HOLDER if channel == notify.ACCESS else RUN_ID if channel.startswith("project:") else SEQ
+    return data.decode() if form.fullmatch(data) else None
 
 
 def _connect(url: str) -> redis.Redis:

@@ -27,6 +27,9 @@ PREFIX = "agentops:rate"
 #: A process reports requests to the store in batches of this fraction of the limit. The limit can be exceeded by one
 #: batch per reporting thread; small limits are exact.
 BATCH = 0.01
+WINDOW_S = 60
+#: How often the limit one process may let pass in its own minute, which can overlap two of the shared ones.
+OWN_SHARE = 2
 #: Seconds after which the store is queried again.
 FRESH_S = 1.0
 #: Seconds that each process counts separately after Redis has failed.
@@ -47,13 +50,16 @@ class _Window:
     pending: int = 0
     #: Requests being reported by other threads.
     reporting: int = 0
+    #: Requests of the current minute of this process, and when it ends.
+    own: int = 0
+    own_ends_at: float = 0.0
 
 
 class Counter:
     """Count requests in batches in Redis; without Redis, or while it is not available, in this process."""
 
     def __init__(self, url: str = "") -> None:
-        self._limiter = FixedWindowRateLimiter(_store(url))
+        self._limiter = FixedWindowRateLimiter(store_of(url) if url else MemoryStorage())
         # Of two threads that count at once in memory, one may start the other's timer: RuntimeError, once in thousands.
         self._one_by_one: AbstractContextManager[Any] = nullcontext() if url else threading.Lock()
         self._alone = Counter() if url else self
@@ -68,7 +74,8 @@ class Counter:
             return self._alone.take(limit, holder, cost)
         item, window = _per_minute(limit), self._window(holder)
         with self._lock:
-            standing = _count_locally(item, window, cost)
+            standing = None if self._alone is self else _count_own(limit, window, cost)
+            standing = standing or _count_locally(item, window, cost)
             if standing is not None:
                 return standing
             batch, window.pending = window.pending, 0
@@ -102,6 +109,17 @@ class Counter:
             return self._windows.setdefault(holder, _Window())
 
 
+def _count_own(limit: int, window: _Window, cost: int) -> Standing | None:
+    """Count requests in this process, and refuse far too many: who can write to Redis can delete its counters."""
+    now = clock()
+    if now >= window.own_ends_at:
+        window.own, window.own_ends_at = 0, now + WINDOW_S
+    window.own += cost
+    if window.own <= limit * OWN_SHARE:
+        return None
+    return Standing(limit, 0, max(1, ceil(window.own_ends_at - now)), exceeded=True)
+
+
 def _count_locally(item: RateLimitItem, window: _Window, cost: int) -> Standing | None:
     """Count requests and return the standing from local state; None if the store must be queried."""
     now = clock()
@@ -114,9 +132,8 @@ def _count_locally(item: RateLimitItem, window: _Window, cost: int) -> Standing 
     return None
 
 
-def _store(url: str) -> Storage:
-    if not url:
-        return MemoryStorage()
+def store_of(url: str) -> Storage:
+    """Return the counters in the Redis at `url`. A failure raises StorageError."""
     options: dict[str, Any] = {"socket_timeout": TIMEOUT_S, "socket_connect_timeout": TIMEOUT_S}
     storage = storage_from_string(url, wrap_exceptions=True, key_prefix=PREFIX, **options)
     assert isinstance(storage, Storage)  # not the asynchronous kind
@@ -126,8 +143,16 @@ def _store(url: str) -> Storage:
 def _count_in_store(limiter: FixedWindowRateLimiter, item: RateLimitItem, holder: str, requests: int) -> Standing:
     allowed = limiter.hit(item, holder, cost=requests)
     ends_at, remaining = limiter.get_window_stats(item, holder)
+<<<<<<< HEAD
     reset_s = ceil(ends_at - time.time())  # noqa: TID251 - the library gives its end by this clock
     return Standing(item.amount, remaining, max(1, reset_s), exceeded=not allowed)
+=======
+    left_s = ends_at - time.time()  # noqa: TID251 - the library gives its end by this clock
+    if not allowed and not 0 < left_s <= WINDOW_S:
+        # It would outlast its minute: no process of the site has written it.
+        limiter.clear(item, holder)
+    return Standing(item.amount, remaining, min(WINDOW_S, max(1, ceil(left_s))), exceeded=not allowed)
+>>>>>>> 5c025f5b (Take nothing from Redis but hints, numbers and inspections)
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,16 @@
+"""Counters of attempts, which outlive a test."""
+
+from __future__ import annotations
+
+import redis
+from django.conf import settings
+
+from agentops.projects.login.counts import OWN
+
+
+def forget_attempts() -> None:
+    """Begin without any counted attempt."""
+    OWN.clear_all()
+    if settings.REDIS_URL:
+        with redis.Redis.from_url(settings.REDIS_URL) as client:
+            client.flushdb()
