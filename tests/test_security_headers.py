@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.cache import cache
 from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.test import Client, override_settings
@@ -22,6 +21,7 @@ from agentops.csp_report import LOGGED
 from agentops.http.error_pages import bad_request, forbidden, not_found, server_error
 from agentops.http.middleware import UNUSED_FEATURES
 from agentops.http.operators.log_lines import LogLine
+from tests.support.attempts import forget_attempts
 
 POLICY = {
     "default-src 'none'",
@@ -301,7 +301,7 @@ def test_a_static_file_cannot_be_posted_to() -> None:
 
 @pytest.fixture
 def no_reports_yet() -> None:
-    cache.clear()
+    forget_attempts()
 
 
 def report(body: bytes, kind: str = "application/csp-report", address: str = "127.0.0.1") -> HttpResponse:

@@ -12,7 +12,6 @@ from agentops.admin_base.cells import line
 from agentops.admin_base.scope import AdminScope, scope_of
 from agentops.projects.access import Principal
 from agentops.projects.login.throttle import Throttle
-from agentops.projects.requests import network_of_client
 
 if TYPE_CHECKING:
     _ModelForm = forms.ModelForm[Any]
@@ -32,6 +31,8 @@ class ActionForm(_ModelForm):
     request: ClassVar[HttpRequest]
     #: Code of a refusal → field that displays it. Other refusals are displayed above the form.
     fields_of: ClassVar[dict[str, str]] = {}
+    #: Of an attempt that was refused without being tried: seconds until another one is allowed.
+    retry_after_s = 0
 
     @property
     def scope(self) -> AdminScope:
@@ -89,9 +90,9 @@ class ReauthenticatedForm(ActionForm):
 
     def clean_password(self) -> str:
         """Check the password. Raise ValidationError if it is wrong or after too many attempts."""
-        user, network = self.request.user, network_of_client(self.request)
-        name = user.get_username()
-        if TRIES.spent(name.casefold(), network) or not user.check_password(self.cleaned_data["password"]):
+        user = self.request.user
+        self.retry_after_s = TRIES.wait_s(str(user.pk))
+        if self.retry_after_s or not user.check_password(self.cleaned_data["password"]):
             raise forms.ValidationError(WRONG)
-        TRIES.forget(name.casefold(), network)
+        TRIES.forget(str(user.pk))
         return ""

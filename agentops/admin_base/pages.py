@@ -242,7 +242,10 @@ class ScopedAdmin(_ModelAdmin):
             context["tools"] = [*self.tools(request, obj), *self._audit_link(request, obj)]
             context["tables"] = [table for table in self.history(request, obj) if table is not None]
         context |= {"show_save_and_continue": False, "show_save_and_add_another": False}
-        return super().render_change_form(request, context, *args, **kwargs)
+        response = super().render_change_form(request, context, *args, **kwargs)
+        if wait_s := getattr(context["adminform"].form, "retry_after_s", 0):
+            response.status_code, response.headers["Retry-After"] = 429, str(wait_s)
+        return response
 
     def table(
         self, request: HttpRequest, model: Any, rows: QuerySet[Any], filters: dict[str, Any], *, without: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 #: Prefix length of an IPv6 network that one client usually has for itself.
 IPV6_NETWORK_BITS = 64
@@ -28,3 +28,11 @@ def network_of(text: str) -> str:
     if isinstance(address, IPv6Address):
         return str(ip_network((int(address), IPV6_NETWORK_BITS), strict=False))
     return text if address is None else str(address)
+
+
+def wide_network_of(text: str, ipv4_bits: int, ipv6_bits: int) -> str:
+    """Return the network of an address with a prefix of so many bits; a text that is no address, unchanged."""
+    address = parse_address(text)
+    if isinstance(address, IPv6Address):
+        return str(IPv6Network((int(address), ipv6_bits), strict=False))
+    return text if address is None else str(IPv4Network((int(address), ipv4_bits), strict=False))

@@ -32,9 +32,13 @@ class LoginPage(LoginView):
         return response
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
-        """Show the form again, with status 422, or 400 for an overlong password."""
-        too_long = form.has_error("password", "max_length")
-        return self.render_to_response(self.get_context_data(form=form), status=400 if too_long else 422)
+        """Show the form again: status 422, 429 for too many attempts, or 400 for an overlong password."""
+        assert isinstance(form, LoginForm)
+        status = 400 if form.has_error("password", "max_length") else 429 if form.retry_after_s else 422
+        response = self.render_to_response(self.get_context_data(form=form), status=status)
+        if form.retry_after_s:
+            response.headers["Retry-After"] = str(form.retry_after_s)
+        return response
 
 
 @require_safe

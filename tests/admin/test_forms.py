@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.cache import cache
 from django.test import Client
 
 from agentops.projects.keys import authenticate, create_key
@@ -17,6 +16,7 @@ from runs.models import Agent
 from tests.support.accounts import PASSWORD, make_person, session_of
 from tests.support.admin.every_table import add_url, list_url, page_url
 from tests.support.admin.staff import client_of, make_staff
+from tests.support.attempts import forget_attempts
 from tests.support.factories import make_agent
 
 pytestmark = pytest.mark.usefixtures("cheap_passwords")
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("cheap_passwords")
 
 @pytest.fixture(autouse=True)
 def no_tries_yet() -> None:
-    cache.clear()
+    forget_attempts()
 
 
 def audited(action: str) -> int:

@@ -1,14 +1,30 @@
-"""Limits on attempts, counted in Django's cache, which all processes share."""
+"""Limits on attempts, for all processes together where they share a Redis."""
 
 from __future__ import annotations
 
 import hashlib
-import logging
+from collections.abc import Iterator
+from math import ceil
 
-import redis
-from django.core.cache import cache
+from django.conf import settings
 
-log = logging.getLogger(__name__)
+from agentops.projects.errors import AccessError
+from agentops.projects.login.counts import OWN, Counts, shared_counts
+
+#: How much further the counters of a process may go than those of all: a success that resets the shared ones, and those
+#: of the process that it came to, does not reset those of the others.
+OWN_SHARE = 2
+
+
+class TooManyAttempts(AccessError):
+    """An attempt was refused, and nothing was tried. Says when to try again."""
+
+    code = "too_many_attempts"
+    status = 429
+
+    def __init__(self, wait_s: int) -> None:
+        super().__init__(f"too many attempts: try again in {wait_s} seconds")
+        self.headers = {"Retry-After": str(wait_s)}
 
 
 class Throttle:
@@ -20,36 +36,35 @@ class Throttle:
         self.seconds = seconds
 
     def spent(self, *parts: str) -> bool:
-        """Count this attempt and return whether it exceeds the limit.
+        """Count this attempt and return whether it exceeds the limit."""
+        return self.wait_s(*parts) > 0
 
-        Counted before the result is known, so that concurrent attempts cannot exceed the limit. Returns False if the
-        cache is not available, so that an outage does not lock users out.
+    def wait_s(self, *parts: str) -> int:
+        """Count this attempt. Return 0, or above the limit the seconds until attempts are allowed again.
+
+        Counted before the result is known, so that concurrent attempts cannot exceed the limit. A Redis that is not
+        available locks nobody out.
         """
-        key = self._key(parts)
-        try:
-            cache.add(key, 0, self.seconds)
-            return _count(key, self.seconds) > self.limit
-        except ValueError:
-            return False  # the time was up between the two calls: a first try again
-        except (redis.RedisError, OSError) as error:
-            log.warning("throttle %s: the cache does not answer (%s)", self.name, type(error).__name__)
-            return False
+        key = _key(self.name, parts)
+        for counts, share in _counters():
+            if counts.add(key, self.seconds) > self.limit * share and (wait := _left_s(counts, key, self.seconds)):
+                return wait
+        return 0
 
     def forget(self, *parts: str) -> None:
         """Reset the counter after a success."""
-        try:
-            cache.delete(self._key(parts))
-        except (redis.RedisError, OSError) as error:
-            log.warning("throttle %s: the cache does not answer (%s)", self.name, type(error).__name__)
+        for counts, _ in _counters():
+            counts.clear(_key(self.name, parts))
 
-    def _key(self, parts: tuple[str, ...]) -> str:
-        return _key(self.name, parts)
+    def forget_one(self, *parts: str) -> None:
+        """Subtract the last counted attempt."""
+        _subtract(_key(self.name, parts), self.seconds)
 
 
 class Slowdown:
     """Free attempts, then single attempts with growing pauses, up to `longest_pause` seconds.
 
-    For shared counters, where a fixed limit would let attackers lock the owner out.
+    For counters of a name over all addresses, where a fixed limit would let attackers lock the owner out.
     """
 
     def __init__(self, name: str, *, free: int, seconds: int, longest_pause: int) -> None:
@@ -58,24 +73,21 @@ class Slowdown:
         self.seconds = seconds
         self.longest_pause = longest_pause
 
-    def spent(self, *parts: str) -> bool:
-        """Count this attempt and return whether it is within a pause. Such an attempt is not counted."""
+    def wait_s(self, *parts: str) -> int:
+        """Count this attempt. Return 0, or within a pause its remaining seconds; such an attempt is not counted."""
         key = _key(self.name, parts)
-        try:
-            cache.add(key, 0, self.seconds)
-            beyond = int(cache.get(key) or 0) - self.free
+        for counts, share in _counters():
+            beyond = counts.value(key) - self.free * share
             if beyond >= 0:
-                if not cache.add(f"{key}:pause", 1, self.pause(beyond)):
-                    return True
-                _count(key, self.seconds)
-            elif _count(key, self.seconds) > self.free:
-                cache.decr(key)  # others took the last free ones at the same time
-                return True
-        except ValueError:
-            pass  # the time was up between the two calls: a first try again
-        except (redis.RedisError, OSError) as error:
-            log.warning("throttle %s: the cache does not answer (%s)", self.name, type(error).__name__)
-        return False
+                pause_s = self.pause(beyond)
+                if counts.add(f"{key}:pause", pause_s) > 1 and (
+                    wait := _left_s(counts, f"{key}:pause", self.longest_pause)
+                ):
+                    return wait
+            if counts.add(key, self.seconds) > self.free * share and beyond < 0:
+                counts.add(key, self.seconds, -1)  # others took the last free ones at the same time
+                return 1
+        return 0
 
     def pause(self, beyond: int) -> int:
         """Return the pause in seconds after attempt `free + beyond`: 1, 2, 4 and so on."""
@@ -83,22 +95,31 @@ class Slowdown:
 
     def forget_one(self, *parts: str) -> None:
         """Subtract the last counted attempt after a success."""
-        try:
-            cache.decr(_key(self.name, parts))
-        except ValueError:
-            pass  # its time was up meanwhile
-        except (redis.RedisError, OSError) as error:
-            log.warning("throttle %s: the cache does not answer (%s)", self.name, type(error).__name__)
+        _subtract(_key(self.name, parts), self.seconds)
 
 
-def _count(key: str, seconds: int) -> int:
-    """Count an attempt and return their number. Raise ValueError if the time was up meanwhile."""
-    count: int = cache.incr(key)
-    if count == 1:
-        # Django asks Redis whether the key exists, and then increments it. If it was deleted between the two, by a
-        # success or by its age, it is created anew: without an end, it would lock the user out for good.
-        cache.touch(key, seconds)
-    return count
+def _counters() -> Iterator[tuple[Counts, int]]:
+    """Yield the counters, and how much further than the limit each may go."""
+    if settings.REDIS_URL:
+        yield shared_counts(settings.REDIS_URL), 1
+        yield OWN, OWN_SHARE
+    else:
+        yield OWN, 1
+
+
+def _left_s(counts: Counts, key: str, longest: int) -> int:
+    """Return the seconds until a counter ends. Delete one that would outlast its time: a stranger has written it."""
+    left = counts.left_s(key)
+    if 0 < left <= longest:
+        return ceil(left)
+    counts.clear(key)
+    return 0
+
+
+def _subtract(key: str, seconds: int) -> None:
+    for counts, _ in _counters():
+        if counts.value(key) > 0:
+            counts.add(key, seconds, -1)
 
 
 def _key(name: str, parts: tuple[str, ...]) -> str:

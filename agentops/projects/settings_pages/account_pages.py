@@ -20,10 +20,10 @@ from agentops.projects.login.form import MAX_PASSWORD
 from agentops.projects.login.sessions import end_sessions
 from agentops.projects.login.throttle import Throttle
 from agentops.projects.models import Membership
-from agentops.projects.requests import network_of_client, principal_of
+from agentops.projects.requests import principal_of
 from agentops.projects.settings_pages.page_parts import MAX_CHOICES, see_other
 
-#: Guesses of the old password, by whoever has found a session.
+#: Guesses of the old password with a stolen session, from any address.
 TRIES = Throttle("password-change", limit=5, seconds=15 * 60)
 TOO_MANY = "Too many attempts. Wait 15 minutes."
 
@@ -31,20 +31,23 @@ TOO_MANY = "Too many attempts. Wait 15 minutes."
 class OwnPasswordForm(PasswordChangeForm):
     """Django's form, with a limit on attempts and on the length of what is hashed."""
 
-    def __init__(self, user: Any, *args: Any, network: str = "", **kwargs: Any) -> None:
+    #: Seconds until another attempt is allowed, of one that was refused without being tried.
+    retry_after_s = 0
+
+    def __init__(self, user: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(user, *args, **kwargs)
-        self._attempt = (str(user.pk), network)
         for field in self.fields.values():
             field.widget.attrs.pop("autofocus", None)
 
     def clean_old_password(self) -> str:
         """Check the old password, unless there were too many attempts or it is too long to hash."""
-        if TRIES.spent(*self._attempt):
+        self.retry_after_s = TRIES.wait_s(str(self.user.pk))
+        if self.retry_after_s:
             raise forms.ValidationError(TOO_MANY)
         if len(self.cleaned_data["old_password"]) > MAX_PASSWORD:
             raise forms.ValidationError(self.error_messages["password_incorrect"])
         old = super().clean_old_password()
-        TRIES.forget(*self._attempt)
+        TRIES.forget(str(self.user.pk))
         return old
 
     def clean_new_password1(self) -> str:
@@ -62,9 +65,12 @@ def index(request: HttpRequest) -> HttpResponse:
     principal = principal_of(request)
     if request.method != "POST":
         return _page(request, principal, OwnPasswordForm(request.user))
-    form = OwnPasswordForm(request.user, request.POST, network=network_of_client(request))
+    form = OwnPasswordForm(request.user, request.POST)
     if not form.is_valid():
-        return _page(request, principal, form, status=422)
+        response = _page(request, principal, form, status=429 if form.retry_after_s else 422)
+        if form.retry_after_s:
+            response.headers["Retry-After"] = str(form.retry_after_s)
+        return response
     with transaction.atomic():
         user = form.save()
         after = {"name": user.get_username(), "fields": ["password"]}
