@@ -39,6 +39,7 @@ class AuditAction(enum.StrEnum):
     USER_CREATED = "user.created"
     USER_CHANGED = "user.changed"
     USER_DELETED = "user.deleted"
+    ADDRESS_VERIFIED = "user.address_verified"
     GROUP_CREATED = "group.created"
     GROUP_CHANGED = "group.changed"
     GROUP_DELETED = "group.deleted"

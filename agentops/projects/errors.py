@@ -86,6 +86,20 @@ class InvitationNotFound(NotFound):
     text = "this invitation is not valid: it has expired, or it was used or withdrawn"
 
 
+class AddressLinkInvalid(NotFound):
+    """The link that verifies an e-mail address is forged, was used or replaced, or is of another account or address."""
+
+    code = "address_link_invalid"
+    text = "this link is not valid: it was used, or replaced by a newer one, or the address of the account changed"
+
+
+class AddressLinkExpired(AddressLinkInvalid):
+    """The link that verifies an e-mail address is too old."""
+
+    code = "address_link_expired"
+    text = "this link has expired: send a new one from your account page"
+
+
 class RuleNotFound(NotFound):
     """The project has no such redaction rule."""
 
@@ -172,9 +186,16 @@ class ImportsInProgress(Conflict):
 
 
 class AlreadyInvited(Conflict):
-    """The e-mail address has an invitation or an account already."""
+    """The project has invited the e-mail address already, or has too many open invitations."""
 
     code = "already_invited"
+
+
+class AddressTaken(Conflict):
+    """Another account has verified the e-mail address. Raised only for who has received a link at the address."""
+
+    code = "address_taken"
+    text = "another account has verified this address: remove it there first, or use another one"
 
 
 class KeyNotActive(Conflict):
@@ -221,6 +242,12 @@ class InvalidEmail(Invalid):
     """The e-mail address is invalid."""
 
     code = "invalid_email"
+
+
+class UserIsAddress(Invalid):
+    """A member was named by an e-mail address. It says nothing about whether an account has the address."""
+
+    code = "user_is_address"
 
 
 class InvalidDescription(Invalid):

@@ -12,6 +12,7 @@ from django.shortcuts import render, resolve_url
 from agentops.http.methods import require_POST, require_safe
 from agentops.projects import notifications
 from agentops.projects.access import Action, enter, project_for
+from agentops.projects.addresses import is_verified
 from agentops.projects.errors import InvalidQuery
 from agentops.projects.requests import principal_of
 
@@ -43,6 +44,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         "before": before,
         "older": page[-1].pk if len(batch) > PAGE_SIZE else None,
         "has_email": settings.AGENTOPS_EMAIL,
+        "is_verified": is_verified(request.user),
         "gets_mail": Action.OPERATE in entry.actions,
     }
     return render(request, "projects/notifications.html", context)

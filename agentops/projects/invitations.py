@@ -1,29 +1,32 @@
-"""Invitations to a project for people without an account, by a signed link that is good once, for a week.
+"""Invitations to a project by e-mail address: a signed link that is good once, for a week.
 
 The caller checks the permission to invite (Action.MANAGE). Whoever has the link may accept, so it is shown to admins of
-the project only, and sent by e-mail where a mail server is configured.
+the project only, and sent by e-mail where a mail server is configured. The link of the e-mail differs from the one that
+is shown: it proves that its user receives mail at the address.
+
+Nothing here depends on whether an account has the address, so that inviting does not tell.
 """
 
 from __future__ import annotations
 
 import logging
 import smtplib
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
 from django.conf import settings
-from django.contrib.auth import get_user_model
-from django.contrib.auth.models import AbstractBaseUser, User
+from django.contrib.auth.models import User
 from django.core import signing
-from django.core.exceptions import ValidationError
 from django.core.mail import EmailMessage
-from django.core.validators import validate_email
 from django.db import transaction
 from django.urls import reverse
 
 from agentops.projects.access import Principal, principal_for_user
+from agentops.projects.addresses import clean_email, is_verified, mark_verified
 from agentops.projects.audit import Actor, AuditAction, name_of, record
-from agentops.projects.errors import AlreadyInvited, AlreadyMember, InvalidEmail, InvitationNotFound
+from agentops.projects.errors import AddressTaken, AlreadyInvited, AlreadyMember, InvitationNotFound
 from agentops.projects.memberships import add_member, clean_role
 from agentops.projects.models import Door, Invitation, Membership, Project
 from agentops.projects.names import one_line
@@ -38,17 +41,21 @@ MAX_OPEN = 100
 
 
 def invite(project: Project, email: str, role: str, *, actor: Actor) -> Invitation:
-    """Invite an e-mail address. Raise InvalidEmail, InvalidRole, or AlreadyInvited, also if an account has the address.
+    """Invite an e-mail address. Raise InvalidEmail, InvalidRole or AlreadyInvited.
 
     An expired invitation of the address is replaced.
     """
-    email, role = _clean_email(email), clean_role(role)
+    email, role = clean_email(email), clean_role(role)
     with transaction.atomic():
         # Serializes invitations to the project.
         Project.objects.locked(project)
+<<<<<<< HEAD
         if get_user_model().objects.filter(email__iexact=email).exists():
             raise AlreadyInvited(f"an account has the address {email}: add it as a member")
         Invitation.objects.filter(project=project, expires_at__lte=database_clock.now()).delete()
+=======
+        Invitation.objects.filter(project=project, expires_at__lte=database_clock.now()).delete()
+>>>>>>> ded7934e (Verify e-mail addresses by a link that is sent to them)
         existing = Invitation.objects.filter(project=project)
         if existing.filter(email=email).exists():
             raise AlreadyInvited(f"{email} is already invited: copy the link of the invitation, or withdraw it")
@@ -79,16 +86,29 @@ def withdraw(project: Project, invitation_id: UUID, *, actor: Actor) -> str:
     return invitation.email
 
 
-def url_path(invitation: Invitation) -> str:
-    """Return the path of the link."""
-    return reverse("invitation", args=[signing.dumps(invitation.pk.hex, salt=SALT)])
+@dataclass(frozen=True)
+class InvitationLink:
+    """What a valid link says."""
+
+    #: With its project.
+    invitation: Invitation
+    #: Whether it was sent to the address, and shown to nobody.
+    was_mailed: bool
 
 
-def of_link(token: str) -> Invitation:
-    """Return the invitation of a link, with its project. Raise InvitationNotFound."""
+def url_path(invitation: Invitation, *, is_mailed: bool = False) -> str:
+    """Return the path of the link that is shown to admins, or of the one that is sent to the address."""
+    value = [invitation.pk.hex, "mailed"] if is_mailed else invitation.pk.hex
+    return reverse("invitation", args=[signing.dumps(value, salt=SALT)])
+
+
+def read_link(token: str) -> InvitationLink:
+    """Return the invitation of a link. Raise InvitationNotFound."""
     try:
-        invitation_id = UUID(signing.loads(token, salt=SALT, max_age=VALID_FOR))
-    except (signing.BadSignature, ValueError, TypeError, AttributeError):
+        value = signing.loads(token, salt=SALT, max_age=VALID_FOR)
+        was_mailed = isinstance(value, list)
+        invitation_id = UUID(value[0] if was_mailed else value)
+    except (signing.BadSignature, ValueError, TypeError, AttributeError, LookupError):
         raise InvitationNotFound from None
     valid = Invitation.objects.select_related("project").filter(
         expires_at__gt=database_clock.now(), project__archived_at=None
@@ -96,14 +116,16 @@ def of_link(token: str) -> Invitation:
     invitation = valid.filter(pk=invitation_id).first()
     if invitation is None:
         raise InvitationNotFound
-    return invitation
+    return InvitationLink(invitation, was_mailed)
 
 
-def accept(invitation: Invitation, user: AbstractBaseUser, *, actor: Principal) -> Membership:
+def accept(link: InvitationLink, user: User, *, actor: Principal) -> Membership:
     """Make the user a member and use up the invitation. Raise InvitationNotFound, or AlreadyMember.
 
-    `user` has opened the link. Their e-mail address may differ from the invited one.
+    `user` has opened the link. Their e-mail address may differ from the invited one. If it is the same, and the link
+    was sent to it, it is verified.
     """
+    invitation = link.invitation
     with transaction.atomic():
         locked = Invitation.objects.select_for_update().filter(pk=invitation.pk).first()
         if locked is None:
@@ -114,19 +136,23 @@ def accept(invitation: Invitation, user: AbstractBaseUser, *, actor: Principal) 
         after = {"email": invitation.email, "user": user.get_username(), "invited_by": invitation.created_by}
         record(actor, AuditAction.INVITATION_ACCEPTED, project=invitation.project, obj=locked, after=after)
         locked.delete()
+        if link.was_mailed and user.email.lower() == invitation.email and not is_verified(user):
+            # Another account may have verified it: the membership does not depend on that.
+            with suppress(AddressTaken):
+                mark_verified(user, invitation.email, actor=actor)
     return membership
 
 
-def sign_up(invitation: Invitation, username: str, password: str, *, ip: str | None) -> User:
+def sign_up(link: InvitationLink, username: str, password: str, *, ip: str | None) -> User:
     """Create an account for the invited address and accept the invitation. The caller has checked both values.
 
     Raise InvitationNotFound, and IntegrityError if the user name was taken meanwhile.
     """
     with transaction.atomic():
-        user = User.objects.create_user(username, email=invitation.email, password=password)
+        user = User.objects.create_user(username, email=link.invitation.email, password=password)
         principal = principal_for_user(user, ip=ip, door=Door.LINK)
         record(principal, AuditAction.USER_CREATED, project=None, obj=user, after={"name": username})
-        accept(invitation, user, actor=principal)
+        accept(link, user, actor=principal)
     return user
 
 
@@ -138,7 +164,7 @@ def send(invitation: Invitation) -> bool:
     subject = one_line(f"[agentops] Invitation to {project.name}", 150)
     text = (
         f"{one_line(invitation.created_by.partition(':')[2], 200)} invites you to the project {project.name}"
-        f" as {invitation.role}.\n\nAccept within 7 days: {site}{url_path(invitation)}\n\n"
+        f" as {invitation.role}.\n\nAccept within 7 days: {site}{url_path(invitation, is_mailed=True)}\n\n"
         "The link is good once. Whoever has it can accept, so do not forward it.\n"
     )
     message = EmailMessage(
@@ -149,15 +175,3 @@ def send(invitation: Invitation) -> bool:
     except (smtplib.SMTPException, OSError) as error:
         log.warning("could not send an invitation by e-mail: %s", type(error).__name__)
         return False
-
-
-def _clean_email(text: str) -> str:
-    email = text.strip().lower()
-    try:
-        validate_email(email)
-        is_valid = email.isprintable()
-    except ValidationError:
-        is_valid = False
-    if not is_valid:
-        raise InvalidEmail(f"{text[:64]!r} is not an e-mail address")
-    return email

@@ -30,6 +30,7 @@ from django.urls import reverse
 from agentops.limits.turns import rounds
 from agentops.projects import approval_links
 from agentops.projects.access import RULES, Action
+from agentops.projects.addresses import is_verified, with_addresses
 from agentops.projects.models import Membership, Notification, NotificationReceipt
 from agentops.projects.names import one_line
 from timeline import database_clock
@@ -97,12 +98,13 @@ def take_due(project_id: UUID) -> Notification | None:
 
 
 def recipients(notification: Notification) -> list[Any]:
-    """Return the active operators and admins with an e-mail address who have not received the notification."""
+    """Return the active operators and admins with a verified address who have not received the notification."""
     roles = RULES[Action.OPERATE].roles
     members = Membership.objects.filter(project=notification.project_id, role__in=roles)
     had = NotificationReceipt.objects.filter(notification=notification.pk, emailed_at__isnull=False)
-    people = get_user_model()._default_manager.filter(pk__in=members.values("user"), is_active=True)
-    return list(people.exclude(email="").exclude(pk__in=had.values("user")).order_by("pk"))
+    people = get_user_model().objects.filter(pk__in=members.values("user"), is_active=True).exclude(email="")
+    remaining = with_addresses(people.exclude(pk__in=had.values("user"))).order_by("pk")
+    return [person for person in remaining if is_verified(person)]
 
 
 def send(notification: Notification, is_stopping: Callable[[], bool]) -> None:
@@ -211,7 +213,7 @@ def _text(notification: Notification, person: Any) -> str:
     site, project = settings.AGENTOPS_BASE_URL, notification.project
     parts = [notification.title, notification.text]
     if notification.kind == Notification.Kind.APPROVAL:
-        parts.append(f"Approve or deny, without a login: {site}{approval_links.url_path(notification.pk, person.pk)}")
+        parts.append(f"Approve or deny, without a login: {site}{approval_links.url_path(notification.pk, person)}")
     if notification.run_id is not None:
         parts.append(f"Run: {site}{reverse('runs:detail', args=[notification.run_id])}")
     parts.append(f"All notifications: {site}{reverse('notifications', args=[project.slug])}")

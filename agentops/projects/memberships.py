@@ -12,6 +12,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import IntegrityError, transaction
 
+from agentops.projects.addresses import is_email
 from agentops.projects.audit import Actor, AuditAction, name_of, record
 from agentops.projects.errors import (
     AlreadyMember,
@@ -20,6 +21,7 @@ from agentops.projects.errors import (
     LastAdmin,
     MemberNotFound,
     SlugTaken,
+    UserIsAddress,
 )
 from agentops.projects.models import ApiKey, Membership, Project, Role
 from agentops.projects.names import clean_description, clean_name, clean_slug
@@ -116,22 +118,25 @@ def _set_archived(project: Project, is_archived: bool, actor: Actor) -> Project:
     return project
 
 
-def find_user(who: str) -> User:
-    """Return the user with this name, or the only active one with this e-mail address. Raise MemberNotFound."""
+def find_user(name: str) -> User:
+    """Return the user with this name. Raise MemberNotFound, or UserIsAddress for an e-mail address.
+
+    Addresses are invited: whether an account has one, verified or not, is not told, and an account that has typed
+    another person's address becomes no member in their place.
+    """
+    if is_email(name):
+        raise UserIsAddress(f"{name[:64]!r} is an e-mail address: invite it, or enter a username")
+    return find_user_by_name(name)
+
+
+def find_user_by_name(name: str) -> User:
+    """Return the user with this name, which may have the form of an e-mail address. Raise MemberNotFound."""
     # Databases refuse some other texts.
-    people = get_user_model().objects.all() if who.isprintable() else get_user_model().objects.none()
-    found = list(people.filter(username=who))
-    if "@" in who:
-        # Two accounts with one address cannot be told apart, nor can one whose name is the address of another: people
-        # who are invited choose their names.
-        found += people.filter(email__iexact=who, is_active=True).exclude(username=who)[:2]
-    if len(found) > 1:
-        raise MemberNotFound(
-            f"several accounts have the username or address {who[:64]!r}: enter a username that is not an address"
-        )
-    if not found:
-        raise MemberNotFound(f"no account has the name or address {who[:64]!r}")
-    return found[0]
+    user = get_user_model().objects.filter(username=name).first() if name.isprintable() else None
+    if user is None:
+        advice = ": to invite an e-mail address, use `agentops member invite`" if is_email(name) else ""
+        raise MemberNotFound(f"no account has the name {name[:64]!r}{advice}")
+    return user
 
 
 def user_of(project: Project, username: str) -> User:

@@ -13,6 +13,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from agentops.projects.access import SYSTEM
+from agentops.projects.addresses import mark_verified
 from agentops.projects.keys import create_key
 from agentops.projects.memberships import add_member
 from agentops.projects.models import Project, Role
@@ -26,6 +27,12 @@ def make_person(project: Project | None = None, role: Role = Role.OPERATOR, *, p
     person = User.objects.create_user(f"person-{next(_numbers)}", password=password)
     if project is not None:
         add_member(project, person, role, actor=SYSTEM)
+    return person
+
+
+def verify_address(person: User) -> User:
+    """The person, as somebody who has opened a link that was sent to their address."""
+    mark_verified(person, person.email.lower(), actor=SYSTEM)
     return person
 
 

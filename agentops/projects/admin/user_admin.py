@@ -13,8 +13,10 @@ from django.http import HttpRequest
 from agentops.admin_base.lists import PAGE_SIZE
 from agentops.admin_base.scope import scope_of
 from agentops.projects.access import projects_for
+from agentops.projects.addresses import is_verified, with_addresses
 from agentops.projects.audit import AuditAction, record
 from agentops.projects.login.sessions import end_sessions
+from agentops.projects.models import EmailAddress
 
 if TYPE_CHECKING:
     _UserAdmin = UserAdmin[User]
@@ -63,17 +65,27 @@ class PersonAdmin(SuperusersOnly, _UserAdmin):
     """Users."""
 
     names = (AuditAction.USER_CREATED, AuditAction.USER_CHANGED, AuditAction.USER_DELETED)
-    list_display = ("username", "email", "is_active", "is_staff", "is_superuser", "last_login")
+    list_display = ("username", "email", "email_is_verified", "is_active", "is_staff", "is_superuser", "last_login")
     list_filter = ("is_active", "is_staff", "is_superuser")
     actions = ("end_sessions",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[User]:
         """Return all users for superusers, and the members of their own projects for others."""
-        people, scope = super().get_queryset(request), scope_of(request)
+        people, scope = with_addresses(super().get_queryset(request)), scope_of(request)
         if scope.sees_all:
             return people
         visible = projects_for(scope.principal).values("pk")
         return people.filter(pk__in=User.objects.filter(memberships__project__in=visible).values("pk"))
+
+    @admin.display(description="verified", boolean=True)
+    def email_is_verified(self, user: User) -> bool | None:
+        return is_verified(user) if user.email else None
+
+    def save_model(self, request: HttpRequest, obj: User, form: Any, change: Any) -> None:
+        """Save the user. A changed address is not verified, also if it is changed back."""
+        super().save_model(request, obj, form, change)
+        if "email" in form.changed_data:
+            EmailAddress.objects.filter(pk=obj.pk).delete()
 
     def get_actions(self, request: HttpRequest) -> Any:
         actions = super().get_actions(request)

@@ -9,7 +9,7 @@ from math import ceil
 from django.conf import settings
 
 from agentops.projects.errors import AccessError
-from agentops.projects.login.counts import OWN, Counts, shared_counts
+from agentops.projects.login.counts import OWN, Counts
 
 #: How much further the counters of a process may go than those of all: a success that resets the shared ones, and those
 #: of the process that it came to, does not reset those of the others.
@@ -101,6 +101,9 @@ class Slowdown:
 def _counters() -> Iterator[tuple[Counts, int]]:
     """Yield the counters, and how much further than the limit each may go."""
     if settings.REDIS_URL:
+        # Imported here because the library takes 0.1 seconds to load, and commands do not need it.
+        from agentops.projects.login.shared_counts import shared_counts
+
         yield shared_counts(settings.REDIS_URL), 1
         yield OWN, OWN_SHARE
     else:

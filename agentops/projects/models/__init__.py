@@ -1,5 +1,6 @@
 """Models: projects and what belongs to them, such as memberships, API keys and redaction rules; and incarnations."""
 
+from agentops.projects.models.address_models import EmailAddress
 from agentops.projects.models.audit_models import (
     AuditEntry,
     AuditEntryAltered,
@@ -26,6 +27,7 @@ __all__ = [
     "AuditEntryAltered",
     "AuditEntryQuerySet",
     "Door",
+    "EmailAddress",
     "IdempotencyKey",
     "Incarnation",
     "Invitation",

@@ -15,17 +15,14 @@ from django.views.decorators.debug import sensitive_post_parameters
 
 from agentops.http.methods import require_http_methods, require_POST
 from agentops.projects.access import Principal, projects_for
+from agentops.projects.addresses import is_verified
 from agentops.projects.audit import AuditAction, record
 from agentops.projects.login.form import MAX_PASSWORD
 from agentops.projects.login.sessions import end_sessions
-from agentops.projects.login.throttle import Throttle
 from agentops.projects.models import Membership
 from agentops.projects.requests import principal_of
+from agentops.projects.settings_pages.address_pages import TOO_MANY, TRIES
 from agentops.projects.settings_pages.page_parts import MAX_CHOICES, see_other
-
-#: Guesses of the old password with a stolen session, from any address.
-TRIES = Throttle("password-change", limit=5, seconds=15 * 60)
-TOO_MANY = "Too many attempts. Wait 15 minutes."
 
 
 class OwnPasswordForm(PasswordChangeForm):
@@ -96,6 +93,7 @@ def _page(request: HttpRequest, principal: Principal, form: OwnPasswordForm, *, 
     own = Membership.objects.filter(user=principal.user_id).select_related("project")
     context: dict[str, Any] = {
         "form": form,
+        "is_verified": is_verified(request.user),
         "memberships": own.order_by("project__name", "pk")[:MAX_CHOICES],
         "projects": projects_for(principal).filter(archived_at=None).order_by("name", "pk")[:MAX_CHOICES],
     }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from django import forms
 from django.contrib import messages
 from django.contrib.auth import get_user_model, login
 from django.contrib.auth.forms import BaseUserCreationForm
+from django.contrib.auth.models import User
 from django.db import IntegrityError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -15,8 +17,11 @@ from django.views.decorators.debug import sensitive_post_parameters
 
 from agentops.http.methods import require_http_methods
 from agentops.projects import invitations
+from agentops.projects.addresses import is_verified, send_link
 from agentops.projects.errors import AlreadyMember
+from agentops.projects.invitations import InvitationLink
 from agentops.projects.login.form import MAX_PASSWORD
+from agentops.projects.login.throttle import TooManyAttempts
 from agentops.projects.models import Invitation
 from agentops.projects.requests import address_of, principal_of
 from agentops.projects.settings_pages.page_parts import see_other
@@ -49,29 +54,40 @@ class SignUpForm(BaseUserCreationForm):  # type: ignore[type-arg]
 @require_http_methods(["GET", "HEAD", "POST"])
 def index(request: HttpRequest, token: str) -> HttpResponse:
     """Show an invitation; accept it with the account of the session, or with a new one."""
-    invitation = invitations.of_link(token)
+    link = invitations.read_link(token)
     if request.method != "POST":
-        return _page(request, invitation, None if request.user.is_authenticated else _form())
+        return _page(request, link.invitation, None if request.user.is_authenticated else _form())
     if request.user.is_authenticated:
-        return _join(request, invitation)
+        return _join(request, link)
     form = _form(request.POST)
     if not form.is_valid():
-        return _page(request, invitation, form, status=422)
+        return _page(request, link.invitation, form, status=422)
     name, password = form.cleaned_data["username"], form.cleaned_data["password1"]
     try:
-        user = invitations.sign_up(invitation, name, password, ip=address_of(request))
+        user = invitations.sign_up(link, name, password, ip=address_of(request))
     except IntegrityError:
         form.add_error("username", TAKEN)
-        return _page(request, invitation, form, status=422)
+        return _page(request, link.invitation, form, status=422)
     login(request, user)
-    messages.success(request, f"Welcome. You are {invitation.role} of {invitation.project.name}.")
-    return see_other("runs:list", invitation.project.slug)
+    project = link.invitation.project
+    messages.success(request, f"Welcome. You are {link.invitation.role} of {project.name}.")
+    if not is_verified(user):
+        _send_link(request, user)
+    return see_other("runs:list", project.slug)
 
 
-def _join(request: HttpRequest, invitation: Invitation) -> HttpResponse:
-    assert request.user.is_authenticated  # the caller has checked it
+def _send_link(request: HttpRequest, user: User) -> None:
+    """Send the new user a link that verifies the address, unless too many were sent to it."""
+    with suppress(TooManyAttempts):
+        if send_link(user):
+            messages.info(request, f"To get e-mails, open the link that was sent to {user.email}.")
+
+
+def _join(request: HttpRequest, link: InvitationLink) -> HttpResponse:
+    assert isinstance(request.user, User)  # the caller has checked it
+    invitation = link.invitation
     try:
-        invitations.accept(invitation, request.user, actor=principal_of(request))
+        invitations.accept(link, request.user, actor=principal_of(request))
     except AlreadyMember:
         messages.info(request, f"You are already a member of {invitation.project.name}.")
     else:

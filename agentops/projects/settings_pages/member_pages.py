@@ -7,14 +7,13 @@ from typing import Any
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.models import User
-from django.core.exceptions import ValidationError
-from django.core.validators import validate_email
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from agentops.http.methods import require_http_methods, require_POST, require_safe
 from agentops.projects import invitations, memberships
 from agentops.projects.access import Action, EnteredProject, Principal, enter
+from agentops.projects.addresses import is_email, is_verified
 from agentops.projects.errors import AccessError, Conflict, Invalid, InvalidQuery, InvitationNotFound, MemberNotFound
 from agentops.projects.models import Invitation, Membership, Role
 from agentops.projects.requests import principal_of
@@ -34,18 +33,14 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
 
 @require_POST
 def add(request: HttpRequest, project: str) -> HttpResponse:
-    """Add the user with a name or e-mail address, or with `invite` invite the address. Status 422 with errors."""
+    """Add the user with a name, or invite an e-mail address. Status 422 with errors."""
     principal = principal_of(request)
     entry = enter(principal, project, Action.MANAGE)
     form = member_form(request.POST)
     if form.is_valid():
         try:
             _add(request, principal, entry, form)
-        except MemberNotFound as refusal:
-            is_email = _is_email(form.cleaned_data["who"])
-            add_refusal(form, refusal, MEMBER_FIELDS)
-            return _page(request, principal, entry, form=form, offers_invitation=is_email, status=422)
-        except (Conflict, Invalid) as refusal:
+        except (Conflict, Invalid, MemberNotFound) as refusal:
             add_refusal(form, refusal, MEMBER_FIELDS)
         else:
             return see_other("members", entry.project.slug)
@@ -106,9 +101,9 @@ def withdraw(request: HttpRequest, project: str) -> HttpResponse:
 
 
 def _add(request: HttpRequest, principal: Principal, entry: EnteredProject, form: NewMemberForm) -> None:
-    """Add or invite as the form says, and tell the user."""
+    """Add a user, or invite an address, and tell the user. For an address, whether or not an account has it."""
     who, role = form.cleaned_data["who"], form.cleaned_data["role"]
-    if not request.POST.get("invite"):
+    if not is_email(who):
         user = memberships.find_user(who)
         memberships.add_member(entry.project, user, role, actor=principal)
         messages.success(request, f"{user.get_username()} is {role} of {entry.project.name} now.")
@@ -139,33 +134,25 @@ def _is_shut_out(principal: Principal, entry: EnteredProject) -> bool:
     return False
 
 
-def _is_email(text: str) -> bool:
-    try:
-        validate_email(text)
-    except ValidationError:
-        return False
-    return True
-
-
 def _page(
     request: HttpRequest,
     principal: Principal,
     entry: EnteredProject,
     *,
     form: NewMemberForm | None = None,
-    offers_invitation: bool = False,
     status: int = 200,
 ) -> HttpResponse:
     after = request.GET.get("after", "")[:150].replace("\0", "")
-    rows = Membership.objects.filter(project=entry.project, user__username__gt=after).select_related("user")
+    rows = Membership.objects.filter(project=entry.project, user__username__gt=after).select_related(
+        "user__email_address"
+    )
     # One more than a page, to know whether there are more.
     batch = list(rows.order_by("user__username")[: PAGE_SIZE + 1])
     open_now = Invitation.objects.filter(project=entry.project, expires_at__gt=database_clock.now()).order_by("email")
     context: dict[str, Any] = {
         **settings_context(entry),
         "form": form or member_form(),
-        "offers_invitation": offers_invitation,
-        "rows": batch[:PAGE_SIZE],
+        "rows": [(row, is_verified(row.user)) for row in batch[:PAGE_SIZE]],
         "after": after,
         "next": batch[PAGE_SIZE - 1].user.get_username() if len(batch) > PAGE_SIZE else "",
         "roles": Role.values,

@@ -21,6 +21,7 @@ PROJECT_FIELDS = {
 MEMBER_FIELDS = {
     "already_member": "who",
     "member_not_found": "who",
+    "user_is_address": "who",
     "invalid_email": "who",
     "already_invited": "who",
     "invalid_role": "role",

@@ -6,6 +6,7 @@ from django.urls import path
 
 from agentops.projects.settings_pages import (
     account_pages,
+    address_pages,
     audit_page,
     invitation_page,
     key_pages,
@@ -16,6 +17,9 @@ from agentops.projects.settings_pages import (
 urlpatterns = [
     path("account", account_pages.index, name="account"),
     path("account/sessions/end", account_pages.end_other_sessions, name="end-other-sessions"),
+    path("account/address", address_pages.change, name="address"),
+    path("account/address/send", address_pages.send, name="send-address-link"),
+    path("account/address/verify/<str:token>", address_pages.verify, name="verify-address"),
     path("projects", project_pages.index, name="projects"),
     path("invitations/<str:token>", invitation_page.index, name="invitation"),
     # /p/{project}/settings/members

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from rest_framework import serializers
 
 from agentops.projects import keys
+from agentops.projects.addresses import is_verified
 from agentops.projects.errors import AccessError
 from agentops.projects.memberships import MAX_RETENTION_DAYS
 from agentops.projects.models import ApiKey, Invitation, KeyState, Membership, Project, Role, Scope
@@ -29,6 +30,7 @@ FIELDS = {
     "invalid_retention": "retention_days",
     "already_member": "user",
     "member_not_found": "user",
+    "user_is_address": "user",
     "invalid_email": "email",
     "already_invited": "email",
     "invalid_scopes": "scopes",
@@ -123,21 +125,27 @@ class MemberRole(StrictSerializer):
 
 
 class NewMember(MemberRole):
-    user = StringField(allow_blank=False, max_length=254, help_text="Username or e-mail address of an account.")
+    user = StringField(
+        allow_blank=False, max_length=254, help_text="Username of an account. E-mail addresses are invited."
+    )
 
 
 class MemberRow(serializers.ModelSerializer):  # type: ignore[misc]
     user = serializers.CharField(source="user.username", help_text="Username.")
     email = serializers.CharField(source="user.email", help_text="Empty: none.")
+    email_verified = serializers.SerializerMethodField(help_text="Whether the user has proven to have the address.")
     is_active = serializers.BooleanField(source="user.is_active", help_text="Whether the account may log in.")
 
     class Meta:
         model = Membership
-        fields = ("user", "email", "role", "is_active", "created_at")
+        fields = ("user", "email", "email_verified", "role", "is_active", "created_at")
+
+    def get_email_verified(self, membership: Membership) -> bool:
+        return is_verified(membership.user)
 
 
 class NewInvitation(MemberRole):
-    email = StringField(allow_blank=False, max_length=254, help_text="Of somebody without an account.")
+    email = StringField(allow_blank=False, max_length=254, help_text="Of a person with or without an account.")
 
 
 class InvitationRow(serializers.ModelSerializer):  # type: ignore[misc]

@@ -36,7 +36,7 @@ class Members(ActionView, ListView):
 
     def get_queryset(self) -> QuerySet[Membership]:
         members = Membership.objects.filter(project=self.get_project(Action.MANAGE))
-        return members.select_related("user").order_by("pk")
+        return members.select_related("user__email_address").order_by("pk")
 
     def get_serializer_class(self) -> Any:
         return NewMember if self.request is not None and self.request.method == "POST" else MemberRow
@@ -93,7 +93,7 @@ class Invitations(ListView):
 
     @extend_schema(request=NewInvitation, responses={201: OpenApiResponse(SentInvitation, "The new invitation.")})
     def post(self, request: Request, **_: Any) -> Response:
-        """Invite somebody who has no account, for seven days. Requires a signed-in admin."""
+        """Invite an e-mail address, for seven days. Requires a signed-in admin."""
         project, data = self.get_project(Action.MANAGE), body_of(NewInvitation, request)
         with faults_in_body():
             invitation = invitations.invite(project, data["email"], data["role"], actor=self.principal)

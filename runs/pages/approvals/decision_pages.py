@@ -5,7 +5,6 @@ from __future__ import annotations
 from uuid import UUID
 
 from django.contrib import messages
-from django.contrib.auth import get_user_model
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -80,9 +79,9 @@ def _of_link(request: HttpRequest, token: str) -> tuple[Approval, Principal] | N
     link = approval_links.read(token)
     if link is None:
         return None
-    approval = _with_call().filter(notification_id=link.notification_id).first()
-    user = get_user_model()._default_manager.filter(pk=link.user_id, is_active=True).first()
-    if approval is None or user is None:
+    notification_id, user = link
+    approval = _with_call().filter(notification_id=notification_id).first()
+    if approval is None:
         return None
     principal = principal_for_user(user, ip=request.META.get("REMOTE_ADDR"), door=Door.LINK)
     if not may(principal, Action.APPROVE, approval.project_id):
