@@ -18,7 +18,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
 os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 
 # By their names, because the scheme of the URL also chooses TLS.
-TRANSPORT_ALIASES |= dict.fromkeys(("redis", "rediss"), "agentops.broker:Transport")
+TRANSPORT_ALIASES |= dict.fromkeys(("redis", "rediss"), "agentops.redis.transport:Transport")
 _path = sys.path.copy()
 app = Celery("agentops")
 # Celery's Django fixup puts the working directory first, where a file could shadow a library.

@@ -13,7 +13,7 @@ from django.core.checks import Warning as Doubt
 from django.db import connections
 from django.utils.module_loading import import_string
 
-from agentops.config.redis_config import SERIALIZER
+from agentops.redis.redis_config import SERIALIZER
 
 REDIS_CACHE = "django.core.cache.backends.redis.RedisCache"
 #: They pickle too, but nobody else can write what they read.

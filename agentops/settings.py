@@ -15,9 +15,9 @@ from csp.constants import NONE, SELF
 
 from agentops.config import telemetry_settings
 from agentops.config.database_config import database_config
-from agentops.config.redis_config import broker_options, cache_config
 from agentops.env import BadSetting, Reader
 from agentops.logging_config import log_level, logging_config
+from agentops.redis.redis_config import broker_options, cache_config
 
 env = Reader()
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -264,7 +264,7 @@ CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_ACCEPT_CONTENT = ["json"]
-# Beyond commands of `celery inspect` (agentops/broker.py).
+# Beyond commands of `celery inspect` (agentops/redis/transport.py).
 AGENTOPS_CELERY_CONTROL = env.boolean("AGENTOPS_CELERY_CONTROL", default=False)
 CELERY_TASK_SERIALIZER = "json"
 CELERY_TASK_DEFAULT_QUEUE = "agentops"
@@ -277,7 +277,7 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 # A publish may delay a request by a second at most; what it says is found by the sweep anyway.
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_BROKER_TRANSPORT_OPTIONS = broker_options(REDIS_URL)
-CELERY_BEAT_SCHEDULER = "agentops.beat:MemoryScheduler"
+CELERY_BEAT_SCHEDULER = "agentops.redis.scheduler:MemoryScheduler"
 CELERY_BEAT_SCHEDULE = {
     "sweep": {"task": "runs.sweep", "schedule": AGENTOPS_SWEEP_S, "options": {"expires": 10}},
     # Looked at every hour, done once a day, by whoever looks first; workers look by themselves too.

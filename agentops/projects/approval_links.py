@@ -14,7 +14,7 @@ from django.core import signing
 from django.urls import reverse
 from django.utils.crypto import constant_time_compare, salted_hmac
 
-from agentops.projects.addresses import is_verified, with_addresses
+from agentops.projects.login.addresses import is_verified, with_addresses
 
 SALT = "agentops.projects.approval_links"
 #: Approvals may be pending this long. What a link may still do is decided by the approval that it names.

@@ -12,8 +12,8 @@ from django.shortcuts import render, resolve_url
 from agentops.http.methods import require_POST, require_safe
 from agentops.projects import notifications
 from agentops.projects.access import Action, enter, project_for
-from agentops.projects.addresses import is_verified
 from agentops.projects.errors import InvalidQuery
+from agentops.projects.login.addresses import is_verified
 from agentops.projects.requests import principal_of
 
 PAGE_SIZE = 30

@@ -24,9 +24,9 @@ from django.db import transaction
 from django.urls import reverse
 
 from agentops.projects.access import Principal, principal_for_user
-from agentops.projects.addresses import clean_email, is_verified, mark_verified
 from agentops.projects.audit import Actor, AuditAction, name_of, record
 from agentops.projects.errors import AddressTaken, AlreadyInvited, AlreadyMember, InvitationNotFound
+from agentops.projects.login.addresses import clean_email, is_verified, mark_verified
 from agentops.projects.memberships import add_member, clean_role
 from agentops.projects.models import Door, Invitation, Membership, Project
 from agentops.projects.names import one_line

@@ -30,7 +30,7 @@ from django.urls import reverse
 from agentops.limits.turns import rounds
 from agentops.projects import approval_links
 from agentops.projects.access import RULES, Action
-from agentops.projects.addresses import is_verified, with_addresses
+from agentops.projects.login.addresses import is_verified, with_addresses
 from agentops.projects.models import Membership, Notification, NotificationReceipt
 from agentops.projects.names import one_line
 from timeline import database_clock

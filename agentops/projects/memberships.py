@@ -12,7 +12,6 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import IntegrityError, transaction
 
-from agentops.projects.addresses import is_email
 from agentops.projects.audit import Actor, AuditAction, name_of, record
 from agentops.projects.errors import (
     AlreadyMember,
@@ -23,6 +22,7 @@ from agentops.projects.errors import (
     SlugTaken,
     UserIsAddress,
 )
+from agentops.projects.login.addresses import is_email
 from agentops.projects.models import ApiKey, Membership, Project, Role
 from agentops.projects.names import clean_description, clean_name, clean_slug
 from timeline import database_clock

@@ -12,7 +12,7 @@ from django.contrib import admin
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from agentops.projects.models import AuditEntry, Membership
+from agentops.projects.models import AuditEntry, EmailAddress, Membership
 from runs.models import (
     AgentRun,
     AgentRunMessage,
@@ -46,12 +46,13 @@ def test_every_table_is_there() -> None:
 
     # Content of files and sessions, what waits to be filed under a run, names of AG-UI clients, and the search index
     # are not for people. Messages of alerts are told by their deliveries, counts by /metrics. Versions of flows have
-    # pages of their own.
+    # pages of their own, verified addresses a column of the users.
     assert ours - set(registered()) == {
         *(
             AgUiRun,
             AlertMessage,
             ClaudeTranscriptEntry,
+            EmailAddress,
             FlowVersion,
             MaintenanceDoor,
             MetricCount,

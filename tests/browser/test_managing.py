@@ -48,8 +48,8 @@ def test_an_admin_manages_the_project(tabs: Tabs, web: WebThread, project: Proje
 
     bar.get_by_role("link", name="Settings").click()
     section = page.get_by_role("region", name="Add a member")
-    section.get_by_label("Username or e-mail address").fill("bob@example.org")
-    section.get_by_role("button", name="Add member").click()
+    section.get_by_label("Username or e-mail address").fill("bob")
+    section.get_by_role("button", name="Add or invite").click()
     expect(page.get_by_text("bob is operator of Alpha now.")).to_be_visible()
 
     page.get_by_role("navigation", name="Settings").get_by_role("link", name="Retention").click()

@@ -20,6 +20,7 @@ from agentops.projects.mailing import CLAIMED_FOR, MAX_ATTEMPTS, MAX_SUBJECT, se
 from agentops.projects.memberships import add_member
 from agentops.projects.models import Notification, Project, Role
 from agentops.projects.notifications import notify
+from tests.support.accounts import verify_address
 from tests.support.factories import make_project
 from tests.support.web.mail_server import Inbox, mail_server
 
@@ -47,7 +48,7 @@ def project(db: None) -> Project:
 def member(project: Project, name: str, role: Role = Role.OPERATOR, **fields: Any) -> User:
     user = User.objects.create(username=name, **({"email": f"{name}@people.test"} | fields))
     add_member(project, user, role, actor=SYSTEM)
-    return user
+    return verify_address(user) if user.email else user
 
 
 def told(project: Project, title: str = "Escalated: Fix it", **options: Any) -> Notification:
@@ -68,6 +69,10 @@ def test_it_reaches_whoever_operates_the_project(project: Project, server: Inbox
     member(project, "viv", Role.VIEWER)
     member(project, "off", Role.ADMIN, is_active=False)
     member(project, "mute", Role.ADMIN, email="")
+    # Neither an address that nobody has proven, nor one that was changed since.
+    add_member(project, User.objects.create(username="eve", email="eve@people.test"), Role.ADMIN, actor=SYSTEM)
+    moved = member(project, "moved", Role.ADMIN)
+    User.objects.filter(pk=moved.pk).update(email="new@people.test")
     member(make_project("beta"), "foreigner", Role.ADMIN)
     User.objects.create_superuser("boss", email="boss@people.test")
     run_id = uuid4()

@@ -17,7 +17,7 @@ from agentops.projects import notifications
 from agentops.projects.inbox_pages import PAGE_SIZE
 from agentops.projects.models import Notification, NotificationReceipt, Project, Role
 from agentops.projects.notifications import LOOK, MAX_COUNT, MAX_TEXT, MAX_TITLE, RETENTION, notify
-from tests.support.accounts import make_person
+from tests.support.accounts import make_person, verify_address
 from tests.support.factories import make_project
 
 INBOX = "/p/alpha/notifications"
@@ -204,14 +204,18 @@ def test_a_foreign_one_cannot_be_read_or_marked(project: Project, ann: User) -> 
     [
         (Role.VIEWER, "a@b.test", "Operators and admins of the project also receive notifications by e-mail."),
         (Role.OPERATOR, "a@b.test", "You also receive notifications by e-mail"),
+        (Role.OPERATOR, "unproven@b.test", "Verify your address"),
         (Role.ADMIN, "", "Your account has no e-mail address"),
     ],
-    ids=["viewer", "operator", "no address"],
+    ids=["viewer", "operator", "not verified", "no address"],
 )
 def test_the_page_says_who_gets_mail(role: Role, email: str, said: str, project: Project, settings: Any) -> None:
     settings.AGENTOPS_EMAIL = True
     person = make_person(project, role)
-    User.objects.filter(pk=person.pk).update(email=email)
+    person.email = email
+    person.save()
+    if email == "a@b.test":
+        verify_address(person)
 
     assert said in signed_in(person).get(INBOX).content.decode()
 

@@ -13,9 +13,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from agentops import checks
-from agentops.config.redis_config import cache_config
 from agentops.projects.models import Project
 from agentops.projects.rate_limits.counter import Counter
+from agentops.redis.redis_config import cache_config
 from runs.external.uploads.import_progress import ProgressReport, set_progress
 from runs.models import FileImport, ImportState
 from tests.support.accounts import PASSWORD, with_key

@@ -13,8 +13,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from agentops.projects.access import SYSTEM
-from agentops.projects.addresses import mark_verified
 from agentops.projects.keys import create_key
+from agentops.projects.login.addresses import mark_verified
 from agentops.projects.memberships import add_member
 from agentops.projects.models import Project, Role
 

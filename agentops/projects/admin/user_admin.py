@@ -13,8 +13,8 @@ from django.http import HttpRequest
 from agentops.admin_base.lists import PAGE_SIZE
 from agentops.admin_base.scope import scope_of
 from agentops.projects.access import projects_for
-from agentops.projects.addresses import is_verified, with_addresses
 from agentops.projects.audit import AuditAction, record
+from agentops.projects.login.addresses import is_verified, with_addresses
 from agentops.projects.login.sessions import end_sessions
 from agentops.projects.models import EmailAddress
 

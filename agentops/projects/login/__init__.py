@@ -1,1 +1,1 @@
-"""Login: form, throttling, known browsers and sessions."""
+"""Login: form, throttling, hashes, known browsers, sessions, and the verified addresses of users."""

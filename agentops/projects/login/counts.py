@@ -10,7 +10,7 @@ from typing import Protocol
 MOST = 100_000
 
 
-class Counts(Protocol):
+class AttemptCounts(Protocol):
     """Counters that end by themselves, by their keys."""
 
     def add(self, key: str, seconds: int, amount: int = 1) -> int:

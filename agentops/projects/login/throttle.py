@@ -9,7 +9,7 @@ from math import ceil
 from django.conf import settings
 
 from agentops.projects.errors import AccessError
-from agentops.projects.login.counts import OWN, Counts
+from agentops.projects.login.counts import OWN, AttemptCounts
 
 #: How much further the counters of a process may go than those of all: a success that resets the shared ones, and those
 #: of the process that it came to, does not reset those of the others.
@@ -98,7 +98,7 @@ class Slowdown:
         _subtract(_key(self.name, parts), self.seconds)
 
 
-def _counters() -> Iterator[tuple[Counts, int]]:
+def _counters() -> Iterator[tuple[AttemptCounts, int]]:
     """Yield the counters, and how much further than the limit each may go."""
     if settings.REDIS_URL:
         # Imported here because the library takes 0.1 seconds to load, and commands do not need it.
@@ -110,7 +110,7 @@ def _counters() -> Iterator[tuple[Counts, int]]:
         yield OWN, 1
 
 
-def _left_s(counts: Counts, key: str, longest: int) -> int:
+def _left_s(counts: AttemptCounts, key: str, longest: int) -> int:
     """Return the seconds until a counter ends. Delete one that would outlast its time: a stranger has written it."""
     left = counts.left_s(key)
     if 0 < left <= longest:

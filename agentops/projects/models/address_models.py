@@ -7,7 +7,7 @@ from django.db import models
 
 
 class EmailAddress(models.Model):
-    """What is known about the e-mail address of a user (agentops.projects.addresses).
+    """What is known about the e-mail address of a user (agentops.projects.login.addresses).
 
     The address itself is `User.email`. A row about another address says nothing, so that an address that was changed,
     in whatever way, is not verified.

@@ -15,8 +15,8 @@ from django.views.decorators.debug import sensitive_post_parameters
 
 from agentops.http.methods import require_http_methods, require_POST
 from agentops.projects.access import Principal, projects_for
-from agentops.projects.addresses import is_verified
 from agentops.projects.audit import AuditAction, record
+from agentops.projects.login.addresses import is_verified
 from agentops.projects.login.form import MAX_PASSWORD
 from agentops.projects.login.sessions import end_sessions
 from agentops.projects.models import Membership

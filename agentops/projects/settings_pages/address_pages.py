@@ -14,9 +14,9 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 
 from agentops.http.methods import require_http_methods, require_POST
-from agentops.projects import addresses
 from agentops.projects.access import Principal
 from agentops.projects.errors import AddressLinkInvalid, AddressTaken, InvalidEmail
+from agentops.projects.login import addresses
 from agentops.projects.login.form import MAX_PASSWORD
 from agentops.projects.login.throttle import Throttle, TooManyAttempts
 from agentops.projects.requests import principal_of

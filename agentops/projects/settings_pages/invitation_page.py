@@ -17,9 +17,9 @@ from django.views.decorators.debug import sensitive_post_parameters
 
 from agentops.http.methods import require_http_methods
 from agentops.projects import invitations
-from agentops.projects.addresses import is_verified, send_link
 from agentops.projects.errors import AlreadyMember
 from agentops.projects.invitations import InvitationLink
+from agentops.projects.login.addresses import is_verified, send_link
 from agentops.projects.login.form import MAX_PASSWORD
 from agentops.projects.login.throttle import TooManyAttempts
 from agentops.projects.models import Invitation

@@ -13,8 +13,8 @@ from django.shortcuts import render
 from agentops.http.methods import require_http_methods, require_POST, require_safe
 from agentops.projects import invitations, memberships
 from agentops.projects.access import Action, EnteredProject, Principal, enter
-from agentops.projects.addresses import is_email, is_verified
 from agentops.projects.errors import AccessError, Conflict, Invalid, InvalidQuery, InvitationNotFound, MemberNotFound
+from agentops.projects.login.addresses import is_email, is_verified
 from agentops.projects.models import Invitation, Membership, Role
 from agentops.projects.requests import principal_of
 from agentops.projects.settings_pages.page_parts import add_refusal, id_of, see_other, settings_context

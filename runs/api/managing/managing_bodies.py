@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 from rest_framework import serializers
 
 from agentops.projects import keys
-from agentops.projects.addresses import is_verified
 from agentops.projects.errors import AccessError
+from agentops.projects.login.addresses import is_verified
 from agentops.projects.memberships import MAX_RETENTION_DAYS
 from agentops.projects.models import ApiKey, Invitation, KeyState, Membership, Project, Role, Scope
 from agentops.projects.names import MAX_DESCRIPTION, MAX_NAME

@@ -15,6 +15,7 @@ from agentops.projects.models import Notification, Project, Role
 from runs.alerts.alert_rule_changes import add_rule
 from runs.models import AlertDelivery
 from runs.statuses import RunStatus
+from tests.support.accounts import verify_address
 from tests.support.alerts import external, failed
 from tests.support.processes.databases import reconnect
 from tests.support.processes.stage import Stage
@@ -31,7 +32,8 @@ def prepared(hook: Server) -> Project:
     reconnect()
     rules = [{"tools": "ledger_once", "action": "ask"}]
     project = Project.objects.create(slug="crash", name="Crash", settings={"approvals": rules})
-    add_member(project, User.objects.create(username="ann", email="ann@people.test"), Role.OPERATOR, actor=SYSTEM)
+    ann = verify_address(User.objects.create(username="ann", email="ann@people.test"))
+    add_member(project, ann, Role.OPERATOR, actor=SYSTEM)
     for kind in KINDS:
         url = f"http://127.0.0.1:{hook.port}/"
         add_rule(project, {"name": kind, "kind": kind, "webhook_url": url, "group_minutes": 1}, by="test")

@@ -114,10 +114,10 @@ def test_superusers_create_projects_and_are_their_admins(member: Any, admin: Cli
 def test_commands_do_what_the_pages_do(project: Project, member: Any, capsys: pytest.CaptureFixture[str]) -> None:
     member("ada", Role.ADMIN)
     User.objects.create_user("bob", email="bob@example.org")
-    call_command("member", "add", "bob@example.org", "--project", "alpha", "--role", "viewer")
+    call_command("member", "add", "bob", "--project", "alpha", "--role", "viewer")
     call_command("member", "role", "bob", "--project", "alpha", "--role", "operator")
     call_command("member", "ls", "--project", "alpha")
-    assert capsys.readouterr().out.splitlines()[-2:] == ["ada\tadmin\t", "bob\toperator\tbob@example.org"]
+    assert capsys.readouterr().out.splitlines()[-2:] == ["ada\tadmin\t\t", "bob\toperator\tbob@example.org\tno"]
     call_command("member", "remove", "bob", "--project", "alpha")
     call_command("project", "change", "alpha", "--description", "The first")
     call_command("project", "archive", "alpha")

@@ -19,6 +19,7 @@ from runs.models import AgentRun
 from runs.statuses import RunStatus
 from runs.worker import housekeeping
 from runs.worker.worker import Worker
+from tests.support.accounts import verify_address
 from tests.support.factories import make_agent, make_project, make_run
 from tests.support.web.mail_server import mail_server
 
@@ -35,7 +36,8 @@ def project(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Project:
     settings.DEFAULT_FROM_EMAIL, settings.AGENTOPS_BASE_URL = "robot@ops.test", "https://ops.test"
     settings.AGENTOPS_EMAIL = True
     project = make_project()
-    add_member(project, User.objects.create(username="ann", email="ann@people.test"), Role.OPERATOR, actor=SYSTEM)
+    ann = verify_address(User.objects.create(username="ann", email="ann@people.test"))
+    add_member(project, ann, Role.OPERATOR, actor=SYSTEM)
     return project
 
 

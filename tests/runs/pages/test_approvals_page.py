@@ -15,13 +15,14 @@ from pytest_django import Settings
 
 from agentops.projects import approval_links, mailing
 from agentops.projects.access import SYSTEM
+from agentops.projects.login.addresses import change_address
 from agentops.projects.memberships import add_member, remove_member
 from agentops.projects.models import Role
 from runs.actions import unknown_calls
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunToolCall, Approval, RunCommand
 from runs.pages.approvals import inbox_page
-from tests.support.accounts import make_person, with_key
+from tests.support.accounts import make_person, verify_address, with_key
 from tests.support.alerts import external
 from tests.support.engine.policy_occasions import make_asking
 from tests.support.factories import drive, make_awaiting_approval, make_project, make_waiting
@@ -260,6 +261,7 @@ def link(run: AgentRun, settings: Settings) -> str:
     person = make_person(run.project, Role.OPERATOR)
     person.email = "ada@example.com"
     person.save()
+    verify_address(person)
     mailing.send_due()
     [letter] = [each for each in mail.outbox if "Approval of" in each.subject]
     path = next(word for word in str(letter.body).split() if "/approvals/" in word and "/p/" not in word)
@@ -290,14 +292,20 @@ def test_a_link_needs_the_token_of_who_may_still_approve(run: AgentRun, link: st
     notification = Approval.objects.get(run=run).notification_id
     assert notification is not None
     viewer = make_person(run.project, Role.VIEWER)
-    for bad in (link[:-1] + ("a" if link[-1] != "a" else "b"), approval_links.url_path(notification, viewer.pk)):
+    for bad in (link[:-1] + ("a" if link[-1] != "a" else "b"), approval_links.url_path(notification, viewer)):
         assert Client().post(bad, {"decision": "approve"}).status_code == 404
     token = reverse("runs:approval-link", args=["x"])
     assert Client().get(token).status_code == 404
-    recipient = approval_links.read(link.rpartition("/")[2])
-    assert recipient is not None
-    membership = run.project.memberships.get(user=recipient.user_id)
-    remove_member(run.project, membership.user, actor="test")
+    read = approval_links.read(link.rpartition("/")[2])
+    assert read is not None
+    recipient = read[1]
+    # Only while the address that it was sent to is the verified one of its recipient.
+    for email in ("other@example.com", "ada@example.com"):
+        change_address(recipient, email, actor="test")
+        assert Client().get(link).status_code == 404
+    verify_address(recipient)
+    assert Client().get(link).status_code == 200
+    remove_member(run.project, recipient, actor="test")
     assert Client().get(link).status_code == 404
     assert Approval.objects.get(run=run).state == "pending"
 

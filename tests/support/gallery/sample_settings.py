@@ -21,6 +21,7 @@ from runs.external import ingest_counts
 from runs.external.uploads import execution, import_claims, intake
 from runs.external.uploads.intake import Upload
 from runs.models import AgentRun, FileImport
+from tests.support.accounts import verify_address
 from tests.support.factories import drive, make_run
 
 REVIEWER: dict[str, Any] = {
@@ -76,7 +77,7 @@ def make_keys(project: Project) -> None:
 
 def make_members(project: Project) -> str:
     """The member bob, and an invited person; return the path of the invitation."""
-    bob = User.objects.create_user("bob", email="bob@example.org")
+    bob = verify_address(User.objects.create_user("bob", email="bob@example.org"))
     add_member(project, bob, Role.VIEWER, actor=SYSTEM)
     return url_path(invite(project, "cleo@example.org", "viewer", actor="user:ada"))
 

@@ -8,7 +8,7 @@ from django.conf import settings
 
 from agentops.projects import invitations, memberships
 from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.addresses import is_verified
+from agentops.projects.login.addresses import is_verified
 from agentops.projects.management.base import AddSubcommand, AgentopsCommand, operator
 from agentops.projects.models import Membership, Project, Role
 

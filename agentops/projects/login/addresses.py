@@ -67,7 +67,7 @@ def with_addresses(people: QuerySet[User]) -> QuerySet[User]:
 
 def is_verified(user: Any) -> bool:
     """Return whether the user has verified the address that they have now."""
-    address: EmailAddress | None = getattr(user, "email_address", None)
+    address: EmailAddress | None = getattr(user, "email_address", None) if user.email else None
     return address is not None and address.verified_at is not None and address.email == user.email.lower()
 
 

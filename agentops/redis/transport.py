@@ -63,14 +63,14 @@ class _Properties(_Strict):
     body_encoding: Literal["base64"]
 
 
-class _Message(_Strict):
+class _RawMessage(_Strict):
     body: Annotated[str, StringConstraints(max_length=10_000)]
     properties: _Properties
     content_type: Literal["application/json"] = Field(alias="content-type")
     content_encoding: Literal["utf-8"] = Field(alias="content-encoding")
 
 
-class _Hint(_Message):
+class _Hint(_RawMessage):
     headers: _HintHeaders
 
 
@@ -137,7 +137,7 @@ def checked_hint(message: Any) -> dict[str, Any]:
 
 def checked_command(message: Any) -> dict[str, Any]:
     """Return a new message with the same command. Raise ValueError unless it only inspects."""
-    command = _Command.model_validate(_json(_Message.model_validate(message).body))
+    command = _Command.model_validate(_json(_RawMessage.model_validate(message).body))
     if command.method not in INSPECTIONS:
         raise ValueError(f"remote control may only inspect, not {command.method!r} (AGENTOPS_CELERY_CONTROL)")
     return _written(command.model_dump(), {})

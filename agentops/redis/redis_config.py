@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-#: Redis is not trusted: the default serializer unpickles what it reads, and so runs code (agentops/redis_cache.py).
-SERIALIZER = "agentops.redis_cache.JsonSerializer"
+#: Redis is not trusted: the default serializer unpickles what it reads, and so runs code (agentops/redis/cache_values.py).
+SERIALIZER = "agentops.redis.cache_values.JsonSerializer"
 
 
 def cache_config(redis_url: str) -> dict[str, Any]:
