@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-#: Redis is not trusted: the default serializer unpickles what it reads, and so runs code (agentops/redis/cache_values.py).
+#: The default serializer unpickles what it reads, and so runs code.
 SERIALIZER = "agentops.redis.cache_values.JsonSerializer"
 
 
