@@ -122,7 +122,7 @@ def waiting_hint(stage: Stage, own_redis: OwnRedis) -> ChildProcess:
     worker = stage.worker(slots=1, AGENTOPS_SWEEP_S="600", AGENTOPS_GRACE_S="1")
     eventually(lambda: "[queues]" in worker.said(), within_s=60, why="the worker is up")
     with Celery("holds", broker=own_redis.url) as app:
-        app.send_task("tests.hold", args=[str(stage.home)], queue="agentops", retry=False)
+        app.send_task("tests.hold", queue="agentops", retry=False)
     eventually((stage.home / "held").exists, within_s=20, why="the thread is busy")
     own_redis.hint(uuid4())
     with redis.Redis.from_url(own_redis.url) as client:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 from celery import shared_task
+from django.conf import settings
 
 
 @shared_task(name="tests.hold")
-def hold(directory: str) -> None:
-    """Keep a thread of Celery busy: from when `held` is in the directory until `let_go` is."""
-    Path(directory, "held").touch()
-    while not Path(directory, "let_go").exists():
+def hold() -> None:
+    """Keep a thread of Celery busy: from when `held` is in the home of the worker until `let_go` is."""
+    (settings.AGENTOPS_HOME / "held").touch()
+    while not (settings.AGENTOPS_HOME / "let_go").exists():
         time.sleep(0.02)
