@@ -49,13 +49,7 @@ def invite(project: Project, email: str, role: str, *, actor: Actor) -> Invitati
     with transaction.atomic():
         # Serializes invitations to the project.
         Project.objects.locked(project)
-<<<<<<< HEAD
-        if get_user_model().objects.filter(email__iexact=email).exists():
-            raise AlreadyInvited(f"an account has the address {email}: add it as a member")
         Invitation.objects.filter(project=project, expires_at__lte=database_clock.now()).delete()
-=======
-        Invitation.objects.filter(project=project, expires_at__lte=database_clock.now()).delete()
->>>>>>> ded7934e (Verify e-mail addresses by a link that is sent to them)
         existing = Invitation.objects.filter(project=project)
         if existing.filter(email=email).exists():
             raise AlreadyInvited(f"{email} is already invited: copy the link of the invitation, or withdraw it")

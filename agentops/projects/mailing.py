@@ -78,13 +78,8 @@ def _projects_with_mail() -> Iterable[UUID]:
 def take_due(project_id: UUID) -> Notification | None:
     """Claim the notification of a project that is due for the longest time; None if none is due."""
     while True:
-<<<<<<< HEAD
         now = database_clock.now()
         due = Notification.objects.filter(project=project_id, email_due_at__lte=now).order_by("email_due_at")
-=======
-        now = database_clock.now()
-        due = Notification.objects.filter(email_due_at__lte=now).order_by("email_due_at")
->>>>>>> f70bebae (Measure times and durations by the database's clock)
         notification = due.select_related("project").first()
         if notification is None:
             return None

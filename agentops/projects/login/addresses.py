@@ -22,13 +22,13 @@ from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.urls import reverse
-from django.utils import timezone
 
 from agentops.projects.audit import Actor, AuditAction, record
 from agentops.projects.errors import AddressLinkExpired, AddressLinkInvalid, AddressTaken, InvalidEmail
 from agentops.projects.login.throttle import Throttle, TooManyAttempts
 from agentops.projects.models import EmailAddress
 from agentops.projects.names import one_line
+from timeline import database_clock
 
 log = logging.getLogger(__name__)
 SALT = "agentops.projects.addresses"
@@ -155,7 +155,7 @@ def mark_verified(user: User, email: str, *, actor: Actor) -> None:
             other.delete()  # of an account that has another address now
     try:
         with transaction.atomic():
-            proven = {"email": email, "verified_at": timezone.now(), "nonce": ""}
+            proven = {"email": email, "verified_at": database_clock.now(), "nonce": ""}
             EmailAddress.objects.update_or_create(user=user, defaults=proven)
     except IntegrityError:
         raise AddressTaken from None

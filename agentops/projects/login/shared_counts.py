@@ -41,7 +41,7 @@ class SharedCounts:
 
     def left_s(self, key: str) -> float:
         try:
-            return self._store.get_expiry(key) - time.time()
+            return self._store.get_expiry(key) - time.time()  # noqa: TID251 - the clock of the library
         except StorageError as error:
             return self._note(error)
 

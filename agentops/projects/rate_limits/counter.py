@@ -143,16 +143,11 @@ def store_of(url: str) -> Storage:
 def _count_in_store(limiter: FixedWindowRateLimiter, item: RateLimitItem, holder: str, requests: int) -> Standing:
     allowed = limiter.hit(item, holder, cost=requests)
     ends_at, remaining = limiter.get_window_stats(item, holder)
-<<<<<<< HEAD
-    reset_s = ceil(ends_at - time.time())  # noqa: TID251 - the library gives its end by this clock
-    return Standing(item.amount, remaining, max(1, reset_s), exceeded=not allowed)
-=======
     left_s = ends_at - time.time()  # noqa: TID251 - the library gives its end by this clock
     if not allowed and not 0 < left_s <= WINDOW_S:
         # It would outlast its minute: no process of the site has written it.
         limiter.clear(item, holder)
     return Standing(item.amount, remaining, min(WINDOW_S, max(1, ceil(left_s))), exceeded=not allowed)
->>>>>>> 5c025f5b (Take nothing from Redis but hints, numbers and inspections)
 
 
 @lru_cache(maxsize=64)

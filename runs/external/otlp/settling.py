@@ -6,10 +6,7 @@ import logging
 from datetime import datetime, timedelta
 
 from django.db import IntegrityError, transaction
-<<<<<<< HEAD
 from django.db.models import QuerySet
-=======
->>>>>>> f70bebae (Measure times and durations by the database's clock)
 
 from runs.database_errors import concerns_all
 from runs.models import OtlpGroup
@@ -28,7 +25,6 @@ SILENCE = timedelta(minutes=10)
 
 
 def settle_due() -> int:
-<<<<<<< HEAD
     """File the entries that have waited, and end or suspend runs, in one turn of each project.
 
     Returns the number of groups. 0: none is due, or other workers have those that are.
@@ -39,10 +35,6 @@ def settle_due() -> int:
 
 
 def _settle_some(due: QuerySet[OtlpGroup]) -> int:
-=======
-    """File the entries that have waited, and end or suspend runs. Returns the number of groups."""
-    due = OtlpGroup.objects.filter(due_at__lte=database_clock.now()).order_by("due_at")
->>>>>>> f70bebae (Measure times and durations by the database's clock)
     count = 0
     for group_id in list(due.values_list("pk", flat=True)[:TURN]):
         try:
