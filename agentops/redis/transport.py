@@ -92,25 +92,25 @@ _Body = tuple[list[str], dict[Short, Annotated[int, Field(ge=0, le=1000)]], Any]
 _BODY: TypeAdapter[_Body] = TypeAdapter(_Body)
 
 
-class Channel(redis.Channel):  # type: ignore[misc]
+class Channel(redis.Channel):
     """kombu's channel, which survives values that are no messages."""
 
     def _brpop_read(self, **options: Any) -> Any:
         try:
-            return super()._brpop_read(**options)
+            return super()._brpop_read(**options)  # type: ignore[no-untyped-call]
         except MALFORMED as error:
             _note_dropped(error)
             raise Empty from None
 
     def _receive_one(self, connection: Any) -> Any:
         try:
-            return super()._receive_one(connection)
+            return super()._receive_one(connection)  # type: ignore[no-untyped-call]
         except MALFORMED as error:
             _note_dropped(error)
             raise Empty from None
 
 
-class Transport(redis.Transport):  # type: ignore[misc]
+class Transport(redis.Transport):
     """kombu's transport, which passes on checked messages only."""
 
     Channel = Channel
@@ -119,7 +119,7 @@ class Transport(redis.Transport):  # type: ignore[misc]
         is_control = queue.endswith(CONTROL)
         if not queue.startswith("reply.") and not (is_control and settings.AGENTOPS_CELERY_CONTROL):
             message = checked_command(message) if is_control else checked_hint(message)
-        super()._deliver(message, queue)
+        super()._deliver(message, queue)  # type: ignore[no-untyped-call]
 
 
 def checked_hint(message: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("runs", "0037_alerts_of_sinks")]
+    dependencies = [("runs", "0039_cancelled_imports_known")]
 
     operations = [
         migrations.AddField(
