@@ -15,7 +15,8 @@ from agentops.schema.applied_migrations import missing_migrations
 class Command(AgentopsCommand, migrate.Command):
     help = "Bring the database to the schema of this version; a database that cannot be upgraded is not changed."
     suppressed_base_arguments = set()
-    requires_system_checks: list[str] = []
+    # Without these, Django's parser has no --skip-checks.
+    requires_system_checks = migrate.Command.requires_system_checks  # type: ignore[assignment] # other commands have none
 
     def add_arguments(self, parser: CommandParser) -> None:
         migrate.Command.add_arguments(self, parser)
