@@ -65,6 +65,7 @@ def remove_expired() -> None:
 def start(sender: Any, **_: Any) -> None:
     # Before the pool forks: children inherit this.
     environment.hide_secrets()
+    _warm_up().load_worker()
     # What is loaded by now lives as long as the process, so the garbage collector can skip it.
     gc.freeze()
     # The parent of a forking pool executes no runs: each child has a worker of its own.
@@ -86,11 +87,13 @@ def start_child(**_: Any) -> None:
 
 
 def _start_worker() -> None:
-    # By name, because it is above this package.
-    warm_up = import_module("runs.management.site.warm_up")
-    warm_up.load_worker()
-    warm_up.try_to_load_vendors()
+    _warm_up().try_to_load_vendors()
     worker.current().start_sweeping()
+
+
+def _warm_up() -> Any:
+    # By name, because it belongs to the commands, another entry point.
+    return import_module("runs.management.site.warm_up")
 
 
 # Celery sends this from its SIGTERM handler, holding a lock that is not reentrant: a second SIGTERM during it would
