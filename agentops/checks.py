@@ -16,7 +16,7 @@ from django.utils.module_loading import import_string
 from agentops.redis.redis_config import SERIALIZER
 
 REDIS_CACHE = "django.core.cache.backends.redis.RedisCache"
-#: They pickle too, but nobody else can write what they read.
+#: They pickle too, but only this process can write what they read.
 CACHES_OF_THE_PROCESS = (
     "django.core.cache.backends.dummy.DummyCache",
     "django.core.cache.backends.locmem.LocMemCache",
@@ -70,7 +70,7 @@ def messages_and_sessions_are_no_code(app_configs: Any, **_: Any) -> list[CheckM
         "SESSION_SERIALIZER": (settings.SESSION_SERIALIZER, "django.contrib.sessions.serializers.JSONSerializer"),
     }
     return [
-        Error(f"{name} is {value!r}, not {safe!r}.", hint="Leave it as it is delivered.", id="agentops.E008")
+        Error(f"{name} is {value!r}, not {safe!r}.", hint="Remove the setting.", id="agentops.E008")
         for name, (value, safe) in serializers.items()
         if value != safe
     ]

@@ -86,7 +86,7 @@ class InvitationLink:
 
     #: With its project.
     invitation: Invitation
-    #: Whether it was sent to the address, and shown to nobody.
+    #: Whether it was sent to the address; admins see another one.
     was_mailed: bool
 
 

@@ -1,4 +1,4 @@
-"""The values of Django's cache in Redis: integers and JSON, whatever Redis holds."""
+"""The values of Django's cache in Redis: integers and JSON."""
 
 from __future__ import annotations
 

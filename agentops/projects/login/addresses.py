@@ -1,6 +1,6 @@
 """The e-mail address of a user: changing it, and verifying it by a link that is sent to it.
 
-An address that is not verified is what somebody typed. It gets no mail but this link, and nothing is granted to it. The
+An address that is not verified is only a text. It gets no mail but this link, and nothing is granted to it. The
 link is signed, valid for a day and once, for one account and one address, and only while its user is logged in.
 """
 
@@ -33,7 +33,7 @@ from timeline import database_clock
 log = logging.getLogger(__name__)
 SALT = "agentops.projects.addresses"
 VALID_FOR = timedelta(days=1)
-#: Links, for each user and to each address: nobody's mailbox is flooded from here.
+#: Links for each user and to each address, so that no mailbox is flooded.
 LINKS_OF_USER = Throttle("address-links-of-user", limit=5, seconds=3600)
 LINKS_TO_ADDRESS = Throttle("address-links", limit=5, seconds=3600)
 

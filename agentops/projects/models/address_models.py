@@ -10,7 +10,7 @@ class EmailAddress(models.Model):
     """What is known about the e-mail address of a user (agentops.projects.login.addresses).
 
     The address itself is `User.email`. A row about another address says nothing, so that an address that was changed,
-    in whatever way, is not verified.
+    also by a program or in the administration, is not verified.
     """
 
     user = models.OneToOneField(

@@ -48,7 +48,7 @@ def set_progress(imports: Sequence[FileImport]) -> None:
         log.debug("progress of imports: the cache does not answer (%s)", type(error).__name__)
         reports = {}
     for key, events in reports.items():
-        # A report of an earlier attempt may still be there, and Redis may hold what nobody has reported.
+        # A report of an earlier attempt may still be there, and Redis is not trusted.
         if isinstance(events, int):
             keys[key].events_done = max(0, min(events, keys[key].events or 0))
 
