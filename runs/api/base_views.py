@@ -127,6 +127,13 @@ class SecretOnce(ApiView):
         return list(super().get_renderers()) if is_read else [JSONRenderer()]
 
 
+class LinksShown(ApiView):
+    """A view whose answers hold links that let in whoever has them. They are its purpose, so they are not masked."""
+
+    def get_renderers(self) -> list[Any]:
+        return [JSONRenderer()]
+
+
 class ListView(ListAPIView, ApiView):  # type: ignore[misc]
     """A list of rows of a model, each written by a serializer."""
 

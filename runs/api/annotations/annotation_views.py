@@ -25,7 +25,7 @@ from runs.api.annotations.annotation_bodies import (
     SavedViewRow,
     ShareLinkRow,
 )
-from runs.api.base_views import ApiView, ListView
+from runs.api.base_views import ApiView, LinksShown, ListView
 from runs.api.requests.bodies import body_of
 from runs.api.run_views import RunDetail
 from runs.errors import RunNotFound
@@ -94,7 +94,7 @@ class NoteDetail(ApiView):
         return Response(status=204)
 
 
-class ShareLinks(ListView, ActionView):
+class ShareLinks(LinksShown, ListView, ActionView):
     """List the active share links of a run, newest first. Requires a signed-in admin."""
 
     serializer_class = ShareLinkRow

@@ -14,7 +14,7 @@ from agentops.projects import invitations, memberships
 from agentops.projects.access import Action
 from agentops.projects.models import Invitation, Membership, Project
 from runs.api.action_views import ActionView
-from runs.api.base_views import SESSION_ONLY, ApiView, ListView
+from runs.api.base_views import SESSION_ONLY, ApiView, LinksShown, ListView
 from runs.api.managing.managing_bodies import (
     InvitationRow,
     MemberRole,
@@ -74,7 +74,7 @@ class MemberDetail(ApiView):
         return Response(status=204)
 
 
-class Invitations(ListView):
+class Invitations(LinksShown, ListView):
     """List the open invitations to a project, oldest first. Requires a signed-in admin."""
 
     security_schemes = SESSION_ONLY
