@@ -7,23 +7,23 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.utils import timezone
 
 from agentops.projects.models import Project
 from runs.alerts import evaluation
 from runs.external.ingest import Sender, record
 from runs.models import AgentRun, AlertRule
+from timeline import database_clock
 
 AddRule = Callable[..., AlertRule]
 
 
 class Clock:
-    """The time of this process. It moves when a test says so; the database's clock does not."""
+    """The time as the product reads it. It moves when a test says so."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.offset = timedelta()
-        self._real = timezone.now
-        patch.setattr(timezone, "now", self.now)
+        self._real = database_clock.now
+        patch.setattr(database_clock, "now", self.now)
 
     def now(self) -> Any:
         return self._real() + self.offset
