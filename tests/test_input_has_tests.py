@@ -126,7 +126,7 @@ ROWS = {
     107: ("a fixture with a secret", "runs/commands/test_fixture_command.py::test_exit_1_for_a_missing_result_and"),
     108: ("a flow that cannot be", f"{FLOWS}everything_that_is_wrong_with_a_definition_is_told_with_its_place"),
     109: ("a path out of the root", "runs/tools/test_rooted_files.py::test_it_refuses_paths_that_lead_outside"),
-    110: ("a command that takes everything", "runs/tools/test_shell.py::test_a_fork_bomb_is_bounded"),
+    110: ("a command that takes everything", "runs/tools/sandbox/test_shell.py::test_a_fork_bomb_is_bounded"),
     111: ("an invalid setting", "test_settings.py::test_a_bad_one_is_named"),
     113: ("an answer of a model that is none", "runs/engine/turns/test_answers.py::test_ten_thousand_calls"),
     114: (

@@ -120,6 +120,7 @@ OTHERS = {
     f"{RUN}/approvals/<uuid:call_id>",
     *(f"{RUN}/{part}" for part in ("notes/<uuid:note_id>", "share-links", "share-links/<uuid:link_id>")),
     "api/projects/<str:project>/saved-views/<uuid:view_id>",
+    "api/projects/<str:project>/imports/<uuid:import_id>/cancel",
     *(f"api/projects/<str:project>/alert-rules/<uuid:rule_id>{part}" for part in ("", "/test")),
     *("api/docs", "api/projects/<str:project>/agent-runs/resume", "api/projects/<str:project>/notifications/read"),
     *(f"api/internal/{part}" for part in ("agent-events", "agent-hooks/claude-code")),

@@ -72,6 +72,9 @@ def _commands(request: HttpRequest, content: SampleContent) -> Iterator[Example]
     command = approval_command(request, run, run.pk)
     yield Example("Command to copy", "runs/_as_command.html", {"command": command})
     yield Example("Command of a page", "projects/_command.html", {"command": clean(content.name)})
+    for is_verified in (False, True):
+        address = {"email": clean(content.name), "is_verified": is_verified}
+        yield Example("E-mail address", "projects/_address_state.html", address)
     first = {"project": project, "commands": commands.first_run(project)[: content.rows], "may_operate": True}
     yield Example("Empty list", "runs/_list_first.html", first)
     yield Example("Before a search", "runs/_search_help.html", {})

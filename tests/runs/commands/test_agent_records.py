@@ -12,6 +12,7 @@ from django.utils import timezone
 from runs.models import Agent, AgentRun, RunError
 from tests.support.factories import drive
 from tests.support.factories import make_run as make_any_run
+from tests.support.redact_samples import TOKENS
 
 Command = Callable[..., str]
 
@@ -46,7 +47,7 @@ def test_errors(played: AgentRun, command: Command) -> None:
     assert command("agent", "errors", str(played.pk)) == ""
     RunError.objects.create(
         run=played, step_number=2, context="llm", error_type="rate_limited", created_at=timezone.now(),
-        message="slow down, sk-ant-api03-" + "a" * 90 + "-AA", details="status_code: 429",
+        message=f"slow down, {TOKENS['anthropic']()}", details="status_code: 429",
     )  # fmt: skip
 
     [[step, context, attempt, kind, message, details, _]] = lines(command("agent", "errors", str(played.pk)))

@@ -21,6 +21,7 @@ from runs.worker import housekeeping
 from runs.worker.worker import Worker
 from tests.support.accounts import verify_address
 from tests.support.factories import make_agent, make_project, make_run
+from tests.support.waiting import eventually
 from tests.support.web.mail_server import mail_server
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -105,10 +106,15 @@ def test_a_mail_server_that_hangs_slows_no_run(project: Project, settings: Any) 
             hang_up()  # or the worker would wait for its mail until it is out of patience
 
 
+def thread_names() -> set[str]:
+    return {thread.name for thread in threading.enumerate()}
+
+
 def test_without_a_mail_server_nobody_looks(project: Project, settings: Any) -> None:
     settings.AGENTOPS_EMAIL = False
     with working():
-        assert "mail" not in {thread.name for thread in threading.enumerate()}
+        eventually(lambda: "export" in thread_names(), why="all threads are started")
+        assert "mail" not in thread_names()
     settings.AGENTOPS_EMAIL = True
     with mail_server(), working():
-        assert "mail" in {thread.name for thread in threading.enumerate()}
+        eventually(lambda: "mail" in thread_names(), why="mail is sent by a thread")

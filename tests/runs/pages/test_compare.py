@@ -24,6 +24,7 @@ from tests.support.accounts import make_person
 from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.pages.parsed_page import Element, parse
 from tests.support.processes.scripted_model import PLAYS, Move
+from tests.support.redact_samples import TOKENS
 
 HOSTILE = '</pre><script>alert("x")</script>\u202e'
 
@@ -162,13 +163,14 @@ def test_two_runs_that_did_the_same_are_said_to_be_the_same(viewer: Client, run:
 
 
 def test_what_agents_say_is_escaped_and_cleaned(viewer: Client, run: AgentRun) -> None:
-    forked = other(run, 5, text=HOSTILE + " sk-ant-api03-" + "a" * 90)
+    key = TOKENS["anthropic"]()
+    forked = other(run, 5, text=f"{HOSTILE} {key}")
 
     html = viewer.get(f"/compare?b={forked.pk}").content.decode()
 
     assert "<script>alert" not in html
     assert "\u202e" not in html
-    assert "a" * 90 not in html
+    assert key not in html
     assert "&lt;script&gt;" in html
     parse(html)
 

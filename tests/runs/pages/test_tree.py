@@ -20,6 +20,7 @@ from tests.support.accounts import make_person, with_key
 from tests.support.api.many_rows import make_runs
 from tests.support.factories import make_agent, make_project, make_run
 from tests.support.pages.parsed_page import Element, parse
+from tests.support.redact_samples import TOKENS
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
 
@@ -208,7 +209,7 @@ def test_a_query_that_is_none_is_refused(viewer: Client, top: AgentRun, query: s
 
 @pytest.mark.breaks_invariants("runs of others without events")
 def test_what_others_wrote_is_text_and_secrets_are_masked(project: Project, viewer: Client, top: AgentRun) -> None:
-    external(project, top, title="<b>bold</b> sk-ant-api03-" + "a" * 93 + "-aaaaaaAA")
+    external(project, top, title=f"<b>bold</b> {TOKENS['anthropic']()}")
     page = tree(viewer, top)
 
     assert "<b>bold</b>" in page.text
