@@ -159,35 +159,35 @@ def test_every_address_is_in_the_table() -> None:
     assert known - OF_NO_PROJECT == set(PAGES)
 
 
-def test_who_gets_what(project: Project, foreign: Project, run: AgentRun) -> None:
+@pytest.mark.parametrize("who", EVERYONE)
+def test_who_gets_what(who: str, project: Project, foreign: Project, run: AgentRun) -> None:
     """The run has ended, so that nobody's act changes what the next one may do.
 
     Methods that an address does not have are refused before it is known who asks (tests/test_bad_requests.py).
     """
     parts = parts_of(run)
     urls = {address: filled(address, parts) for address in PAGES}
-    for who in cases(EVERYONE):
-        client = enter(who, project, foreign)
-        responses = {
-            (address, method): client.generic(method, url)
-            for address, url in urls.items()
-            for method in (METHODS if who == "anonymous" else PAGES[address])
-        }
-        answers = {request: response.status_code for request, response in responses.items()}
-        # The top of every page of the project links to its settings, for those who may change them.
-        pages = {
-            request: page
-            for request, page in responses.items()
-            # Error pages have the bar of a project of the reader's own.
-            if page.status_code < 400 and b'aria-label="Project"' in getattr(page, "content", b"")
-        }
-        linked = {address for (address, _), page in pages.items() if b'<a href="/p/alpha/settings"' in page.content}
-        assert linked == ({address for address, _ in pages} if who in ADMINS else set())
-        assert len(pages) > 10 or who not in READERS
+    client = enter(who, project, foreign)
+    responses = {
+        (address, method): client.generic(method, url)
+        for address, url in urls.items()
+        for method in (METHODS if who == "anonymous" else PAGES[address])
+    }
+    answers = {request: response.status_code for request, response in responses.items()}
+    # The top of every page of the project links to its settings, for those who may change them.
+    pages = {
+        request: page
+        for request, page in responses.items()
+        # Error pages have the bar of a project of the reader's own.
+        if page.status_code < 400 and b'aria-label="Project"' in getattr(page, "content", b"")
+    }
+    linked = {address for (address, _), page in pages.items() if b'<a href="/p/alpha/settings"' in page.content}
+    assert linked == ({address for address, _ in pages} if who in ADMINS else set())
+    assert len(pages) > 10 or who not in READERS
 
-        wrong = {key: status for key, status in answers.items() if status not in expected(*key, who)}
-        assert not wrong, who
-        assert AgentRun.objects.get(pk=run.pk).status == "completed"
+    wrong = {key: status for key, status in answers.items() if status not in expected(*key, who)}
+    assert not wrong, who
+    assert AgentRun.objects.get(pk=run.pk).status == "completed"
 
 
 @pytest.mark.slow

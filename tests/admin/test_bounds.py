@@ -58,6 +58,7 @@ def test_pages_hold_each_row_once(filled: Filled, monkeypatch: pytest.MonkeyPatc
     assert len(ids) == len(set(ids)) == model._default_manager.count()
 
 
+@pytest.mark.slow
 def test_a_filter_without_an_index_looks_through_a_window(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lists, "LOOK", 3)
     agent = make_agent(filled.project)

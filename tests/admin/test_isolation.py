@@ -134,6 +134,7 @@ def test_nobody_makes_themselves_more(project: Project) -> None:
     assert not User.objects.get(pk=staff.pk).is_superuser
 
 
+@pytest.mark.slow
 def test_rows_of_a_project_that_is_being_deleted_are_hidden_from_superusers(
     client: Client, project: Project, other: Project
 ) -> None:

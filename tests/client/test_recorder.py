@@ -155,6 +155,7 @@ def test_a_site_that_is_away_loses_nothing_and_holds_nobody_up(
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1
 
 
+@pytest.mark.slow
 def test_a_full_queue_drops_counts_and_says_so_once(
     site: Site, deliver: Deliver, caplog: pytest.LogCaptureFixture
 ) -> None:

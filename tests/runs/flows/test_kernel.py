@@ -301,6 +301,7 @@ def test_an_expression_is_limited(text: str) -> None:
         compiled(text)
 
 
+@pytest.mark.slow
 def test_a_value_that_repeats_itself_is_measured_without_being_written() -> None:
     doubling = constant("a", "{{ [outputs.a, outputs.a] }}")
     run = KernelRun({"flow_id": "f", "nodes": [doubling], "edges": [edge("a", "a", maxIterations=60)]})

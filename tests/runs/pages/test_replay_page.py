@@ -56,6 +56,7 @@ def test_it_begins_at_the_first_event(run: AgentRun) -> None:
     assert links(page) == {"First": f"{base}1", "Previous": f"{base}1", "Next": f"{base}2", "Last": f"{base}{last}"}
 
 
+@pytest.mark.slow
 def test_each_event_has_its_rows_and_its_state(run: AgentRun) -> None:
     events = log.read(run.pk, limit=1000)
     for event in events:

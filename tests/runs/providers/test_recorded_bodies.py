@@ -153,6 +153,7 @@ def test_every_recorded_answer_is_sent_again_as_it_came(protocol: str, vendor: V
     assert asyncio.run(differences()) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_stream_that_comes_byte_by_byte_is_the_same_answer(protocol: str, vendor: Vendor) -> None:
     recorded = [each for each in answers_of(protocol) if not each.body.startswith(b"{") and kinds()[each.name] in MET]

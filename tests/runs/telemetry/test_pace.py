@@ -44,6 +44,7 @@ def test_a_receiver_that_refuses_one_in_five_gets_the_others_without_a_pause(rec
     assert rest_of(sink) == 0
 
 
+@pytest.mark.slow
 def test_its_backlog_stays_bounded(receiver: Receiver) -> None:
     """Of 40 messages in each period, with the further attempts of those before."""
     run = make_run()
@@ -107,6 +108,7 @@ def test_a_batch_that_is_refused_now_and_then_is_sent_again_at_once(receiver: Re
     assert rest_of(sink) == 0
 
 
+@pytest.mark.slow
 def test_a_slow_receiver_gets_several_at_once(receiver: Receiver) -> None:
     run = make_run()
     make_webhook(run, receiver)

@@ -132,6 +132,7 @@ def test_what_a_hook_knows_of_a_sub_agent_s_call(session_run: MakeRun, told: Tol
     assert seen[1].call_id == call.call_id
 
 
+@pytest.mark.slow
 def test_a_sub_agent_ends_with_the_run_that_is_taken_from_its_worker(
     session_run: MakeRun, program: StubProgram
 ) -> None:

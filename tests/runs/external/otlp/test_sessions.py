@@ -109,7 +109,7 @@ SESSIONS: dict[str, tuple[list[dict[str, Any]], Expected]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("size", [1, 4, 99])
+@pytest.mark.parametrize("size", [1, 4, pytest.param(99, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("program", SESSIONS)
 def test_a_session_becomes_a_run(exporter: Exporter, program: str, size: int) -> None:
     """In batches of any size, in either encoding, each sent twice."""
