@@ -73,6 +73,7 @@ def paced(path: Path) -> Iterator[tuple[bytes, float]]:
         last = max(at, last)
 
 
+@pytest.mark.slow
 def test_a_watcher_that_is_killed_five_times_repeats_and_loses_nothing(watched: Watched) -> None:
     rnd = random.Random(5)
     lines = list(paced(SESSION))

@@ -73,6 +73,7 @@ def events(client: httpx.Client, run_id: UUID, after: int, count: int) -> list[i
     return seen
 
 
+@pytest.mark.slow
 def test_a_reader_goes_on_where_it_was(seasoned: Site, played: Site) -> None:
     """Before and after a kill, and again after a Ctrl-C: nothing is missing, nothing comes twice, nobody signs in."""
     seasoned.up()

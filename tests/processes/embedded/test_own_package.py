@@ -68,6 +68,7 @@ def reader(site: Site, tmp_path: Path) -> Reader:
     return Reader(environment, site)
 
 
+@pytest.mark.slow
 def test_the_guide_works_as_it_is_written(reader: Reader) -> None:
     site, beside = reader.site, reader.directory.parent
     reader.sh(PREPARE)
@@ -101,6 +102,7 @@ def test_the_guide_works_as_it_is_written(reader: Reader) -> None:
     assert [json.loads(payload)["text"] for (payload,) in written] == ["Refunding 500 cents of A-17\n"]
 
 
+@pytest.mark.slow
 def test_the_guide_to_tests_works_as_it_is_written(reader: Reader) -> None:
     """It continues where the other one ends, which the example of the repository is."""
     site, beside = reader.site, reader.directory.parent

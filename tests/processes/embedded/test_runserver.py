@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.support.deployment.embedded_site import MANAGE, Site
 from tests.support.waiting import eventually
@@ -49,6 +50,7 @@ def test_it_serves_pages_streams_and_runs_and_starts_again(seasoned: Site, playe
     assert seasoned.rows("SELECT count(*) FROM agent_run_attempts WHERE end_reason = 'died'") == [(0,)]
 
 
+@pytest.mark.slow
 def test_it_refuses_in_one_line(seasoned: Site) -> None:
     """As `up` does, from the process that the reloader starts."""
     seasoned.up()

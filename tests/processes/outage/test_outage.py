@@ -162,6 +162,7 @@ def format_duration(value: Any) -> Any:
     return [format_duration(each) for each in value] if isinstance(value, list) else value
 
 
+@pytest.mark.slow
 def test_a_provider_that_is_away_cut_off_and_overloaded_costs_no_run(
     mock: Mock, worker: Worker, tmp_path: Path
 ) -> None:
