@@ -8,6 +8,7 @@ import pickle
 import time
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -145,7 +146,7 @@ def test_forged_messages_end_no_worker_and_run_nothing(stage: Stage, own_redis: 
     assert "elsewhere" not in answers_of(own_redis, "active_queues")
     assert "x" not in answers_of(own_redis, "revoked")
     for command in ("ping", "stats", "active", "reserved", "scheduled", "registered", "clock"):
-        assert answers_of(own_redis, command), command
+        eventually(partial(answers_of, own_redis, command), why=f"{command} is answered")
     # A setting lets it be controlled.
     controlled = stage.worker(AGENTOPS_CELERY_CONTROL="true")
     with redis.Redis.from_url(own_redis.url) as client:
