@@ -117,7 +117,9 @@ class Transport(redis.Transport):
 
     def _deliver(self, message: Any, queue: str) -> None:
         is_control = queue.endswith(CONTROL)
-        if not queue.startswith("reply.") and not (is_control and settings.AGENTOPS_CELERY_CONTROL):
+        # The answers to `celery inspect`. No worker reads their queue, whose name begins with the ID of the asker.
+        is_answer = queue.endswith(f".reply{CONTROL}")
+        if not is_answer and not (is_control and settings.AGENTOPS_CELERY_CONTROL):
             message = checked_command(message) if is_control else checked_hint(message)
         super()._deliver(message, queue)  # type: ignore[no-untyped-call]
 
