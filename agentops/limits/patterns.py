@@ -18,7 +18,7 @@ MAX_PARTS = 2_000
 MAX_MATCH_STEPS = 250_000
 #: Steps for all searches of one decision, such as that of a hook about a call.
 MAX_DECISION_STEPS = 1_000_000
-#: Compiled patterns take up to 10 MB; those that took more steps than this are kept in a small cache.
+#: A compiled pattern takes up to 10 MB. Patterns with more compilation steps than this are kept in a small cache.
 DEAR = 5_000
 
 

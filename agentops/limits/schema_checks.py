@@ -51,7 +51,7 @@ class SchemaTooExpensive(SchemaUnusable):
 def check_schema(schema: Any, budget: WorkBudget | None = None) -> None:
     """Check a schema. Raises `InvalidSchema`; `ExpensiveSchema` if that would take too much work.
 
-    `budget` pays for the work; None: one of its own.
+    `budget` pays for the work. None: a new budget is made.
     """
     try:
         with new_work(budget) as work:

@@ -82,7 +82,7 @@ _current: ContextVar[SchemaWork] = ContextVar("the check that this thread does")
 
 
 def current() -> SchemaWork:
-    """Return the check that this thread does: the library passes nothing of ours to its keywords."""
+    """Return the check of this thread. The library passes no context to its keywords, so a variable holds it."""
     return _current.get()
 
 
@@ -94,7 +94,7 @@ def new_budget(steps: int | None = None) -> WorkBudget:
 
 @contextmanager
 def new_work(budget: WorkBudget | None = None) -> Iterator[SchemaWork]:
-    """Begin a check that `budget` pays for; None: one of its own. A generator must not suspend within."""
+    """Begin a check that `budget` pays for (None: a new budget). A generator must not suspend within."""
     work = SchemaWork(budget or new_budget())
     token = _current.set(work)
     try:

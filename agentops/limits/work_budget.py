@@ -24,7 +24,7 @@ class WorkExceeded(Exception):
 
 
 class WorkBudget:
-    """How much work one computation may do: `limit` in units of its own, and seconds of CPU time.
+    """How much work one computation may do: `limit` units, and seconds of CPU time.
 
     The limit comes first: the same input is refused on every machine. The time is a second limit for what the units
     count too low. It is CPU time of the calling thread, so a busy machine refuses nothing. `watch` is called at each

@@ -70,7 +70,7 @@ def text() -> str:
 
 
 def django_commands() -> set[str]:
-    """Return the names of Django's commands that work here, without those that this project replaces."""
+    """Return the names of Django's commands that work here and that this project does not replace."""
     root = Path(django.__path__[0])
     names = {name for package in DJANGO for name in find_commands(str(root / package / "management"))}
     return names - COMMANDS.keys()

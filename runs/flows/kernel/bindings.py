@@ -64,7 +64,7 @@ def resolve(value: JsonValue, scope: Mapping[str, JsonValue], budget: WorkBudget
 
     A text that is one binding becomes its value, of any type. In a longer text, values are written as text, and those
     that are no texts as JSON. Raises `BindingFailed` for a missing value in a longer text, and for a value that is too
-    large or cannot be stored. `budget` pays for the work; None: one of its own.
+    large or cannot be stored. `budget` pays for the work. None: a new budget is made.
     """
     budget = budget or new_budget()
     try:

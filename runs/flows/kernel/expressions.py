@@ -54,7 +54,7 @@ def compiled(text: str) -> Any:
 def evaluate(text: str, scope: Mapping[str, JsonValue], budget: WorkBudget | None = None) -> JsonValue:
     """Return the value of an expression; None for a path that does not exist. Raises `ExpressionFailed`.
 
-    `budget` pays for the work; None: one of its own.
+    `budget` pays for the work. None: a new budget is made.
     """
     try:
         parsed = compiled(text).parsed
