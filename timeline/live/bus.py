@@ -106,9 +106,15 @@ class Bus:
             pause = min(pause * 2, LONGEST_PAUSE_S)
 
     async def _subscribe(self, pubsub: redis.client.PubSub) -> None:
-        channels = (notify.ACCESS, *self._listener_counts)
-        await pubsub.subscribe(*(notify.PREFIX + channel for channel in channels))
-        self._pubsub = pubsub
+        """Subscribe to the channels of all listeners, those that come or leave during this included."""
+        subscribed: set[str] = set()
+        while (wanted := {notify.ACCESS, *self._listener_counts}) != subscribed:
+            if missing := wanted - subscribed:
+                await pubsub.subscribe(*(notify.PREFIX + channel for channel in missing))
+            if left := subscribed - wanted:
+                await pubsub.unsubscribe(*(notify.PREFIX + channel for channel in left))
+            subscribed = wanted
+        self._pubsub = pubsub  # from here on, `listen` and `leave` subscribe and unsubscribe
         self._on_connected()
 
     async def _receive(self, pubsub: redis.client.PubSub) -> None:
