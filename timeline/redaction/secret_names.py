@@ -51,10 +51,10 @@ _FLAG = re.compile(r"(\s{1,2})(?!-)")
 # are cut, and a stream is looked at before it has ended. Bare values are judged by their head, so that
 # a=b=c=d=… is not read again from each of its names.
 _VALUE = re.compile(
-    r"\"((?:[^\"\\\n]|\\[^\n]|\\\Z){1,512}+)(?:\"|\Z)"
-    r"|'((?:[^'\\\n]|\\[^\n]|\\\Z){1,512}+)(?:'|\Z)"
+    r"\"((?:[^\"\\\n]|\\[^\n]|\\\Z){1,512})(?:\"|\Z)"
+    r"|'((?:[^'\\\n]|\\[^\n]|\\\Z){1,512})(?:'|\Z)"
     r"|\\{1,15}[\"']([^\"'\\\n]{1,512}+)(?:\\|\Z)"
-    r"|([^\s\"'`&;,<>\\:=]{0,256}+(?:[:=]{1,2}[^\s\"'`&;,<>\\:=]{0,256}+){0,2}+)"
+    r"|([^\s\"'`&;,<>\\:=]{0,256}+(?:[:=]{1,2}[^\s\"'`&;,<>\\:=]{0,256}+){0,2})"
 )
 _BARE_WHOLE = re.compile(r"[^\s\"'`&;,<>\\]*+")
 _BARE_END = ")]}.:|"  # the sentence or the code around it, not the value

@@ -52,7 +52,7 @@ SHAPES: tuple[tuple[str, Shape], ...] = (
     ("eyJ", _shape("jwt", "eyJ", rf"{_WORD}{{8,}}+\.{_WORD}*+\.{_WORD}{{16,}}+(?:\.{_WORD}*+){{0,2}}")),
     # What stands before these is shown: a stream cannot tell it from a word until it sees the rest.
     (".atlasv1.", ("terraform_token", re.compile(rf"(?<=[A-Za-z0-9]{{14}})\.atlasv1\.{_WORD}{{16,}}+", re.ASCII))),
-    ("Q~", ("azure_client_secret", re.compile(r"(?<=[0-9])Q~(?:\.?[A-Za-z0-9_~-]){28,}+", re.ASCII))),
+    ("Q~", ("azure_client_secret", re.compile(r"(?<=[0-9])Q~(?:\.?[A-Za-z0-9_~-]){28,}", re.ASCII))),
     (private_keys.MARK, ("private_key", private_keys.PATTERN)),
 )
 KINDS = frozenset(kind for _, (kind, _) in SHAPES) | {form.kind for form in FORMATS}

@@ -12,7 +12,7 @@ from timeline.redaction.secret_names import PASSWORD, TEMPLATE, SecretSpan, each
 
 # JSON nested four times has at most fifteen backslashes before a quote.
 _QUOTE = r"\\{0,15}[\"']"
-_GAP = r"(?:\s|\\[nrt]){1,4}+"
+_GAP = r"(?:\s|\\[nrt]){1,4}"
 _QUOTED = rf"{_QUOTE}([^\"'\\\n]{{1,256}}+)"
 
 
@@ -58,9 +58,9 @@ PLACES = (
     _place(
         PASSWORD,
         "htpasswd",
-        rf"{_FLAGS}(?=(?:{_FLAG}){{0,3}}-[A-Za-z0-9]{{0,8}}n)(?:{_FLAG}){{1,4}}+{_ARGUMENT}{_SECRET_ARGUMENT}",
+        rf"{_FLAGS}(?=(?:{_FLAG}){{0,3}}-[A-Za-z0-9]{{0,8}}n)(?:{_FLAG}){{1,4}}{_ARGUMENT}{_SECRET_ARGUMENT}",
     ),
-    _place(PASSWORD, "htpasswd", rf"{_FLAGS}(?:{_FLAG}){{1,4}}+{_ARGUMENT}{_ARGUMENT}{_SECRET_ARGUMENT}"),
+    _place(PASSWORD, "htpasswd", rf"{_FLAGS}(?:{_FLAG}){{1,4}}{_ARGUMENT}{_ARGUMENT}{_SECRET_ARGUMENT}"),
     _place(PASSWORD, " pass:", r"([^\s\"'\\;|&]{1,256}+)", r"-pass(?:in|out)?\s?\Z"),
 )
 # A part of the words in lower case → the places. Most texts contain none of the parts, so there are few to look for.

@@ -27,20 +27,20 @@ def _address(kind: str, mark: str, rest: str, least: int) -> _Address:
 _SLASH = r"(?:\\{0,7}/|\\{1,7}\Z)"
 _PERCENT = r"%[0-9A-Fa-f]{2}|%[0-9A-Fa-f]?\Z"
 _WORD = "[A-Za-z0-9_-]"
-_VALUE = rf"((?:[A-Za-z0-9+_-]|{_PERCENT}|~){{1,1024}}+={{0,2}})"
+_VALUE = rf"((?:[A-Za-z0-9+_-]|{_PERCENT}|~){{1,1024}}={{0,2}})"
 _SITE_LINK = re.compile(r"[A-Za-z0-9_.-]{16,}+(?:(?::|%3[Aa])[A-Za-z0-9_-]+){1,2}")
 ADDRESSES = (
-    _address("slack_webhook", "slack.com", "~(?:services|workflows|triggers)~((?:[A-Za-z0-9+_-]|~){0,200}+)", 24),
+    _address("slack_webhook", "slack.com", "~(?:services|workflows|triggers)~((?:[A-Za-z0-9+_-]|~){0,200})", 24),
     _address("discord_webhook", "/webhooks", rf"~[0-9]{{15,20}}~({_WORD}*+)", 40),
-    _address("teams_webhook", "office.com", rf"~webhook(?:b2)?~((?:{_WORD}|@|{_PERCENT}|~){{0,400}}+)", 64),
-    _address("zapier_webhook", "hooks.zapier.com", rf"~hooks~catch~((?:{_WORD}|~){{0,64}}+)", 8),
+    _address("teams_webhook", "office.com", rf"~webhook(?:b2)?~((?:{_WORD}|@|{_PERCENT}|~){{0,400}})", 64),
+    _address("zapier_webhook", "hooks.zapier.com", rf"~hooks~catch~((?:{_WORD}|~){{0,64}})", 8),
     _address("ifttt_key", "maker.ifttt.com", rf"~trigger~{_WORD}{{1,64}}(?:~json)?~with~key~({_WORD}*+)", 20),
     # Azure's shared access signatures. The sign before may be escaped for JSON or HTML.
     _address("url_signature", "sig=", rf"(?<=[?&;6]sig=){_VALUE}", 40),
     _address("url_signature", "-Signature=", _VALUE, 40),
     # Links of this site: data, a time and a signature, with colons between them.
     *(
-        _address("agentops_link", page, rf"~((?:{_WORD}|[.:]|{_PERCENT}){{1,500}}+)", 50)
+        _address("agentops_link", page, rf"~((?:{_WORD}|[.:]|{_PERCENT}){{1,500}})", 50)
         for page in ("/invitations", "/approvals", "/shared")
     ),
 )

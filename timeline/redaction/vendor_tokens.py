@@ -18,7 +18,7 @@ START = re.compile(
     rf"(?<![A-Za-z0-9_-])|(?<=\\[nrt])|(?<=%{_DIGIT}{_DIGIT})|(?<=\\u{_DIGIT}{_DIGIT}{_DIGIT}{_DIGIT})", re.ASCII
 )
 # Words and numbers with separators between them: some-name2_2024, someName.
-_NAMES = re.compile(r"(?:(?:(?:[A-Z]?[a-z]++|[A-Z]++)++[0-9]{0,2}+|[0-9]++)(?:[-_.]++|\Z))++\Z")
+_NAMES = re.compile(r"(?:(?:[A-Za-z]++[0-9]{0,2}+|[0-9]++)(?:[-_.]++|\Z))+\Z")
 _UPPER, _LOWER = re.compile("[A-Z]"), re.compile("[a-z]")
 #: How much of a body tells whether it is random.
 _LOOK = 64

@@ -30,7 +30,7 @@ _RANGES = {"digit": "0-9", "hex": "0-9A-Fa-f", "lower": "0-9a-z", "upper": "0-9A
 _RANGES |= {"word": "0-9A-Za-z_-", "base64": "0-9A-Za-z+/"}
 _PART = re.compile(r"([a-z0-9]+)([*=])(\d+)(?:-(\d+))?")
 # In base64, JSON may escape a slash, and a URL escapes it and a plus sign.
-_PADDING = "(?:={1,2}+|(?:%3[Dd]){1,2}+)?"
+_PADDING = "(?:={1,2}|(?:%3[Dd]){1,2})?"
 _BASE64 = r"(?:[A-Za-z0-9+/_-]|\\{1,7}/|%2[BbFf])"
 
 
@@ -92,9 +92,15 @@ class VendorFormat(NamedTuple):
 
 
 def _exact(parts: list[Part]) -> str:
-    pieces = [re.escape(p.text) or f"{_character(p)}{{{p.least},{p.most}}}+" for p in parts]
-    pieces += [_PADDING] if parts[-1].alphabet == "base64" else []
-    return "".join([*pieces, f"(?![{_RANGES['word' if parts[-1].alphabet == 'word' else 'alnum']}])"])
+    pieces = [re.escape(p.text) or _repeated(_character(p), p.least, p.most) for p in parts]
+    if (last := parts[-1].alphabet) == "base64":
+        return "".join([*pieces, _PADDING, f"(?!{_BASE64})"])
+    return "".join([*pieces, f"(?![{_RANGES['word' if last == 'word' else 'alnum']}])"])
+
+
+def _repeated(one: str, least: int, most: int | str) -> str:
+    """Return a repetition, possessive where `one` is a set of characters: see tests/test_regular_expressions.py."""
+    return f"{one}{{{least},{most}}}{'+' if one.startswith('[') else ''}"
 
 
 def _character(part: Part) -> str:
@@ -108,9 +114,9 @@ def _generous(parts: list[Part], least: int) -> str:
     joints = "".join({c for part in parts for c in part.text if not c.isalnum() and c not in "_-"})
     end = _PADDING if is_base64 else ""
     if not joints:
-        return f"{one}{{{least},{LONGEST if is_base64 else ''}}}+{end}"
-    joint = re.escape(joints)
-    return f"(?=[0-9A-Za-z_{joint}-]{{{least}}}){one}{{1,{LONGEST}}}+(?:[{joint}]{one}{{1,{LONGEST}}}+){{0,4}}+{end}"
+        return _repeated(one, least, LONGEST if is_base64 else "") + end
+    joint, many = re.escape(joints), _repeated(one, 1, LONGEST)
+    return f"(?=[0-9A-Za-z_{joint}-]{{{least}}}){many}(?:[{joint}]{many}){{0,4}}{end}"
 
 
 def _union(parts: list[Part]) -> str:
