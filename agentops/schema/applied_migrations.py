@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 from django.apps import apps
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.exceptions import InconsistentMigrationHistory
 from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
 
 from agentops.schema.replaced_migrations import OLDEST, REPLACED
 
@@ -31,8 +33,11 @@ def missing_migrations(connection: BaseDatabaseWrapper) -> list[str]:
     Only reads. Raises `UnusableSchema` if the database has migrations that this version does not have, if its record
     of migrations has a gap, or if it has tables without a record; and `django.db.Error` if it cannot be read.
     """
-    loader = MigrationLoader(connection)
-    applied = set(loader.applied_migrations or ())
+    loader = _loader()
+    if loader.replacements:
+        # What stands for squashed migrations depends on those that are applied.
+        loader = MigrationLoader(connection)
+    applied = set(MigrationRecorder(connection).applied_migrations())
     known = set(loader.disk_migrations or ())
     if unknown := applied - known:
         raise UnusableSchema(_why_unknown(unknown, known))
@@ -49,6 +54,12 @@ def missing_migrations(connection: BaseDatabaseWrapper) -> list[str]:
             " Restore a backup of the database, or use an empty database"
         )
     return [".".join(key) for key in _in_order(loader) if key not in applied]
+
+
+@cache
+def _loader() -> MigrationLoader:
+    """Return the migrations of this version, as they were at its start."""
+    return MigrationLoader(None)
 
 
 def _why_unknown(unknown: set[Key], known: set[Key]) -> str:
