@@ -229,8 +229,8 @@ EVERYDAY := not scale and not browser and not bench and not chaos$(NOT_SLOW)
 WHOLE_PROGRAMS := not scale and not bench and not chaos$(NOT_SLOW)
 IN_A_BROWSER := browser$(if $(filter 1,$(ALL))$(NAMED),, and smoke)
 ON_SQLITE := env -u DATABASE_URL -u REDIS_URL
-# The same, as the first of two passes: see tests/support/plugins/run_once.py.
-FIRST_PASS := $(ON_SQLITE) $(if $(NAMED),,TEST_PASS=sqlite)
+# The same, as the first of two passes if there is a second: see tests/support/plugins/run_once.py.
+FIRST_PASS = $(ON_SQLITE) $(if $(NAMED),,TEST_PASS=$$($(POSTGRES_ANSWERS) >/dev/null 2>&1 && echo sqlite))
 
 # $(call ENTER_SERVICES,NAME): put the addresses of the servers into the environment of the commands that follow. Without
 # PostgreSQL there are none: the recipe ends. With REQUIRE_SERVICES=1, a server that does not answer is an error.

@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from tests.support.paths import ROOT
-from tests.support.plugins.run_once import asks_a_database, without_crash_tests, without_tests_of_doors
+from tests.support.plugins.run_once import (
+    asks_a_database,
+    without_crash_tests,
+    without_tests_of_doors,
+    without_what_postgres_proves,
+)
 from tests.support.second_pass import is_of_a_door
 
 
@@ -33,12 +38,12 @@ CASES = "import pytest\n{mark}\n@pytest.mark.parametrize('n', [1, 2, 3])\ndef te
 
 @pytest.fixture
 def cases_of(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """The cases of a door's test with this mark and these arguments."""
+    """The cases of a test with this mark and these arguments, in a file of this name."""
 
-    def collect(mark: str, arguments: str) -> Any:
+    def collect(mark: str, arguments: str, name: str = "test_door.py") -> Any:
         monkeypatch.setattr("tests.support.second_pass.ROOT", tmp_path)
-        file = tmp_path / "tests" / "test_door.py"
-        file.parent.mkdir()
+        file = tmp_path / "tests" / name
+        file.parent.mkdir(parents=True)
         file.write_text(CASES.format(mark=mark, arguments=arguments))
         return pytest.Module.from_parent(request.session, path=file).collect()
 
@@ -84,3 +89,19 @@ def test_on_sqlite_other_crashes_are_left_out(cases_of: Callable[..., Any]) -> N
 
 def test_on_sqlite_tests_without_a_case_for_each_database_are_kept(cases_of: Callable[..., Any]) -> None:
     assert len(list(without_crash_tests(cases_of("", "n")))) == 3
+
+
+IN_THE_ENGINE = "runs/engine/turns/test_turns.py"
+
+
+@pytest.mark.parametrize(
+    ("mark", "name", "kept"),
+    [
+        ("@pytest.mark.django_db", IN_THE_ENGINE, 0),
+        ("@pytest.mark.django_db\n@pytest.mark.every_database", IN_THE_ENGINE, 3),
+        ("", IN_THE_ENGINE, 3),
+        ("@pytest.mark.django_db", "runs/engine/test_takeover.py", 3),
+    ],
+)
+def test_what_a_run_does_is_left_to_postgres(mark: str, name: str, kept: int, cases_of: Callable[..., Any]) -> None:
+    assert len(list(without_what_postgres_proves(cases_of(mark, "n", name)))) == kept

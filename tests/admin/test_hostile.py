@@ -114,6 +114,7 @@ def test_it_is_shown_and_not_dropped(written: Written) -> None:
     assert "{{ 7|add:7 }}" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", registered(), ids=lambda model: model._meta.label)
 def test_what_is_asked_for_is_text_too(written: Written, model: Any) -> None:
     asked = {"q": HOSTILE, "status": HOSTILE, "run": HOSTILE, "about": f"x:{HOSTILE[:150]}", "older": HOSTILE}

@@ -291,6 +291,7 @@ def test_a_look_costs_the_same_for_many(transactional_db: None) -> None:
     assert lost == {people[1].pk, people[2].pk, made[0].pk}
 
 
+@pytest.mark.slow
 def test_looks_keep_their_pace_however_long_one_takes(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one begins when it is due, not so long after the last one's end."""
     monkeypatch.setattr(access_watch, "CHECK_INTERVAL_S", 0.5)

@@ -61,6 +61,7 @@ def code_of(answer: Refusal) -> str:
 # --- Cursors ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_bad_cursor_is_refused(streamed: StreamedRun) -> None:
     for cursor in BAD:
         asked = f"?afterSeq={quote(cursor)}"

@@ -29,6 +29,7 @@ def store_in(web: WebThread, project: Project, *scopes: str) -> AgentopsSessionS
     return AgentopsSessionStore(web.url, project=project.slug, key=key)
 
 
+@pytest.mark.slow
 def test_the_store_keeps_the_contract_of_the_sdk(web: WebThread) -> None:
     stores = iter([store_in(web, make_project(f"contract-{number}")) for number in range(CONTRACTS)])
     asked = []

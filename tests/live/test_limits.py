@@ -73,6 +73,7 @@ def test_a_quiet_stream_shows_that_it_lives(streamed: StreamedRun, monkeypatch: 
     heard(stream, [*range(1, last_seq(streamed.run) + 1)])
 
 
+@pytest.mark.slow
 def test_a_busy_stream_needs_no_heartbeat(streamed: StreamedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "HEARTBEAT_S", 2)
     stream = streamed.open()
@@ -84,6 +85,7 @@ def test_a_busy_stream_needs_no_heartbeat(streamed: StreamedRun, monkeypatch: py
     assert not stream.comments
 
 
+@pytest.mark.slow
 def test_a_stream_grows_old_and_goes_on_elsewhere(streamed: StreamedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     assert client.MAX_AGE_S == 600
     monkeypatch.setattr(client, "MAX_AGE_S", 1)

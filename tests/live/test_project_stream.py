@@ -109,6 +109,7 @@ def _moves(reader: Follower, streamed: StreamedRun) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_runs_of_other_processes_are_named_without_redis(web_process: MakeWeb, listeners: Listeners) -> None:
     """New ones, as `agentops watch` opens them beside a site on SQLite, and those whose status changes."""
     streamed = StreamedRun(web_process(REDIS_URL=""), listeners)

@@ -34,6 +34,7 @@ def test_stuck_readers_are_let_go_and_lose_nothing(streamed: StreamedRun, monkey
     assert len(quick.answers) == 1
 
 
+@pytest.mark.slow
 def test_a_slow_reader_that_goes_on_reading_is_kept(streamed: StreamedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "SLOW_S", 2)
     slow = streamed.open(receive_buffer=TINY, slow_s=0.01)

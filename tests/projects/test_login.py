@@ -247,6 +247,7 @@ def browser(cookie: str, address: str) -> Client:
     return client
 
 
+@pytest.mark.slow
 def test_it_is_over_after_fifteen_minutes_from_the_first(alice: User, monkeypatch: pytest.MonkeyPatch) -> None:
     assert FAILURES.seconds == 15 * 60
     # The clock is the cache's, which may be Redis's: a real wait, and so a short one.

@@ -37,6 +37,7 @@ def ids(reader: Follower) -> list[str]:
     return [message.id or "" for message in reader.events("message")]
 
 
+@pytest.mark.slow
 def test_who_listens_begins_again_under_the_new_ids(scene: StreamedRun) -> None:
     """The log is as long as it was, and yet another one."""
     last = grow(scene.run, 5)
@@ -96,6 +97,7 @@ def test_a_run_that_has_ended_is_over_only_for_who_has_it_all_of_now(scene: Stre
     assert named[-1].id == f"{last}.{number}"
 
 
+@pytest.mark.slow
 def test_a_page_carries_its_incarnation_and_one_of_before_loads_anew(scene: StreamedRun) -> None:
     client = Client()
     client.force_login(scene.reader)

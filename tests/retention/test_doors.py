@@ -217,6 +217,7 @@ def scene(web: WebThread, listeners: Listeners) -> StreamedRun:
     return StreamedRun(web, listeners)
 
 
+@pytest.mark.slow
 def test_who_listens_is_told(scene: StreamedRun) -> None:
     """Never silence: in mid-stream both kinds of readers are told to begin again, and then that it is gone."""
     last = grow(scene.run, 20)

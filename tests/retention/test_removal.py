@@ -154,6 +154,7 @@ def test_the_log_refuses_changes_afterwards_as_before(sql: str) -> None:
 # --- Cut off ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.django_db
 def test_cut_off_after_any_batch_it_is_consistent_and_goes_on(
     project: Project, agent: Agent, monkeypatch: pytest.MonkeyPatch

@@ -90,6 +90,7 @@ def run(code: str, tmp_path: Path) -> dict[str, object]:
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 @pytest.mark.parametrize("code", [HIDE, WORKER], ids=["the function", "a worker that starts"])
 def test_nothing_shows_the_secrets_of_the_environment(tmp_path, code):

@@ -57,6 +57,7 @@ def run() -> AgentRun:
     return run
 
 
+@pytest.mark.slow
 def test_a_replay_calls_nothing_and_changes_nothing(run: AgentRun) -> None:
     page, program = Client(), Client(headers=with_key(run.project))
     page.force_login(make_person(run.project, Role.OPERATOR))
@@ -76,6 +77,7 @@ def test_a_replay_calls_nothing_and_changes_nothing(run: AgentRun) -> None:
     assert differences(run.pk) == []
 
 
+@pytest.mark.slow
 def test_a_replay_of_a_flow_changes_nothing_either(transactional_db: None) -> None:
     project = make_project()
     flow_run = make_failed_flow_run(project)

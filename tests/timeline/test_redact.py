@@ -283,6 +283,7 @@ def _batch_samples() -> list[JSON]:
     return [*texts, *lines, *members, *odd, *wrapped, *inner]
 
 
+@pytest.mark.slow
 def test_a_batch_is_redacted_like_each_of_its_values() -> None:
     values = _batch_samples()
     expected = [DEFAULT.clean(value) for value in values]

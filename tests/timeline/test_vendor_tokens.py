@@ -113,6 +113,7 @@ PLACES = (
 )
 
 
+@pytest.mark.slow
 def test_all_formats_together_take_linear_time() -> None:
     """The dearest attacks of the next test in one text each."""
     for attack in ATTACKS:

@@ -204,6 +204,7 @@ def test_the_file_of_the_audit_log_is_no_formula(project: Project, admin: Client
 # --- The account ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_changed_password_ends_the_other_sessions(project: Project) -> None:
     person = make_person(project, Role.VIEWER, password=PASSWORD)
     here, there = Client(), Client()

@@ -115,6 +115,7 @@ def test_secrets_are_masked(run: AgentRun, client: Client) -> None:
     assert [kind for kind, (secret, _) in CANARIES.items() if secret in text] == []
 
 
+@pytest.mark.slow
 def test_events_are_what_the_published_schemas_allow(run: AgentRun, client: Client) -> None:
     for query in ("", "&dialect=agent"):
         answer = client.get(f"/api/schema/events?{query[1:]}")

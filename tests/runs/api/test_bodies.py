@@ -133,6 +133,7 @@ def test_gzip_is_inflated(alpha: Program) -> None:
     assert alpha.post("", GOOD, Content_Encoding="identity").status_code == 201
 
 
+@pytest.mark.slow
 def test_a_bomb_is_inflated_no_further_than_a_body_may_be(alpha: Program) -> None:
     """Five GiB in five MiB; the memory that it takes is a few bodies'."""
     stream = zlib.compressobj(9, zlib.DEFLATED, 31)

@@ -45,6 +45,7 @@ def test_a_step_that_kills_three_workers_is_poison(scripted: MakeScripted, die_a
     assert drive(resumed).status == RunStatus.COMPLETED
 
 
+@pytest.mark.slow
 def test_a_death_among_other_runs_counts_against_nobody(scripted: MakeScripted, die_at: DieAt) -> None:
     """Thirty restarts of the whole site in the same step: the run waits longer before each try, and goes on."""
     undisturbed = transcript(drive(scripted(calls=[["ledger_read"]])))

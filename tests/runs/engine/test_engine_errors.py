@@ -59,6 +59,7 @@ def is_no_death(run: AgentRun) -> bool:
     return not Attempt.objects.filter(run=run, end_reason__in=["died", "died_alone", "fenced"]).exists()
 
 
+@pytest.mark.slow
 def test_one_error_at_any_point_costs_no_lease_and_no_effect(
     scripted: MakeScripted, worker: Worker, raise_at: RaiseAt, effects: Callable[[], list[str]]
 ) -> None:

@@ -116,6 +116,7 @@ def test_what_a_run_stores_of_a_file_shows_no_part_of_a_secret(place: Path) -> N
     assert not any(secret[at : at + 5] in kept for at in range(len(secret) - 4))
 
 
+@pytest.mark.slow
 def test_an_admins_fork_gets_no_root_that_the_site_does_not_allow(place: Path) -> None:
     """Over HTTP, by the form, as the admin of the project."""
     (place / "link").symlink_to("/proc/self")

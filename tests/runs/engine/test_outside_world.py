@@ -155,6 +155,7 @@ def test_a_commit_of_unknown_outcome_counts_once(
     assert at > 8, "there are more commits in such a run"
 
 
+@pytest.mark.slow
 def test_storage_that_fails_at_a_look_is_no_death(scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads are not repeated one by one: the run is loaded again, under the same lease."""
     for owner, name in [(command_outcomes, "pending_types"), (log, "require_epoch"), (transcript, "load")]:
@@ -197,6 +198,7 @@ def always_losing(write: Write, **rest: Any) -> Any:
     return safe_commit.commit_safely(losing_the_answer(write), **rest)
 
 
+@pytest.mark.slow
 def test_the_pieces_of_a_text_are_logged_once(scripted: MakeScripted, monkeypatch: pytest.MonkeyPatch) -> None:
     def play(_: ModelCall) -> Iterable[Move]:
         for number in range(8):

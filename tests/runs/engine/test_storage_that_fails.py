@@ -162,6 +162,7 @@ def test_the_step_stops_and_goes_on_when_storage_is_back(
     check(run)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="a server's disk is not the test's to fill")
 @pytest.mark.parametrize("outage", ["full"], indirect=True)
 def test_a_full_disk_is_waited_out(

@@ -103,6 +103,7 @@ def test_nothing_that_came_later_is_shown(flow_run: FlowRun) -> None:
     assert nodes(ended)["gate"] == ["done iteration 2", "iteration 2, run", "yes"]
 
 
+@pytest.mark.slow
 def test_the_rows_end_with_the_event(flow_run: FlowRun) -> None:
     for event in log.read(flow_run.pk, limit=1000):
         [pane] = page_of(flow_run, f"?seq={event.seq}").all("replay-rows")

@@ -89,6 +89,7 @@ def check_cuts(recorded: FixtureResult, vendor: Vendor) -> None:
     assert {(size, "chunked"), (size, "close")} <= set(found)
 
 
+@pytest.mark.slow
 def test_a_finish_reason_may_be_waived(vendor: Vendor) -> None:
     """For servers that speak Chat Completions and never send one."""
     chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}

@@ -129,6 +129,7 @@ def test_every_recorded_body_has_its_kind() -> None:
     assert {kinds()[name] for name in calls} == {*MET, *ALSO_REBUILT, "no_model"} - {"refusal", "compaction"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_recorded_answer_is_sent_again_as_it_came(protocol: str, vendor: Vendor) -> None:
     answers = answers_of(protocol)

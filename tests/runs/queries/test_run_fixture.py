@@ -110,6 +110,7 @@ def test_what_cannot_be_carried_is_said(name: str, play: Play) -> None:
     assert before != after or conversation_of(run) != conversation_of(played)
 
 
+@pytest.mark.slow
 def test_a_native_run_with_its_resumes_plays_back(play: Play) -> None:
     """A paused run that was resumed: the whole conversation of the lineage."""
     first = drive(make_run(make_agent(max_steps=2, settings={"pace": 120})))

@@ -31,6 +31,7 @@ def rest_of(sink: Sink) -> float:
     return (cursor.due_at - cursor.last_error_at).total_seconds() if cursor.due_at and cursor.last_error_at else 0.0
 
 
+@pytest.mark.slow
 def test_a_receiver_that_refuses_one_in_five_gets_the_others_without_a_pause(receiver: Receiver) -> None:
     run = make_run()
     sink = make_webhook(run, receiver)

@@ -202,6 +202,7 @@ def test_old_deliveries_are_deleted(receiver: Receiver) -> None:
     assert Delivery.objects.get().state == "waiting"
 
 
+@pytest.mark.slow
 def test_no_run_waits_for_a_sink_that_hangs(receiver: Receiver) -> None:
     run, shutdown = make_run(), Shutdown()
     sink = make_sink(run.project, "http", {"url": receiver.url})

@@ -85,6 +85,7 @@ def call(tools: McpToolset, ctx: Any, name: str, **arguments: Any) -> Any:
     return run_with_deadline(found, ctx, arguments)
 
 
+@pytest.mark.slow
 def test_a_command(shop: McpToolset, ctx) -> None:
     """Names, schemas, effects, results and media; and nothing of the worker's environment."""
     names = [each.name for each in shop.definitions()]
@@ -139,6 +140,7 @@ def test_the_command_shows_the_tools_of_a_server(shop: McpToolset) -> None:
     assert "mcp:shop\t\t20 s\t\tAGENTOPS_MCP_SERVERS" in listed.getvalue()
 
 
+@pytest.mark.slow
 def test_a_server_that_crashes(shop: McpToolset, ctx, tmp_path: Path) -> None:
     """A call that may be repeated fails, and the next one has a new server. Of another one the outcome is unknown."""
     marker = str(tmp_path / "marker")
@@ -159,6 +161,7 @@ def test_http(web_shop: str, configure: Configure, ctx) -> None:
         assert call(tools, ctx, "web__stock", item="pens").output == "7 of pens"
 
 
+@pytest.mark.slow
 def test_a_call_that_takes_too_long(configure: Configure, ctx) -> None:
     configure(shop={**SHOP, "timeout_s": 0.5})
     with closing(for_agent("mcp:shop", {})) as tools:
@@ -302,6 +305,7 @@ def test_unknown_and_missing_servers(configure: Configure) -> None:
         TOOLS.resolve(["mcp:quits"], {}).open()
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither at the beginning, nor when it is asked for its tools; it is ended."""
     monkeypatch.setattr("runs.tools.mcp.session.CONNECT_S", 1.0)

@@ -18,5 +18,6 @@ def pytest_collection() -> Generator[None, object, object]:
     result = yield
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
     gc.enable()
     return result

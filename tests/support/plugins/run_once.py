@@ -8,8 +8,12 @@ PostgreSQL; a pytest command by itself leaves out nothing. The pass on PostgreSQ
   runs: further cases differ in input and answer, and send the same statements. A test whose cases send different
   statements is marked `every_database`.
 
-The pass on SQLite leaves out crash tests, which have a case for each database, unless they are marked
-`every_database`: a site on SQLite has a single process.
+The pass on SQLite leaves out
+
+- crash tests, which have a case for each database, unless they are marked `every_database`: a site on SQLite has one
+  process;
+- what a run does (`second_pass.ON_POSTGRES`), with the same exception. With `ALL=1`, or where PostgreSQL is missing,
+  it is tested on SQLite too.
 """
 
 from __future__ import annotations
@@ -18,7 +22,13 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from tests.support.second_pass import is_first_pass, is_of_a_door, runs_after_sqlite, runs_every_test
+from tests.support.second_pass import (
+    is_first_pass,
+    is_left_to_postgres,
+    is_of_a_door,
+    runs_after_sqlite,
+    runs_every_test,
+)
 
 #: Fixtures and marks by which a test has a database, a broker or processes on them.
 FIXTURES = frozenset({"django_db_setup", "db", "transactional_db", "databases", "process_env", "redis_url"})
@@ -54,9 +64,18 @@ def without_crash_tests(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
             yield item
 
 
+def without_what_postgres_proves(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """All but the tests with a database that the second pass has, unless they are marked `every_database`."""
+    for item in items:
+        fixtures, marks = fixtures_and_marks(item)
+        if "every_database" in marks or not is_left_to_postgres(item.path) or not asks_a_database(fixtures, marks):
+            yield item
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if is_first_pass():
-        keep_only(config, items, list(without_crash_tests(items)))
+        kept: Iterable[pytest.Item] = without_crash_tests(items)
+        keep_only(config, items, list(kept if runs_every_test() else without_what_postgres_proves(kept)))
     elif runs_after_sqlite():
         asking = [item for item in items if asks_a_database(*fixtures_and_marks(item))]
         keep_only(config, items, list(without_tests_of_doors(asking, first_cases=runs_every_test())))

@@ -315,6 +315,7 @@ def test_what_is_refused_starts_nothing(
     in_order(run)
 
 
+@pytest.mark.slow
 def test_nesting_and_the_number_of_children_are_limited(
     lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
 ) -> None:

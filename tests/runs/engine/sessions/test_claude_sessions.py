@@ -233,6 +233,7 @@ def used_models(answers: int, own_calls: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_cost_that_the_program_reports_is_counted_once(session_run: MakeRun, program: StubProgram) -> None:
     """It reports the total of its process with each turn, also for models that it calls by itself."""
     run = session_run()

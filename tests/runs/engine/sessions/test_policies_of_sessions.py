@@ -70,6 +70,7 @@ def test_the_decision_matrix(
     assert run.prompt == "Begin."
 
 
+@pytest.mark.slow
 def test_no_other_session_is_taken_for_its_own(session_run: MakeRun, program: StubProgram) -> None:
     """S-106: neither a newer one of its project or of another one, nor one whose ID begins alike."""
     run = drive(session_run(*PLAN, max_steps=1))

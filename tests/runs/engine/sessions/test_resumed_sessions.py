@@ -70,6 +70,7 @@ def test_a_session_goes_on_after_its_worker(
     check(run)
 
 
+@pytest.mark.slow
 def test_a_database_that_fails_before_the_program_starts_is_no_failure_of_the_model(
     session_run: MakeRun, worker: Worker
 ) -> None:
@@ -272,6 +273,7 @@ def test_a_fork_at_the_end_goes_on_in_a_fork_of_the_session(session_run: MakeRun
     check(forked)
 
 
+@pytest.mark.slow
 def test_a_fork_at_an_earlier_checkpoint_begins_anew_and_says_so(session_run: MakeRun, program: StubProgram) -> None:
     """The transcript goes on after it, and that of the run before it ends too early."""
     run = drive(session_run(*PLAN, {"text": "More."}, {"text": "Most."}, max_steps=1))

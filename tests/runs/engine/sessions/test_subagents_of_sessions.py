@@ -159,6 +159,7 @@ def test_a_sub_agent_ends_with_the_run_that_is_taken_from_its_worker(
     check(child_of(run))
 
 
+@pytest.mark.slow
 def test_a_call_of_a_sub_agent_waits_for_a_person_and_keeps_no_other_one_waiting(
     session_run: MakeRun, program: StubProgram
 ) -> None:
@@ -200,6 +201,7 @@ def test_a_call_of_a_sub_agent_waits_for_a_person_and_keeps_no_other_one_waiting
     check(run)
 
 
+@pytest.mark.slow
 def test_an_approval_of_a_sub_agent_s_call_expires(session_run: MakeRun, program: StubProgram) -> None:
     """By the worker that holds its program. An approval for all calls of the tool holds for the whole session."""
     run = session_run(
@@ -225,6 +227,7 @@ def test_an_approval_of_a_sub_agent_s_call_expires(session_run: MakeRun, program
         check(child)
 
 
+@pytest.mark.slow
 def test_an_approval_ends_with_the_session_of_its_sub_agent(session_run: MakeRun, program: StubProgram) -> None:
     run = session_run(agent(WRITE), {"text": "Done."})
 

@@ -44,6 +44,7 @@ def play(call: ModelCall) -> Iterable[Move]:
         yield "Done."
 
 
+@pytest.mark.slow
 def test_its_calls_survive_a_crash_of_the_server(scripted: MakeScripted, shop, tmp_path: Path) -> None:
     run = drive(scripted(play, tools=["mcp:shop"], marker=str(tmp_path / "marker")))
 

@@ -106,6 +106,7 @@ def test_a_call_keeps_the_whole_output_where_the_model_saw_less_or_more(scripted
     assert len(last.result_message.content["parts"][0]["content"]) > len(str(last.output)), "no warning was given"
 
 
+@pytest.mark.slow
 def test_what_no_tool_should_return_or_raise(scripted: MakeScripted, worker: Worker) -> None:
     """Each has a result, the model goes on, and so does the worker."""
     hows = tuple(ODD_RESULTS)

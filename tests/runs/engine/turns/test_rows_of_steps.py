@@ -138,6 +138,7 @@ def told(call: AgentRunToolCall) -> ToolReturnPart:
 ENDS = ("tool.start", "tool.end")
 
 
+@pytest.mark.slow
 def test_a_call_tells_what_came_of_it_and_how_long_it_took(scripted: MakeScripted) -> None:
     """Its duration is the tool's alone, without that of the model's answer; parallel calls have one message, each its
     own time."""

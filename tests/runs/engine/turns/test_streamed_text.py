@@ -28,6 +28,7 @@ def types_of_turn(run: AgentRun) -> list[str]:
     return types[types.index("llm.turn.start") : types.index("llm.turn.end") + 1]
 
 
+@pytest.mark.slow
 def test_it_puts_small_pieces_together(scripted: MakeScripted) -> None:
     def play(_: ModelCall) -> Iterable[Move]:
         for _number in range(60):
@@ -72,6 +73,7 @@ def test_an_answer_that_came_whole_is_one_event(scripted: MakeScripted) -> None:
     check(run)
 
 
+@pytest.mark.slow
 def test_the_deltas_of_a_block_joined_are_the_block(scripted: MakeScripted) -> None:
     """Thinking and text are kept apart, and nothing of either is held back in the end."""
 

@@ -400,6 +400,7 @@ def test_a_key_in_the_address_is_no_key_and_in_no_log(exporter: Exporter, caplog
         assert key not in caplog.text + answer.content.decode("latin-1")
 
 
+@pytest.mark.slow
 def test_what_all_spans_share_is_not_stored_with_each(exporter: Exporter) -> None:
     """A resource, a scope and a session of a MiB: 200 spans of a request do not make 600 MiB of them."""
     long = "x" * 1024 * 1024

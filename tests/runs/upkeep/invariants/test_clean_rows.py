@@ -37,6 +37,7 @@ class TestItIsQuietAbout:
         assert check() == []
         assert check(run.pk) == []
 
+    @pytest.mark.slow
     def test_a_lineage_that_pauses_again_and_again(self) -> None:
         run = drive(make_run(make_agent(fixture=FIXTURE, max_steps=3)))
         while run.status == RunStatus.PAUSED:
