@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from django.http import StreamingHttpResponse
+
 
 @dataclass(frozen=True)
 class ExportFile:
@@ -13,3 +15,13 @@ class ExportFile:
     name: str
     media_type: str
     portions: Iterator[str]
+
+
+def download(file: ExportFile) -> StreamingHttpResponse:
+    """Return the response that sends a file portion by portion.
+
+    Each portion is made on a thread that is shared with other requests: see agentops.http.lanes.
+    """
+    response = StreamingHttpResponse(file.portions, content_type=file.media_type)
+    response.headers["Content-Disposition"] = f'attachment; filename="{file.name}"'
+    return response

@@ -14,7 +14,7 @@ from runs.api.base_views import ApiView
 from runs.api.requests.bodies import Choice
 from runs.api.requests.queries import FilterText, QuerySerializer
 from runs.api.run_views import Statuses, UnindexedFilters
-from runs.exports.export_file import ExportFile
+from runs.exports.export_file import download
 from runs.exports.list_files import ListFormat, export_list
 from runs.exports.run_files import RunFormat, export_run
 from runs.models import AgentRun
@@ -63,11 +63,6 @@ class _FileView(ApiView):
 
     accepts_any_type = True
 
-    def send(self, file: ExportFile) -> StreamingHttpResponse:
-        response = StreamingHttpResponse(file.portions, content_type=file.media_type)
-        response.headers["Content-Disposition"] = f'attachment; filename="{file.name}"'
-        return response
-
 
 @extend_schema(responses=_FILES | {(200, "application/json"): OpenApiResponse(OpenApiTypes.OBJECT, "The file.")})
 class RunExport(_FileView):
@@ -76,7 +71,7 @@ class RunExport(_FileView):
     query_class: ClassVar = RunExportQuery
 
     def get(self, request: Request, **_: Any) -> StreamingHttpResponse:
-        return self.send(export_run(self.get_run(Action.EXPORT), RunFormat(self.query["format"])))
+        return download(export_run(self.get_run(Action.EXPORT), RunFormat(self.query["format"])))
 
 
 @extend_schema(responses=_FILES)
@@ -87,4 +82,4 @@ class ListExport(_FileView):
 
     def get(self, request: Request, **_: Any) -> StreamingHttpResponse:
         project = self.get_project(Action.EXPORT)
-        return self.send(export_list(project, Filters.parse(request.query_params), ListFormat(self.query["format"])))
+        return download(export_list(project, Filters.parse(request.query_params), ListFormat(self.query["format"])))

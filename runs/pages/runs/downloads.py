@@ -1,4 +1,4 @@
-"""Files to download: a run, the list of runs, and the response that sends a file while it is made."""
+"""Files to download: a run, and the list of runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agentops.http.methods import require_safe
 from agentops.projects.access import Action, project_for
 from agentops.projects.requests import principal_of
 from runs.access import run_for
-from runs.exports.export_file import ExportFile
+from runs.exports.export_file import download
 from runs.exports.list_files import ListFormat, export_list
 from runs.exports.run_files import RunFormat, export_run
 from runs.models import AgentRun
@@ -35,10 +35,3 @@ def index(request: HttpRequest, project: str, file_format: str) -> StreamingHttp
         raise InvalidListQuery(f"the format must be one of {', '.join(ListFormat)}, not {file_format[:64]!r}")
     owner = project_for(principal_of(request), project, Action.EXPORT)
     return download(export_list(owner, Filters.parse(request.GET), ListFormat(file_format)))
-
-
-def download(file: ExportFile) -> StreamingHttpResponse:
-    """Return the response that sends a file portion by portion."""
-    response = StreamingHttpResponse(file.portions, content_type=file.media_type)
-    response.headers["Content-Disposition"] = f'attachment; filename="{file.name}"'
-    return response
