@@ -122,7 +122,7 @@ def undisturbed(stage: Stage, models: MockModelServer, protocol: str) -> tuple[J
     models.script(prompt, *turns())
     worker = stage.worker(**models.environment)
     run = start(stage, prompt, MODELS[protocol], tool_sleep_s=0)
-    while stage.reaches(run, RunStatus.WAITING, RunStatus.COMPLETED, within_s=60).state is RunStatus.WAITING:
+    while stage.reaches(run, RunStatus.WAITING, RunStatus.COMPLETED).state is RunStatus.WAITING:
         approvals.decide(
             "user:ada", run, Approval.objects.get(run=run, state="pending").call_id, Decision(approves=True)
         )

@@ -40,7 +40,7 @@ def test_a_killed_worker_is_told_and_the_run_goes_on(tabs: Tabs, stage: Stage, w
     stage.worker()
     expect(banner).to_contain_text("Another worker continues the run (recovery 1)", timeout=PATIENCE_MS)
     expect(page.locator(".card-assistant.is-abandoned")).to_be_visible()
-    eventually(lambda: stage.reaches(run, RunStatus.COMPLETED, within_s=60), within_s=60, why="the run has ended")
+    eventually(lambda: stage.reaches(run, RunStatus.COMPLETED), why="the run has ended")
     status(page, "completed", timeout=PATIENCE_MS)
 
     expect(page.locator("#head .banner", has_text="Worker lost")).to_have_count(0)

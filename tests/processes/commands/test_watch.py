@@ -86,7 +86,7 @@ def test_a_watcher_that_is_killed_five_times_repeats_and_loses_nothing(watched: 
             half = rnd.randrange(len(line))
             file.write(line[:half])
             if number in kills:
-                eventually(lambda: watched.events() > seen[-1], within_s=20, why="the watcher is at work")
+                eventually(lambda: watched.events() > seen[-1], why="the watcher is at work")
                 seen.append(watched.events())
                 watched.kill()
                 watched.start()
@@ -94,8 +94,8 @@ def test_a_watcher_that_is_killed_five_times_repeats_and_loses_nothing(watched: 
     [reference] = import_path(make_project(), SESSION).runs
     run = AgentRun.objects.get(project=watched.project)
     count = reference.messages.count()
-    eventually(lambda: run.messages.count() >= count, within_s=30, why="the last line was stored")
-    eventually(lambda: _status(run) == "waiting", within_s=30, why="the session waits")
+    eventually(lambda: run.messages.count() >= count, why="the last line was stored")
+    eventually(lambda: _status(run) == "waiting", why="the session waits")
     check_run(run)
     assert content_of(run) == content_of(reference)
     assert len(seen) == 1 + KILLS
@@ -109,6 +109,6 @@ def _status(run: AgentRun) -> str:
 def test_a_watcher_ends_when_it_is_told_to(watched: Watched) -> None:
     assert watched.process is not None
     log = watched.folder.parent / "watch.log"
-    eventually(lambda: "Following" in log.read_text(), within_s=20, why="it has begun")
+    eventually(lambda: "Following" in log.read_text(), why="it has begun")
     watched.process.terminate()
     assert watched.process.wait(10) == 0

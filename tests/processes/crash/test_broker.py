@@ -51,7 +51,7 @@ def test_it_survives_a_restart_of_redis(stage: Stage, own_redis: OwnRedis) -> No
     runs = [stage.run(SLOW, tool_sleep_s=0.7) for _ in range(6)]
     for run in runs:
         own_redis.hint(run.pk)
-    eventually(lambda: len(stage.effects()) >= 4, within_s=20, why="runs are under way")
+    eventually(lambda: len(stage.effects()) >= 4, why="runs are under way")
     own_redis.kill()
     lost = [stage.run(), stage.run()]  # queued while nobody could be told
     time.sleep(1)
@@ -64,17 +64,17 @@ def test_it_survives_a_restart_of_redis(stage: Stage, own_redis: OwnRedis) -> No
 
 def test_it_hears_hints_again_after_a_restart_of_redis(stage: Stage, own_redis: OwnRedis) -> None:
     worker = stage.worker(AGENTOPS_SWEEP_S="600")
-    eventually(lambda: "[queues]" in worker.said(), within_s=20, why="the worker is up")
+    eventually(lambda: "[queues]" in worker.said(), why="the worker is up")
     for _ in range(2):
         run = stage.run()
         own_redis.hint(run.pk)
         # No sweep within the test: only the hint can have brought it there.
-        stage.reaches(run, RunStatus.COMPLETED, within_s=25)
+        stage.reaches(run, RunStatus.COMPLETED)
         own_redis.kill()
         time.sleep(1)
         own_redis.start()
     run = stage.run()
-    eventually(lambda: _heard(own_redis, run), within_s=30, why="the worker hears hints again")
+    eventually(lambda: _heard(own_redis, run), why="the worker hears hints again")
     assert worker.alive
 
 
@@ -88,7 +88,7 @@ def _heard(own_redis: OwnRedis, run: AgentRun) -> bool:
 def test_it_goes_on_without_redis(stage: Stage, own_redis: OwnRedis) -> None:
     first = stage.worker(**LONG_LEASE)
     begun = [stage.run(SLOW, tool_sleep_s=0.7) for _ in range(3)]
-    eventually(stage.effects, within_s=20, why="runs are under way")
+    eventually(stage.effects, why="runs are under way")
     own_redis.kill()
     queued = [stage.run() for _ in range(3)]
 
@@ -120,15 +120,15 @@ def waiting_hint(stage: Stage, own_redis: OwnRedis) -> ChildProcess:
     Then the thread becomes free, accepts the hint, and so acknowledges it.
     """
     worker = stage.worker(slots=1, AGENTOPS_SWEEP_S="600", AGENTOPS_GRACE_S="1")
-    eventually(lambda: "[queues]" in worker.said(), within_s=60, why="the worker is up")
+    eventually(lambda: "[queues]" in worker.said(), why="the worker is up")
     with Celery("holds", broker=own_redis.url) as app:
         app.send_task("tests.hold", queue="agentops", retry=False)
-    eventually((stage.home / "held").exists, within_s=20, why="the thread is busy")
+    eventually((stage.home / "held").exists, why="the thread is busy")
     own_redis.hint(uuid4())
     with redis.Redis.from_url(own_redis.url) as client:
-        eventually(lambda: client.llen("agentops") == 0, within_s=20, why="the worker has the hint")
+        eventually(lambda: client.llen("agentops") == 0, why="the worker has the hint")
     own_redis.kill()
-    eventually(lambda: "Cannot connect to" in worker.said(), within_s=20, why="the worker has noticed")
+    eventually(lambda: "Cannot connect to" in worker.said(), why="the worker has noticed")
     (stage.home / "let_go").touch()
     return worker
 
@@ -138,7 +138,7 @@ def test_a_hint_that_is_acknowledged_after_its_connection_was_lost_ends_no_worke
 ) -> None:
     own_redis.start()
     run = stage.run()
-    eventually(lambda: _heard(own_redis, run), within_s=30, why="the worker hears hints again")
+    eventually(lambda: _heard(own_redis, run), why="the worker hears hints again")
     waiting_hint.signal(stage.TERM)
 
     assert waiting_hint.wait(within_s=20, why="ended by SIGTERM") == 0
@@ -171,7 +171,7 @@ def test_it_survives_five_restarts_in_a_row_and_an_emptied_redis(stage: Stage, o
     runs = [stage.run(SLOW, tool_sleep_s=0.5) for _ in range(6)]
     for run in runs:
         own_redis.hint(run.pk)
-    eventually(lambda: len(stage.effects()) >= 2, within_s=20, why="runs are under way")
+    eventually(lambda: len(stage.effects()) >= 2, why="runs are under way")
     for _ in range(5):
         own_redis.kill()
         runs.append(stage.run())  # queued while nobody could be told
@@ -214,7 +214,7 @@ def test_a_click_on_resume_counts_without_redis(
         click = browser.post(f"/runs/{by_page.pk}/resume", data=form, headers={"Origin": web.url})
         assert click.status_code in (302, 303), click.text
     for old in (by_page, by_api):
-        stage.reaches(AgentRun.objects.get(resumed_from=old), RunStatus.COMPLETED, within_s=10)
+        stage.reaches(AgentRun.objects.get(resumed_from=old), RunStatus.COMPLETED)
     if silent:
         own_redis.go_on()
 

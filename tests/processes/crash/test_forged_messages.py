@@ -125,12 +125,12 @@ def test_forged_messages_end_no_worker_and_run_nothing(stage: Stage, own_redis: 
     bomb = pickle.dumps(Bomb(tmp_path / "exploded"))
     worker = stage.worker(AGENTOPS_SWEEP_S="600", slots=1)
     with redis.Redis.from_url(own_redis.url) as client:
-        eventually(client.pubsub_numpat, within_s=20, why="the worker hears commands")
+        eventually(client.pubsub_numpat, why="the worker hears commands")
         forged = list(forged_hints(own_redis, bomb))
         for message in forged:
             client.lpush(QUEUE, message)
             assert worker.alive, (message[:1000], worker.said())
-        eventually(lambda: client.llen(QUEUE) == 0 or not worker.alive, within_s=30, why="the worker has read all")
+        eventually(lambda: client.llen(QUEUE) == 0 or not worker.alive, why="the worker has read all")
         # A pattern that takes for ever, and values that are no commands.
         evil = control("ping", pattern="(" * 5 + r"\w|.)*" + ")*" * 4 + "!", matcher="pcre")
         broken = [b"", bomb, b"[]", b"7", b"null", json.dumps(control(None)), json.dumps(control(["x"]))]
@@ -151,7 +151,7 @@ def test_forged_messages_end_no_worker_and_run_nothing(stage: Stage, own_redis: 
     controlled = stage.worker(AGENTOPS_CELERY_CONTROL="true")
     with redis.Redis.from_url(own_redis.url) as client:
         shutdown = json.dumps(control("shutdown"))
-        eventually(lambda: client.publish(CONTROL, shutdown) == 2, within_s=20, why="both workers hear commands")
+        eventually(lambda: client.publish(CONTROL, shutdown) == 2, why="both workers hear commands")
     assert controlled.wait(within_s=20, why="ended by remote control") == 0
     assert worker.alive
 
@@ -159,7 +159,7 @@ def test_forged_messages_end_no_worker_and_run_nothing(stage: Stage, own_redis: 
 def hears_hints(stage: Stage, own_redis: OwnRedis, worker: ChildProcess) -> None:
     run = stage.run()
     own_redis.hint(run.pk)
-    stage.reaches(run, RunStatus.COMPLETED, within_s=30)
+    stage.reaches(run, RunStatus.COMPLETED)
     assert worker.alive, worker.said()
 
 
@@ -182,10 +182,10 @@ def test_workers_work_whatever_the_keys_of_redis_hold(stage: Stage, own_redis: O
         workers.append(stage.worker())
         runs = [stage.run() for _ in range(3)]
         for run in runs:
-            stage.reaches(run, RunStatus.COMPLETED, within_s=30)
+            stage.reaches(run, RunStatus.COMPLETED)
         assert all(worker.alive for worker in workers), [worker.said() for worker in workers]
         client.flushall()
-    eventually(lambda: own_redis_hint(own_redis) == 0, within_s=30, why="workers read the queue again")
+    eventually(lambda: own_redis_hint(own_redis) == 0, why="workers read the queue again")
     assert not (tmp_path / "exploded").exists()
 
 

@@ -42,9 +42,9 @@ def kill_and_go_on(stage: Stage, point: str, *, before: bool = False, **script: 
     second = stage.worker() if before else None
     first = stage.worker(chaos=point)
     if second is not None:
-        eventually(lambda: "[queues]" in second.said(), within_s=20, why="the second worker is ready")
+        eventually(lambda: "[queues]" in second.said(), why="the second worker is ready")
         second.signal(stage.STOP)
-        eventually(second.suspended, within_s=5, why="the second worker is suspended")
+        eventually(second.suspended, why="the second worker is suspended")
     run = stage.run(**script)
     first.killed()
     if second is not None:
@@ -86,7 +86,7 @@ def test_it_survives_a_kill_with_the_hint_in_hand(stage: Stage, undisturbed: Und
     expected = undisturbed()
     # This one sweeps once, before there is anything: what it knows, it knows from the hint.
     first = stage.worker(chaos="hint.received:1", AGENTOPS_SWEEP_S="600")
-    eventually(lambda: "[queues]" in first.said(), within_s=20, why="the first worker is up")
+    eventually(lambda: "[queues]" in first.said(), why="the first worker is up")
     time.sleep(0.5)
     run = stage.run()
     own_redis.hint(run.pk)

@@ -63,11 +63,11 @@ def test_each_fear_is_announced_once(stage: Stage, settings: Any) -> None:
         for _ in range(2):
             stage.worker(**env)
         stage.reaches(waiting, RunStatus.WAITING)
-        eventually(lambda: len(hook.requests) >= 3 and len(inbox.mails) >= 3, within_s=60, why="all are announced")
+        eventually(lambda: len(hook.requests) >= 3 and len(inbox.mails) >= 3, why="all are announced")
         # One more, of another agent, comes after some more evaluations. Nothing is announced twice meanwhile.
         reconnect()
         failed(project, "another", agent="other")
-        eventually(lambda: len(hook.requests) >= 4 and len(inbox.mails) >= 4, within_s=60, why="the last comes too")
+        eventually(lambda: len(hook.requests) >= 4 and len(inbox.mails) >= 4, why="the last comes too")
 
     assert rules_of(hook) == ["run_failed", *sorted(KINDS)]
     assert inbox.recipients == ["ann@people.test"] * 4

@@ -40,12 +40,12 @@ def test_a_killed_import_is_taken_up_again_and_doubles_nothing(stage: Stage, in_
     stored = uploaded(project)
     first = stage.worker()
     if in_transaction:
-        eventually(lambda: fresh(stored).events, within_s=20, why="the file is read, and its import begins")
+        eventually(lambda: fresh(stored).events, why="the file is read, and its import begins")
         time.sleep(0.05)
     else:
-        eventually(lambda: fresh(stored).state == ImportState.RUNNING, within_s=20, why="a worker takes the file")
+        eventually(lambda: fresh(stored).state == ImportState.RUNNING, why="a worker takes the file")
     first.signal(stage.KILL)
-    eventually(lambda: not first.alive, within_s=10, why="the worker is gone")
+    eventually(lambda: not first.alive, why="the worker is gone")
     reconnect()
     interrupted = fresh(stored)
     assert (interrupted.state, interrupted.attempts) == (ImportState.RUNNING, 1)
@@ -53,7 +53,7 @@ def test_a_killed_import_is_taken_up_again_and_doubles_nothing(stage: Stage, in_
     assert FileImportPiece.objects.exists()
 
     stage.worker()
-    eventually(lambda: fresh(stored).is_finished, within_s=40, why="the second worker has imported it")
+    eventually(lambda: fresh(stored).is_finished, why="the second worker has imported it")
 
     done = fresh(stored)
     run = AgentRun.objects.get()

@@ -35,14 +35,14 @@ def test_a_killed_worker_and_a_killed_command_leave_nothing_out_and_nothing_doub
     assert 0 < indexed < NOTES
     assert found(run.project, last) == []
     stage.worker()
-    eventually(is_whole, within_s=20, why="the next worker has indexed the rest")
+    eventually(is_whole, why="the next worker has indexed the rest")
     whole = texts(run)
     assert (len(whole), set(whole.values())) == (NOTES, {1})
     assert len(found(run.project, last)) == 1
 
     stage.spawn(["search_index", "all"], program="agentops", AGENTOPS_CHAOS="index.deleted").killed()
 
-    eventually(is_whole, within_s=20, why="the worker has deleted the rest, and indexed everything again")
+    eventually(is_whole, why="the worker has deleted the rest, and indexed everything again")
     assert texts(run) == whole
     # All were written anew, also those that the command has not deleted.
     assert SearchEntry.objects.earliest("pk").pk > NOTES

@@ -46,9 +46,7 @@ def types(run: AgentRun) -> list[str]:
 
 
 def successor(stage: Stage, run: AgentRun) -> AgentRun:
-    return eventually(
-        lambda: AgentRun.objects.filter(resumed_from=run).first(), within_s=20, why="the policy resumes it"
-    )
+    return eventually(lambda: AgentRun.objects.filter(resumed_from=run).first(), why="the policy resumes it")
 
 
 def test_it_is_resumed_though_its_worker_is_killed_in_the_cooldown(stage: Stage) -> None:

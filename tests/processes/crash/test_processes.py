@@ -39,33 +39,33 @@ def test_a_child_that_is_killed_is_replaced(stage: Stage) -> None:
     """P6, as the system does it that is out of memory: the run goes on in another child, the others are not touched."""
     run = stage.run(SLOW, tool_sleep_s=1)
     parent = forking(stage)
-    eventually(stage.effects, within_s=30, why="a child is at work")
+    eventually(stage.effects, why="a child is at work")
     child = holder(run)
     assert child in children(parent.pid)
 
     os.kill(child, signal.SIGKILL)
 
-    stage.reaches(run, RunStatus.COMPLETED, within_s=30)
+    stage.reaches(run, RunStatus.COMPLETED)
     check(run)
     assert "run.recovered" in [event.type for event in events(run)]
     assert len({effect.key for effect in stage.effects("call-1-0")}) == 1
     assert parent.alive, parent.said()
-    eventually(lambda: len(children(parent.pid)) == 2, within_s=20, why="the dead child has been replaced")
+    eventually(lambda: len(children(parent.pid)) == 2, why="the dead child has been replaced")
 
 
 def test_children_do_not_outlive_their_parent_as_workers(stage: Stage) -> None:
     """Orphans take nothing up any more: what they had goes on elsewhere, and they end."""
     run = stage.run(SLOW, tool_sleep_s=1)
     parent = forking(stage)
-    eventually(stage.effects, within_s=30, why="a child is at work")
+    eventually(stage.effects, why="a child is at work")
     orphans = children(parent.pid)
 
     parent.signal(stage.KILL)
     parent.killed()
-    eventually(lambda: not any(map(is_alive, orphans)), within_s=20, why="the children end too")
+    eventually(lambda: not any(map(is_alive, orphans)), why="the children end too")
 
     stage.worker()
-    stage.reaches(run, RunStatus.COMPLETED, within_s=20)
+    stage.reaches(run, RunStatus.COMPLETED)
     check(run)
 
 
@@ -73,8 +73,8 @@ def test_children_that_their_parent_does_not_see_born_do_nothing(stage: Stage) -
     """A parent that dies right after the fork: the system does not know yet that its children are to end with it."""
     run = stage.run(SLOW)
     parent = forking(stage)
-    eventually(lambda: "[queues]" in parent.said(500), within_s=30, why="the parent is about to fork")
-    born = eventually(lambda: children(parent.pid), within_s=20, why="the first child is born")
+    eventually(lambda: "[queues]" in parent.said(500), why="the parent is about to fork")
+    born = eventually(lambda: children(parent.pid), why="the first child is born")
     for child in born:
         os.kill(child, stage.STOP)
     parent.signal(stage.KILL)
@@ -82,7 +82,7 @@ def test_children_that_their_parent_does_not_see_born_do_nothing(stage: Stage) -
     for child in born:
         os.kill(child, stage.CONT)
 
-    eventually(lambda: not any(map(is_alive, born)), within_s=5, why="the children end too")
+    eventually(lambda: not any(map(is_alive, born)), why="the children end too")
     run.refresh_from_db()
     assert (run.status, run.lease_epoch) == (RunStatus.QUEUED, 0)
 
@@ -91,7 +91,7 @@ def test_more_than_one_sigterm_is_no_harm(stage: Stage) -> None:
     """Each interrupts what the process is doing for the one before."""
     run = stage.run(SLOW, tool_sleep_s=1.5)
     first = stage.worker()
-    eventually(stage.effects, within_s=20, why="a tool is at work")
+    eventually(stage.effects, why="a tool is at work")
     for _ in range(500):
         os.kill(first.pid, stage.TERM)
     first.wait(within_s=15, why="ended by SIGTERM")
@@ -108,7 +108,7 @@ def test_a_worker_whose_clock_is_wrong_takes_nothing_too_early(stage: Stage, hou
     skew = {"DJANGO_SETTINGS_MODULE": "tests.support.processes.skewed_clock_settings", "TEST_SKEW_S": str(hours * 3600)}
     held = stage.run([["ledger_idempotent"]], tool_sleep_s=4)
     honest = stage.worker()
-    eventually(stage.effects, within_s=20, why="the honest worker is at work")
+    eventually(stage.effects, why="the honest worker is at work")
     wrong = stage.worker(**skew)
     own = stage.run(SLOW)
 
@@ -118,8 +118,8 @@ def test_a_worker_whose_clock_is_wrong_takes_nothing_too_early(stage: Stage, hou
         assert Attempt.objects.filter(run=run).count() == 1
     honest.end()
     last = stage.run([["ledger_once"]], tool_sleep_s=4, on_unknown_tool="tell_model")
-    eventually(lambda: holder(last) == wrong.pid, within_s=20, why="the worker with the wrong clock has a run")
-    eventually(lambda: stage.effects("call-1-0")[-1].run == str(last.pk), within_s=20, why="its tool is at work")
+    eventually(lambda: holder(last) == wrong.pid, why="the worker with the wrong clock has a run")
+    eventually(lambda: stage.effects("call-1-0")[-1].run == str(last.pk), why="its tool is at work")
     wrong.end()
     stage.worker()
     # Two clocks on one call: it never ends before it began.

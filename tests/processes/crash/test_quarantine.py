@@ -51,14 +51,12 @@ def test_a_process_that_ends_with_its_run_counts_and_one_that_ends_with_its_work
     worker = stage.worker()
     first = eventually(lambda: alone(run), within_s=STARTS_S, why="it is tried alone")
     _end_process_of(first, worker)
-    eventually(
-        lambda: Attempt.objects.get(pk=first.pk).end_reason == "died_alone", within_s=20, why="the worker has seen it"
-    )
+    eventually(lambda: Attempt.objects.get(pk=first.pk).end_reason == "died_alone", why="the worker has seen it")
     assert worker.alive
 
     second = eventually(lambda: alone(run), within_s=STARTS_S, why="it is tried again")
     worker.signal(signal.SIGKILL)
-    eventually(lambda: not _processes_of(second), within_s=20, why="it does not outlive its worker")
+    eventually(lambda: not _processes_of(second), why="it does not outlive its worker")
     stage.worker()
     stage.reaches(run, RunStatus.COMPLETED, within_s=STARTS_S)
 

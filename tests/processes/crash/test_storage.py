@@ -21,13 +21,13 @@ def test_it_survives_cut_connections(stage: Stage) -> None:
     workers = [stage.worker(), stage.worker()]
     runs = [stage.run([["ledger_read"], ["ledger_idempotent"]] * 3, tool_sleep_s=0.3, chunks=4, pause_s=0.05)
             for _ in range(6)]  # fmt: skip
-    eventually(stage.effects, within_s=20, why="runs are under way")
+    eventually(stage.effects, why="runs are under way")
     for _ in range(5):
         _cut(stage)
         time.sleep(0.6)
 
     for run in runs:
-        stage.reaches(run, RunStatus.COMPLETED, within_s=40)
+        stage.reaches(run, RunStatus.COMPLETED)
         check(run)
         assert run.step_count == 7
         done = {effect.call_id: effect.key for effect in stage.effects() if effect.run == str(run.pk)}
@@ -36,7 +36,7 @@ def test_it_survives_cut_connections(stage: Stage) -> None:
     # Five cuts in three seconds can outlast a lease of two. A worker that lost one says so when it wakes from its
     # wait for the database, which may be after the run was finished elsewhere: nothing of that was a death.
     died = Attempt.objects.filter(end_reason="died")
-    eventually(lambda: not died.exists(), within_s=15, why="workers that live are not counted as dead")
+    eventually(lambda: not died.exists(), why="workers that live are not counted as dead")
 
 
 def _cut(stage: Stage) -> None:

@@ -22,7 +22,7 @@ ANSWERED = {"tool.returned", "checkpoint.before"}
 def suspended(stage: Stage, point: str, calls: list[list[str]]) -> tuple[AgentRun, ChildProcess]:
     run = stage.run(calls, on_unknown_tool="tell_model", chunks=8, pause_s=0.04)
     first = stage.worker(chaos=f"{point}:1:STOP")
-    eventually(first.suspended, within_s=20, why=f"suspended at {point}")
+    eventually(first.suspended, why=f"suspended at {point}")
     return run, first
 
 

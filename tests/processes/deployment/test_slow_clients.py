@@ -44,7 +44,7 @@ def serving(directory: Path) -> Iterator[int]:
     with (directory / "log").open("wb") as log:
         server = subprocess.Popen([*MANAGE, "serve"], env=env, stdout=log, stderr=log, start_new_session=True)
     try:
-        eventually(lambda: listens(port), within_s=60, why="it listens")
+        eventually(lambda: listens(port), why="it listens")
         yield port
         server.send_signal(signal.SIGTERM)
         assert server.wait(20) == 0, (directory / "log").read_text()
@@ -80,7 +80,7 @@ def test_slow_clients_hold_nobody_up(way: str, tmp_path: Path) -> None:
     """Headers, bodies and chunks one byte at a time, connections that say nothing or do not end."""
     with WAYS[way](tmp_path) as port:
         # Whatever is loaded for the first one.
-        eventually(lambda: httpx.get(f"http://127.0.0.1:{port}/login", timeout=60), within_s=60, why="it answers")
+        eventually(lambda: httpx.get(f"http://127.0.0.1:{port}/login", timeout=60), why="it answers")
         with slow_clients(port, CLIENTS) as clients:
             took = [seconds_to_answer(port, path) for _ in range(5) for path in ("/login", "/healthz")]
             ends = ends_of(clients, within_s=20)
@@ -107,7 +107,7 @@ def test_connections_are_limited(name: str, web: WebThread, settings: Any) -> No
             wire = stack.enter_context(socket.create_connection(("127.0.0.1", web.port)))
         assert refusal(web, PLAIN + b"\r\n") == 503
         wire.close()
-        eventually(lambda: refusal(web, PLAIN + b"\r\n") == 200, within_s=5, why="a connection has become free")
+        eventually(lambda: refusal(web, PLAIN + b"\r\n") == 200, why="a connection has become free")
 
 
 def test_a_proxy_stands_for_many_addresses(web: WebThread, settings: Any) -> None:
@@ -124,7 +124,7 @@ def test_a_client_that_reads_nothing_is_let_go(web: WebThread, monkeypatch: pyte
     request = b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path
     with socket.create_connection(("127.0.0.1", web.port)) as wire:
         wire.sendall(request * 20)
-        eventually(lambda: is_reset(wire), within_s=20, why="the server has closed the connection")
+        eventually(lambda: is_reset(wire), why="the server has closed the connection")
 
 
 def is_reset(wire: socket.socket) -> bool:

@@ -124,7 +124,7 @@ def test_the_commands_of_the_compose_file_make_a_working_site(stack: Stack) -> N
               DJANGO_SUPERUSER_PASSWORD="a-long-pass-phrase")  # fmt: skip
     key = made_key(stack)
     for name in stack.processes:
-        eventually(lambda name=name: stack.healthy(name), why=f"{name} is healthy", within_s=60)
+        eventually(lambda name=name: stack.healthy(name), why=f"{name} is healthy")
 
     pages_are_served(stack)
     slow_clients_hold_nobody_up(stack)

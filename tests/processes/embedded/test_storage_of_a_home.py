@@ -99,32 +99,32 @@ def test_a_disk_that_was_full_and_has_room_again(mount: Mount, tmp_path: Path) -
     site = Site(tmp_path / "home")
     try:
         site.up(AGENTOPS_LEASE_S="6", AGENTOPS_RENEW_S="2")
-        eventually(lambda: site.runs().get("demo-replay", ("", 0))[1] > 0, why="the live run has begun", within_s=60)
+        eventually(lambda: site.runs().get("demo-replay", ("", 0))[1] > 0, why="the live run has begun")
         fill(place)
-        eventually(lambda: "storage failed" in site.err, why="a step cannot be stored", within_s=60)
-        eventually(lambda: "cannot renew" in site.err, why="no lease can be renewed", within_s=60)
+        eventually(lambda: "storage failed" in site.err, why="a step cannot be stored")
+        eventually(lambda: "cannot renew" in site.err, why="no lease can be renewed")
         assert httpx.get(f"{site.url}/readyz").status_code == 503
         assert httpx.get(f"{site.url}/login").status_code == 200
 
         (place / "ballast").unlink()
-        eventually(lambda: httpx.get(f"{site.url}/readyz").status_code == 200, why="it is ready", within_s=60)
+        eventually(lambda: httpx.get(f"{site.url}/readyz").status_code == 200, why="it is ready")
         steps = site.runs()["demo-replay"][1]
         eventually(lambda: PLAYED.items() <= site.runs().items(), why="the recordings are played", within_s=120)
-        eventually(lambda: site.runs()["demo-replay"][1] > steps, why="the live run goes on", within_s=60)
+        eventually(lambda: site.runs()["demo-replay"][1] > steps, why="the live run goes on")
 
         fill(place)
         assert site.end() == 0
         # What a start stores may still fit into pages that are free.
         site.start()
-        eventually(lambda: site.out.count("\n") >= 3 or not site.alive, why="it has started or given up", within_s=60)
+        eventually(lambda: site.out.count("\n") >= 3 or not site.alive, why="it has started or given up")
         if not site.alive:
             assert (site.ended(), site.err) == (6, "agentops: the database cannot be used: its disk is full\n")
         (place / "ballast").unlink()
         if not site.alive:
             site.up()
-        eventually(lambda: httpx.get(f"{site.url}/readyz").status_code == 200, why="it is ready again", within_s=60)
+        eventually(lambda: httpx.get(f"{site.url}/readyz").status_code == 200, why="it is ready again")
         steps = site.runs()["demo-replay"][1]
-        eventually(lambda: site.runs()["demo-replay"][1] > steps, why="the live run goes on again", within_s=60)
+        eventually(lambda: site.runs()["demo-replay"][1] > steps, why="the live run goes on again")
         assert site.end() == 0
         site.agentops("check_invariants")
     finally:

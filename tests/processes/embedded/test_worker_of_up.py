@@ -47,7 +47,7 @@ def test_a_run_that_is_started_on_the_site_begins_at_once(seasoned: Site) -> Non
             assert answer.status_code == 201
             run = answer.json()["id"]
             page = f"/api/projects/demo/agent-runs/{run}"
-            eventually(lambda: client.get(page).json()["status"] == "completed", why="it is played", within_s=20)  # noqa: B023
+            eventually(lambda: client.get(page).json()["status"] == "completed", why="it is played")  # noqa: B023
     assert seasoned.end() == 0
     assert seasoned.err == ""
 

@@ -36,7 +36,7 @@ def suspend(stage: Stage, worker: ChildProcess) -> None:
     """Not while it is writing: on SQLite nobody else could write then, a restore least of all."""
     worker.signal(stage.STOP)
     for _ in range(50):
-        eventually(worker.suspended, within_s=5, why="suspended")
+        eventually(worker.suspended, why="suspended")
         if not stage.write_locked():
             return
         worker.signal(stage.CONT)
@@ -58,7 +58,7 @@ def test_restore_drill(stage: Stage, web_process: Callable[..., WebProcess], lis
     # Nobody has a slot for it yet: the backup knows it as a run that was never claimed.
     waiting = stage.run(CALLS, **SLOW)
     follower = listeners.open(url, reader, pause_s=0.1, stubborn=True, stop_at_end=True)
-    eventually(lambda: len(follower.ids) > 8, within_s=20, why="the reader sees the work")
+    eventually(lambda: len(follower.ids) > 8, why="the reader sees the work")
 
     backup = back_up(stage)
     seen_then = follower.ids[-1]
@@ -67,7 +67,7 @@ def test_restore_drill(stage: Stage, web_process: Callable[..., WebProcess], lis
     zombie = stage.worker(AGENTOPS_CONCURRENCY="1", **LONG_LEASE)
     stage.reaches(waiting, RunStatus.RUNNING)
     lost = stage.run()
-    eventually(lambda: follower.ids[-1] > seen_then + 8, within_s=20, why="the work goes on after the backup")
+    eventually(lambda: follower.ids[-1] > seen_then + 8, why="the work goes on after the backup")
     suspend(stage, zombie)
     worker.end()
     last_id = follower.last_id
@@ -88,7 +88,7 @@ def test_restore_drill(stage: Stage, web_process: Callable[..., WebProcess], lis
         assert (run.status, run.lease_epoch) == (RunStatus.QUEUED, number)
 
     finisher = stage.worker(AGENTOPS_CONCURRENCY="4")
-    eventually(lambda: _claimed(waiting, number), within_s=20, why="the fresh worker has claimed it")
+    eventually(lambda: _claimed(waiting, number), why="the fresh worker has claimed it")
     zombie.signal(stage.CONT)
     for run in live:
         with pytest.raises(LeaseLost), transaction.atomic():
@@ -96,9 +96,9 @@ def test_restore_drill(stage: Stage, web_process: Callable[..., WebProcess], lis
         assert not transitions.renew(run.pk, handed_out[run.pk])
 
     again = listeners.open(url, reader | {"Last-Event-ID": last_id}, pause_s=60)
-    eventually(lambda: again.events("stream-reset"), within_s=10, why="a reader with an old cursor gets a reset")
+    eventually(lambda: again.events("stream-reset"), why="a reader with an old cursor gets a reset")
     for run in live:
-        stage.reaches(run, RunStatus.COMPLETED, within_s=30)
+        stage.reaches(run, RunStatus.COMPLETED)
         check(run)
         assert replay_check.differences(run.pk) == []
     # Of the lost time nobody has written anything: what the backup did not know is of new epochs.
@@ -107,7 +107,7 @@ def test_restore_drill(stage: Stage, web_process: Callable[..., WebProcess], lis
         assert all(epoch > number for epoch in written_by(run)[run in busy :])
 
     last = Log.objects.get(pk=busy[0].pk).last_seq
-    eventually(lambda: follower.events("end"), within_s=15, why="who was there all the time sees the end")
+    eventually(lambda: follower.events("end"), why="who was there all the time sees the end")
     assert follower.error is None, follower.error
     resets = [place for place, message in enumerate(follower.messages) if message.event == "stream-reset"]
     assert len(resets) >= 1

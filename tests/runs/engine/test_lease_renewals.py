@@ -66,7 +66,7 @@ def locked() -> Iterator[Locked]:
 
 def is_renewed(lease: Lease) -> bool:
     until = lease.valid_until
-    eventually(lambda: lease.valid_until > until, why="the lease is not renewed", within_s=20)
+    eventually(lambda: lease.valid_until > until, why="the lease is not renewed")
     return True
 
 
@@ -154,5 +154,5 @@ def test_a_row_that_is_locked_by_who_takes_the_run_over_is_lost(keep: Keep, lock
 
     other.commit()
 
-    eventually(lost.lost.is_set, why="its epoch is another one", within_s=20)
+    eventually(lost.lost.is_set, why="its epoch is another one")
     assert not kept.lost.is_set()

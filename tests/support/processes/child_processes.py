@@ -90,4 +90,4 @@ class ChildProcess:
     def end(self) -> None:
         if self.alive:
             os.kill(self.pid, signal.SIGKILL)
-            eventually(lambda: not self.alive, within_s=10, why="a killed process ends")
+            eventually(lambda: not self.alive, why="a killed process ends")

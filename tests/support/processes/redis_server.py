@@ -35,7 +35,7 @@ class OwnRedis:
              "--dir", str(self._directory)],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        eventually(self._answers, within_s=10, why="Redis answers")
+        eventually(self._answers, why="Redis answers")
 
     def kill(self) -> None:
         if self._process is not None:

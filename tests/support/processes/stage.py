@@ -118,7 +118,7 @@ class Stage:
         self.workers.append(ChildProcess(self.fork_server, pid, path))
         return self.workers[-1]
 
-    def reaches(self, run: AgentRun, *statuses: RunStatus, within_s: float = 60) -> AgentRun:
+    def reaches(self, run: AgentRun, *statuses: RunStatus, within_s: float = 90) -> AgentRun:
         """The run, once it has one of the statuses."""
 
         def look() -> bool:

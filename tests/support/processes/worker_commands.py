@@ -18,7 +18,7 @@ def worker_command(env: dict[str, str], log: Path, *words: str) -> Iterator[subp
     with log.open("wb") as written:
         running = subprocess.Popen([*MANAGE, "worker", *words], env=env, stdout=written, stderr=subprocess.STDOUT)
     try:
-        eventually(lambda: " ready." in log.read_text() or running.poll() is not None, within_s=40, why="it is ready")
+        eventually(lambda: " ready." in log.read_text() or running.poll() is not None, why="it is ready")
         yield running
     finally:
         running.kill()
