@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,9 @@ def show_or_install(command: AgentopsCommand, options: dict[str, Any], key: str)
         text = f"--install adds this to {path}, and writes {files.script}:\n\n{files.script_text()}"
         command.stderr.write(printable(text) if not text.isascii() else text)
         return
+    if shutil.which("curl") is None:
+        text = "the hooks send with curl, and this machine has no curl on its PATH: install it, and repeat the command"
+        raise CommandError(text, returncode=EXIT_USAGE)
     url = options["url"] or settings.AGENTOPS_BASE_URL or f"http://127.0.0.1:{settings.PORT}"
     # AGENTOPS_API_KEY is that of another site.
     is_of_url = options["url"] or options["key_file"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import stat
 import subprocess
@@ -24,6 +25,7 @@ from tests.support.accounts import with_key
 from tests.support.factories import make_project
 from tests.support.imported_runs import check_run, import_path
 from tests.support.recordings.recorded_files import recording
+from tests.support.services import missing
 from timeline.models import Event
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -145,6 +147,8 @@ def test_settings_that_are_none_are_left_as_they_are(tmp_path: Path, content: st
 
 @pytest.mark.parametrize("answers", [True, False])
 def test_the_script_succeeds_at_once_and_silently(tmp_path: Path, answers: bool) -> None:
+    if answers and shutil.which("curl") is None:
+        missing("this machine has no curl")
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(10)
         files = HookFiles(tmp_path / "it's here")
@@ -176,7 +180,28 @@ def test_the_script_succeeds_at_once_and_silently(tmp_path: Path, answers: bool)
     assert subprocess.run(files.command, shell=True, input=b"{}", timeout=100, check=True).returncode == 0
 
 
+@pytest.fixture
+def with_curl(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has curl: a bare one does not."""
+    folder = tmp_path_factory.mktemp("bin")
+    (folder / "curl").touch(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+
+
 @pytest.mark.django_db
+def test_without_curl_nothing_is_installed(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = make_project()
+    settings.AGENTOPS_HOME = tmp_path / "home"
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CommandError, match="this machine has no curl on its PATH"):
+        call_command("watch", "--project", project.slug, "--hooks", "claude-code", "--install")
+    assert list(tmp_path.iterdir()) == []
+    assert not ApiKey.objects.exists()
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("with_curl")
 def test_the_command_shows_installs_and_keeps_its_key(
     tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -202,6 +227,7 @@ def test_the_command_shows_installs_and_keeps_its_key(
 
 
 @pytest.mark.django_db
+@pytest.mark.usefixtures("with_curl")
 def test_the_key_of_another_site_is_not_sent_to_this_one(
     tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
