@@ -303,6 +303,8 @@ def test_all_uploads_together_take_no_more_than_their_share_of_the_disk(settings
         kept.append(asyncio.run(bodies.read(wire.scope, receive_once)))
     assert [len(body.stream().read()) for body in kept] == [6 * 2**20, 0]
     assert (wires[0].scope.get(REFUSED), wires[1].scope[REFUSED]) == (None, FULL)
+    for body in kept:
+        body.release()
 
 
 @pytest.mark.django_db(transaction=True)
