@@ -147,6 +147,9 @@ def test_forged_messages_end_no_worker_and_run_nothing(stage: Stage, own_redis: 
     assert "x" not in answers_of(own_redis, "revoked")
     for command in ("ping", "stats", "active", "reserved", "scheduled", "registered", "clock"):
         eventually(partial(answers_of, own_redis, command), why=f"{command} is answered")
+    operator = stage.spawn(["-A", "agentops", "inspect", "ping"])
+    assert operator.wait(within_s=60, why="celery -A agentops inspect ping") == 0, operator.said()
+    assert "pong" in operator.said()
     # A setting lets it be controlled.
     controlled = stage.worker(AGENTOPS_CELERY_CONTROL="true")
     with redis.Redis.from_url(own_redis.url) as client:
