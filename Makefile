@@ -36,7 +36,7 @@ REQUIRE_SERVICES ?=
 export REQUIRE_SERVICES
 
 # 1: every test, as `make nightly` runs them. `make test` and `make processes` alone leave out the slowest, most of those
-# in a browser, and on PostgreSQL those of pages, API and commands, whose statements are sent on SQLite before.
+# in a browser, and what each pass leaves to the other: see tests/support/second_pass.py.
 ALL ?=
 export ALL
 
