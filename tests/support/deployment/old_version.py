@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sqlite3
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -77,8 +75,8 @@ def unpack(commit: str, directory: Path) -> Path:
     if done.returncode:
         reason = done.stderr.decode().strip()
         missing(f"needs commit {commit} in the history of this clone (`git fetch --unshallow`): {reason}")
-    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-        archive.extractall(directory, filter="data")
+    directory.mkdir(exist_ok=True)
+    subprocess.run(["tar", "--extract", "--directory", directory], input=done.stdout, check=True)
     return directory
 
 
