@@ -35,7 +35,7 @@ def missing_migrations(connection: BaseDatabaseWrapper) -> list[str]:
     """
     loader = _loader()
     if loader.replacements:
-        # What stands for squashed migrations depends on those that are applied.
+        # Where migrations were squashed, the graph depends on what is applied.
         loader = MigrationLoader(connection)
     applied = set(MigrationRecorder(connection).applied_migrations())
     known = set(loader.disk_migrations or ())
@@ -58,7 +58,7 @@ def missing_migrations(connection: BaseDatabaseWrapper) -> list[str]:
 
 @cache
 def _loader() -> MigrationLoader:
-    """Return the migrations of this version, as they were at its start."""
+    """Return the migrations of this version, as they were on the disk at the first call."""
     return MigrationLoader(None)
 
 

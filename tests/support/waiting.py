@@ -32,4 +32,4 @@ def is_alive(pid: int) -> bool:
 
 def process_ends(pid: int) -> None:
     """Wait for the end of a process that was killed: on a busy machine a signal takes its time."""
-    eventually(lambda: not is_alive(pid), why=f"process {pid} goes on")
+    eventually(lambda: not is_alive(pid), why=f"process {pid} has not ended")

@@ -106,7 +106,7 @@ class Bus:
             pause = min(pause * 2, LONGEST_PAUSE_S)
 
     async def _subscribe(self, pubsub: redis.client.PubSub) -> None:
-        """Subscribe to the channels of all listeners, those that come or leave during this included."""
+        """Subscribe to the channels of all listeners. Listeners may come and leave while this waits for Redis."""
         subscribed: set[str] = set()
         while (wanted := {notify.ACCESS, *self._listener_counts}) != subscribed:
             if missing := wanted - subscribed:

@@ -9,7 +9,7 @@ _LABEL = r"(?:[A-Z]{2,10} ){0,2}PRIVATE KEY(?: BLOCK)?-----"
 _GAP = r"(?:[\s,:+\"']|\\[nr])"
 _HEADERS = rf"(?:{_GAP}{{1,4}}[A-Z][A-Za-z-]{{2,20}}: [^\n\\]{{1,120}}+){{0,4}}"
 #: Lines of Base64 and the gaps between them.
-_LINES = r"(?:[\s,:+\"'A-Za-z0-9/=]{1,64}+|\\[nr]){0,256}"
+_LINES = r"(?:[\s,:+\"'A-Za-z0-9/=]{1,64}+|\\[nr]){0,1024}"
 _BODY = rf"{_HEADERS}{_GAP}{{0,8}}[A-Za-z0-9+/=]{{16,76}}+{_LINES}"
 #: With its end in sight, or as far as it looks like a key: previews and streams cut keys in the middle.
 PATTERN = re.compile(rf"-----BEGIN {_LABEL}(?:(?:[^-]|-(?!----)){{0,16384}}-----END {_LABEL}|{_BODY})")

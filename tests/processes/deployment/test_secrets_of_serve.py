@@ -43,8 +43,8 @@ def test_no_process_of_the_site_shows_its_secrets(processes: str, migrated_home:
                 of_children[child] = of_children.get(child, "") + environ_of(child)
             return serving
 
-        eventually(serves, why="it serves")
-        eventually(lambda: CANARY not in environ_of(server.pid), why="its secrets are hidden")
+        eventually(serves, within_s=60, why="it serves")
+        eventually(lambda: CANARY not in environ_of(server.pid), within_s=1, why="its secrets are hidden")
         assert not [child for child, seen in of_children.items() if CANARY in seen]
         assert bool(of_children) is (processes != "1")
         # It knows them all the same.

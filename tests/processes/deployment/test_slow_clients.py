@@ -107,7 +107,7 @@ def test_connections_are_limited(name: str, web: WebThread, settings: Any) -> No
             wire = stack.enter_context(socket.create_connection(("127.0.0.1", web.port)))
         assert refusal(web, PLAIN + b"\r\n") == 503
         wire.close()
-        eventually(lambda: refusal(web, PLAIN + b"\r\n") == 200, why="a connection has become free")
+        eventually(lambda: refusal(web, PLAIN + b"\r\n") == 200, within_s=5, why="a connection has become free")
 
 
 def test_a_proxy_stands_for_many_addresses(web: WebThread, settings: Any) -> None:
@@ -124,7 +124,7 @@ def test_a_client_that_reads_nothing_is_let_go(web: WebThread, monkeypatch: pyte
     request = b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path
     with socket.create_connection(("127.0.0.1", web.port)) as wire:
         wire.sendall(request * 20)
-        eventually(lambda: is_reset(wire), why="the server has closed the connection")
+        eventually(lambda: is_reset(wire), within_s=20, why="the server has closed the connection")
 
 
 def is_reset(wire: socket.socket) -> bool:

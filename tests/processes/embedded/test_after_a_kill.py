@@ -48,7 +48,7 @@ def test_a_run_goes_on_at_once(site: Site, played: Site) -> None:
 
     site.up(**LONG_LEASE)
     eventually(lambda: PLAYED.items() <= site.runs().items(), why="the recordings are played")
-    eventually(lambda: site.runs()["demo-replay"][1] > cut["demo-replay"][1], why="the live run goes on")
+    eventually(lambda: site.runs()["demo-replay"][1] > cut["demo-replay"][1], why="the live run continues")
     assert site.end() == 0
 
     assert site.runs().keys() == cut.keys()

@@ -33,14 +33,14 @@ def test_it_serves_pages_streams_and_runs_and_starts_again(seasoned: Site, playe
             assert stream.headers["content-type"].startswith("text/event-stream")
             assert any(line.startswith("id:") for line in stream.iter_lines())
     assert (page.status_code, style.status_code) == (200, 200)
-    eventually(lambda: seasoned.runs()["demo-replay"][1] > steps, why="the live run goes on")
+    eventually(lambda: seasoned.runs()["demo-replay"][1] > steps, why="the live run continues")
 
     watched.write_text("# Changed.\n")
     eventually(lambda: seasoned.out.count("URL: ") == 2, why="it has started again")
     assert "sitecustomize.py changed, reloading." in seasoned.err
     assert "Traceback" not in seasoned.err
     steps = seasoned.runs()["demo-replay"][1]
-    eventually(lambda: seasoned.runs()["demo-replay"][1] > steps, why="the live run goes on again")
+    eventually(lambda: seasoned.runs()["demo-replay"][1] > steps, why="the live run continues again")
     assert httpx.get(f"{seasoned.url}/healthz").status_code == 200
 
     # To the command alone, which passes it on. The run in flight is handed back.

@@ -110,7 +110,7 @@ def test_a_disk_that_was_full_and_has_room_again(mount: Mount, tmp_path: Path) -
         eventually(lambda: httpx.get(f"{site.url}/readyz").status_code == 200, why="it is ready")
         steps = site.runs()["demo-replay"][1]
         eventually(lambda: PLAYED.items() <= site.runs().items(), why="the recordings are played", within_s=120)
-        eventually(lambda: site.runs()["demo-replay"][1] > steps, why="the live run goes on")
+        eventually(lambda: site.runs()["demo-replay"][1] > steps, why="the live run continues")
 
         fill(place)
         assert site.end() == 0
@@ -124,7 +124,7 @@ def test_a_disk_that_was_full_and_has_room_again(mount: Mount, tmp_path: Path) -
             site.up()
         eventually(lambda: httpx.get(f"{site.url}/readyz").status_code == 200, why="it is ready again")
         steps = site.runs()["demo-replay"][1]
-        eventually(lambda: site.runs()["demo-replay"][1] > steps, why="the live run goes on again")
+        eventually(lambda: site.runs()["demo-replay"][1] > steps, why="the live run continues again")
         assert site.end() == 0
         site.agentops("check_invariants")
     finally:

@@ -131,7 +131,7 @@ def test_a_later_start_seeds_nothing_and_shows_no_password(seasoned: Site) -> No
     assert hint.endswith(" changepassword admin")
     # The live run goes on where it was.
     was = runs["demo-replay"][1]
-    eventually(lambda: seasoned.runs()["demo-replay"][1] > was, why="the live run goes on")
+    eventually(lambda: seasoned.runs()["demo-replay"][1] > was, why="the live run continues")
     assert seasoned.runs().keys() == runs.keys()
     assert seasoned.rows("SELECT count(*) FROM auth_user") == [(1,)]
     assert seasoned.end(signal.SIGTERM) == 0

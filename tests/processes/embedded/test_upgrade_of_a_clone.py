@@ -71,7 +71,7 @@ def test_packages_an_extension_and_runs_survive_an_upgrade(checkout: Checkout, s
     checkout.run("agentops", "agent", "approve", run_id)
     eventually(lambda: site.rows(REFUND)[0][0] == "completed", why="the tool of the extension is called")
     assert site.rows(REFUND)[0][1] == "The shop says: Refunded 500 cents of A-17."
-    eventually(lambda: site.runs()[LIVE][1] > steps, why="the live run goes on")
+    eventually(lambda: site.runs()[LIVE][1] > steps, why="the live run continues")
     assert site.rows(RECOVERED)[0][0] >= 1
     assert "All invariants hold" in checkout.run("agentops", "check_invariants")
     assert "0 differ" in checkout.run("agentops", "check_runs")

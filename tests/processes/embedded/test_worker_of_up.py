@@ -58,7 +58,7 @@ def test_a_worker_that_cannot_go_on_ends_the_site(seasoned: Site) -> None:
     seasoned.command = [sys.executable, "-c", FAILING.format(root=str(ROOT), file=str(broken))]
     was = seasoned.runs()["demo-replay"][1]
     seasoned.up()
-    eventually(lambda: seasoned.runs()["demo-replay"][1] > was, why="the live run goes on")
+    eventually(lambda: seasoned.runs()["demo-replay"][1] > was, why="the live run continues")
     broken.touch()
 
     assert seasoned.ended() == 1

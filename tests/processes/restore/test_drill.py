@@ -67,7 +67,7 @@ def test_restore_drill(stage: Stage, web_process: Callable[..., WebProcess], lis
     zombie = stage.worker(AGENTOPS_CONCURRENCY="1", **LONG_LEASE)
     stage.reaches(waiting, RunStatus.RUNNING)
     lost = stage.run()
-    eventually(lambda: follower.ids[-1] > seen_then + 8, why="the work goes on after the backup")
+    eventually(lambda: follower.ids[-1] > seen_then + 8, why="work continues after the backup")
     suspend(stage, zombie)
     worker.end()
     last_id = follower.last_id
