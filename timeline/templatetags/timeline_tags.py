@@ -45,12 +45,12 @@ def _time(at: datetime | None, shape: str) -> str | SafeString:
 
 
 @register.simple_tag
-def tick(since: datetime) -> SafeString:
-    """Render the time since `since`, counting up."""
-    seconds = database_clock.seconds_between(since, database_clock.now())
-    return format_html(
-        '<span class="tick" data-since="{}">{}</span>', since.isoformat(), display.format_duration(seconds)
-    )
+def tick(since: datetime, until: datetime | None = None) -> str | SafeString:
+    """Render the time since `since`, counting up. With `until`, where a replay stands, it does not count."""
+    elapsed = display.format_duration(database_clock.seconds_between(since, until or database_clock.now()))
+    if until is not None:
+        return elapsed
+    return format_html('<span class="tick" data-since="{}">{}</span>', since.isoformat(), elapsed)
 
 
 @register.simple_tag

@@ -45,6 +45,8 @@ class Card:
     base: str = ""
     #: The URL of the full payload; empty if nothing more is stored.
     href: str = ""
+    #: The time at which a replay stands. None: now, so that the time of open work counts up.
+    until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from runs.pages.timeline import chunks, window_bounds
-from runs.pages.timeline.cards import Item, ToolCard
+from runs.pages.timeline.cards import Card, Item, ToolCard
 from runs.pages.timeline.event_texts import texts_of
 from runs.pages.timeline.fold import Fold
 from runs.pages.timeline.window_bounds import Show, events_shown
@@ -94,7 +94,10 @@ def up_to(log_id: UUID, seq: int) -> Window:
     """
     begin, older = window_bounds.begin(log_id, seq, Show.ALL, REPLAYED)
     items, _ = _fold(log_id, (begin, seq), Show.ALL)
+    moment = log.events_of(log_id).filter(seq=seq).values_list("ts", flat=True).first()
     for item in items:
+        if isinstance(item, Card):
+            item.until = moment
         if isinstance(item, ToolCard):
             # It links to a form that changes the run.
             item.needs_outcome = False

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
+import time_machine
 from django.test import Client
+from django.utils import timezone
 
 from agentops.projects.models import Role
 from runs.models import AgentRun
@@ -14,6 +18,7 @@ from tests.support.live.growing_logs import grow
 from tests.support.pages.parsed_page import Element, parse
 from tests.support.pages.timelines import stored
 from timeline import log
+from timeline.events import EventType
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
 
@@ -130,6 +135,17 @@ def test_the_frame_is_what_the_page_shows(run: AgentRun) -> None:
     frame = client.get(f"/runs/{run.pk}/replay/frame?seq=9").content.decode().strip()
 
     assert frame in client.get(f"/runs/{run.pk}/replay?seq=9").content.decode()
+
+
+@pytest.mark.parametrize("event_type", [EventType.TOOL_START, EventType.LLM_TURN_START])
+def test_the_time_of_open_work_ends_at_the_shown_event(run: AgentRun, event_type: str) -> None:
+    """However much later the replay is looked at."""
+    seq = log.events_of(run.pk).filter(type=event_type).values_list("seq", flat=True)[0]
+    with time_machine.travel(timezone.now() + timedelta(hours=3)):
+        [pane] = page_of(run, f"?seq={seq}").all("replay-rows")
+
+    assert not pane.all("tick")
+    assert "3 h" not in pane.words
 
 
 def test_the_run_page_links_to_it(run: AgentRun) -> None:
