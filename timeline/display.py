@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import cast
 
 import orjson
@@ -151,6 +152,25 @@ def format_ms(ms: float) -> str:
 def format_elapsed(seconds: float) -> str:
     """Return how long something took that has ended: with a precision that a running clock does not show."""
     return format_ms(seconds * 1000)
+
+
+def dollars(cost: Decimal | None) -> str:
+    """Return a cost with two decimals, or four below $1; empty if it is unknown."""
+    if cost is None:
+        return ""
+    return f"${cost:.2f}" if cost >= 1 or not cost else f"${cost:.4f}"
+
+
+def total_cost(cost: Decimal | None, unpriced_calls: int) -> str:
+    """Return a sum of costs, which is a lower bound if the cost of some calls is unknown; empty if none is known."""
+    if not unpriced_calls or cost is None:
+        return dollars(cost)
+    return f"at least {dollars(cost)}, {calls_unpriced(unpriced_calls)}"
+
+
+def calls_unpriced(count: int) -> str:
+    """Return the number of calls whose cost is unknown."""
+    return f"{count:,} call{'' if count == 1 else 's'} unpriced"
 
 
 def _visible_code(match: re.Match[str]) -> str:

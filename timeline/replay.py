@@ -15,7 +15,11 @@ from uuid import UUID
 
 from timeline.events.vocabulary import EventType
 
-TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+#: In the order of stored summaries (runs.queries.replaying.replay_summary): new ones come last.
+TOKENS = (
+    *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"),
+    "cache_write_1h_tokens",
+)
 
 
 class FoldedEvent(Protocol):
@@ -106,6 +110,8 @@ class Frame:
     tokens: Counter[str] = field(default_factory=Counter)
     #: None if no turn has a known cost.
     cost_usd: Decimal | None = None
+    #: Model calls whose cost is not part of it, because it is unknown.
+    unpriced_calls: int = 0
     open_turn: OpenTurn | None = None
     #: The number of commands by idempotency key and type.
     commands: Counter[tuple[str | None, str]] = field(default_factory=Counter)
@@ -154,7 +160,8 @@ def _count_totals(frame: Frame, payload: Mapping[str, Any]) -> None:
     for name in TOKENS:
         frame.tokens[name] += usage.get(name) or 0
     cost = _money(payload.get("cost_usd"))
-    frame.cost_usd = frame.cost_usd if cost is None else cost
+    if cost is not None:
+        frame.cost_usd, frame.unpriced_calls = cost, 0
 
 
 def _phase(frame: Frame, event: FoldedEvent) -> None:
@@ -193,7 +200,8 @@ def _turn_start(frame: Frame, event: FoldedEvent) -> None:
 
 def _turn_abandoned(frame: Frame, event: FoldedEvent) -> None:
     frame.open_turn = None
-    _count_usage(frame, event.payload)
+    if event.payload.get("usage"):  # otherwise the provider refused the call, and bills nothing
+        _count_usage(frame, event.payload)
 
 
 def _turn_end(frame: Frame, event: FoldedEvent) -> None:
@@ -213,6 +221,8 @@ def _count_usage(frame: Frame, payload: Mapping[str, Any]) -> None:
     cost = _money(payload.get("cost_usd"))
     if cost is not None:
         frame.cost_usd = (frame.cost_usd or Decimal(0)) + cost
+    else:
+        frame.unpriced_calls += 1
 
 
 def _money(value: Any) -> Decimal | None:

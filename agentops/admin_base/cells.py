@@ -133,14 +133,16 @@ def payload(name: str, title: str = "", *, whole: Callable[[Any], str] | None = 
     return _cell(name, title, render)
 
 
-def cost(name: str = "cost_usd", source: str = "") -> Cell:
-    """A cost in dollars, with all known digits."""
+def cost(name: str = "cost_usd", source: str = "", unpriced: str = "") -> Cell:
+    """A cost in dollars, with all known digits. `unpriced`: the column with the number of calls that it leaves out."""
 
     def render(row: Any) -> str:
         value = _of(row, name)
         if value is None:
             return NOTHING
-        return f"${value.normalize():f}" + (f" ({_of(row, source)})" if source else "")
+        text = f"${value.normalize():f}" + (f" ({_of(row, source)})" if source else "")
+        count = _of(row, unpriced) if unpriced else 0
+        return f"at least {text}, {count:,} call{'' if count == 1 else 's'} unpriced" if count else text
 
     return _cell("cost", "cost", render)
 

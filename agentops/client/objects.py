@@ -41,6 +41,8 @@ class Run(_Object):
     output_tokens: int = 0
     #: US dollars; None if unknown.
     cost_usd: Decimal | None = None
+    #: Model calls whose cost is unknown: `cost_usd` is a lower bound if there are any.
+    unpriced_calls: int = 0
     #: Number of events in its log.
     last_seq: int = 0
     created_at: datetime
@@ -82,6 +84,8 @@ class RunDetail(Run):
     total_cost_usd: Decimal | None = None
     #: How many of these runs have an unknown cost.
     total_unpriced_runs: int = 0
+    #: How many model calls of them have an unknown cost: the known cost is a lower bound if there are any.
+    total_unpriced_calls: int = 0
     #: Of the answer to `resume`: whether the run had been resumed before.
     already_resumed: bool = False
 

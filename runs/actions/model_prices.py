@@ -6,6 +6,7 @@ Workers read them when they claim a run, so a change takes effect within a slice
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from django.db import transaction
@@ -16,37 +17,45 @@ from runs.agents.prices import InvalidPrices, ModelPrice, prices_of
 
 
 def set_price(project: Project, price: Mapping[str, Any], *, by: Actor) -> list[ModelPrice]:
-    """Set the price of a pattern, in place of an earlier one. Returns all prices of the project.
+    """Set a price in place of an earlier one of the same model, tier and size. Returns all prices of the project.
 
     Raises `InvalidPrices`, and writes nothing then.
     """
-    return _change(project, str(price.get("model", "")), dict(price), by)
+    [checked] = prices_of({"prices": [dict(price)]})
+    return _change(project, checked.key, checked, by)
 
 
-def remove_price(project: Project, pattern: str, *, by: Actor) -> list[ModelPrice]:
-    """Remove the price of a pattern. Returns the prices that are left. Raises `InvalidPrices` if it has none."""
-    return _change(project, pattern, None, by)
+def remove_price(project: Project, pattern: str, *, tier: str = "", above: int = 0, by: Actor) -> list[ModelPrice]:
+    """Remove a price. Returns the prices that are left. Raises `InvalidPrices` if the project does not have it."""
+    return _change(project, (pattern, tier, above), None, by)
 
 
-def _change(project: Project, pattern: str, price: dict[str, Any] | None, by: Actor) -> list[ModelPrice]:
+def _change(project: Project, key: tuple[str, str, int], price: ModelPrice | None, by: Actor) -> list[ModelPrice]:
     with transaction.atomic():
         locked = Project.objects.locked(project)
         settings = locked.settings if isinstance(locked.settings, dict) else {}
-        before = [_document(each) for each in prices_of(settings)]
-        others = [each for each in before if each["model"] != pattern]
-        if price is None and len(others) == len(before):
-            raise InvalidPrices(f"the project has no price for {pattern[:200]!r}")
-        checked = prices_of({"prices": others if price is None else [*others, price]})
-        after = sorted(map(_document, checked), key=lambda each: str(each["model"]))
+        stored = prices_of(settings)
+        before = [_document(each) for each in stored]
+        others = [each for each in stored if each.key != key]
+        if price is None and len(others) == len(stored):
+            raise InvalidPrices(f"the project has no price for {_name_of(*key)}")
+        prices = sorted(others if price is None else [*others, price], key=lambda each: each.key)
+        after = [_document(each) for each in prices]
+        prices_of({"prices": after})
         if after != before:
             locked.settings = {**settings, "prices": after}
             locked.save(update_fields=["settings"])
             was, now = {"prices": before}, {"prices": after}
             record(by, AuditAction.PROJECT_CHANGED, project=locked, obj=locked, before=was, after=now)
-    return sorted(checked, key=lambda each: each.model)
+    return prices
 
 
-def _document(price: ModelPrice) -> dict[str, str]:
+def _name_of(pattern: str, tier: str, above: int) -> str:
+    size = f" above {above:,} input tokens" if above else ""
+    return f"{pattern[:200]!r}{f', tier {tier[:40]}' if tier else ''}{size}"
+
+
+def _document(price: ModelPrice) -> dict[str, Any]:
     """Return a price as JSON: amounts as text, which keeps their digits."""
-    values = price.model_dump(exclude_none=True)
-    return {name: value if isinstance(value, str) else f"{value:f}" for name, value in values.items()}
+    values = price.model_dump(exclude_defaults=True)
+    return {name: f"{value:f}" if isinstance(value, Decimal) else value for name, value in values.items()}

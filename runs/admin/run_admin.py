@@ -79,7 +79,7 @@ def _labels(run: AgentRun) -> str:
 
 
 STEPS = cells.computed("steps", "steps", steps_of)
-COST = cells.cost(source="cost_source")
+COST = cells.cost(source="cost_source", unpriced="unpriced_calls")
 
 
 @admin.register(AgentRun)
@@ -133,7 +133,7 @@ class AgentRunAdmin(RecordAdmin):
             "Tokens",
             tuple(
                 cells.plain(f"{name}_tokens", name.replace("_", " "))
-                for name in ("input", "output", "cache_read", "cache_write", "reasoning")
+                for name in ("input", "output", "cache_read", "cache_write", "cache_write_1h", "reasoning")
             ),
         ),
         (

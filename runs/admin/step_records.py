@@ -13,6 +13,7 @@ from django.db.models.functions import Substr
 from agentops.admin_base import cells
 from agentops.admin_base.filters import choice_filter, yes_filter
 from runs.admin.of_run import OF_RUN, RowsOfRunsAdmin, run_cell
+from runs.conversation.writes import TOKENS
 from runs.models import AgentRun, Attempt, Checkpoint, CliSession, RunCommand, RunError, TurnUsage
 from runs.statuses import LOST
 from timeline import database_clock
@@ -22,7 +23,6 @@ from timeline.reasons import reason_label
 SKEW = timedelta(hours=2)
 #: Maximum characters of an error message in a list.
 HEAD = 400
-TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 
 
 @admin.register(Checkpoint)
@@ -110,7 +110,9 @@ class TurnUsageAdmin(RowsOfRunsAdmin):
         run_cell(),
         cells.words("model", limit=60),
         *(cells.plain(name, name.removesuffix("_tokens").replace("_", " ")) for name in TOKENS),
+        cells.words("tier", limit=40),
         cells.cost(),
+        cells.words("cost_note", "cost note", limit=200),
         cells.plain("outcome", "outcome"),
         cells.plain("duration_ms", "duration (ms)"),
         cells.moment("created_at", "time"),

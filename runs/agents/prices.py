@@ -15,6 +15,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from runs.providers.price_tiers import MAX_TIER
+
 log = logging.getLogger(__name__)
 #: Patterns of a project.
 MAX_PRICES = 200
@@ -47,23 +49,35 @@ class Buckets:
     #: Sent, and neither read from the prompt cache nor written to it.
     input: int
     cache_read: int
+    #: Written to the prompt cache for five minutes, or for a time that is not reported.
     cache_write: int
+    #: Written to the prompt cache for one hour, which costs more.
+    cache_write_1h: int
     #: Received, without reasoning.
     output: int
     reasoning: int
 
     @classmethod
     def of(
-        cls, input_tokens: int, output_tokens: int, *, cache_read: int = 0, cache_write: int = 0, reasoning: int = 0
+        cls,
+        input_tokens: int,
+        output_tokens: int,
+        *,
+        cache_read: int = 0,
+        cache_write: int = 0,
+        cache_write_1h: int = 0,
+        reasoning: int = 0,
     ) -> Buckets:
         """Split the totals of a provider: input includes the cache, and output includes reasoning.
 
-        A provider that counts more cached tokens than input tokens gets no negative bucket.
+        `cache_write` includes `cache_write_1h`. A provider that counts more cached tokens than input tokens gets no
+        negative bucket.
         """
         return cls(
             input=max(input_tokens - cache_read - cache_write, 0),
             cache_read=cache_read,
-            cache_write=cache_write,
+            cache_write=max(cache_write - cache_write_1h, 0),
+            cache_write_1h=cache_write_1h,
             output=max(output_tokens - reasoning, 0),
             reasoning=reasoning,
         )
@@ -75,34 +89,57 @@ def _pattern(text: str) -> str:
     return text
 
 
+def _tier(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9_.+-]*", text):
+        raise ValueError("a tier is a word such as fast, batch, flex or priority; leave it out for the standard one")
+    return text
+
+
 Pattern = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_pattern)]
+Tier = Annotated[str, Field(max_length=MAX_TIER), AfterValidator(_tier)]
 Price = Annotated[Decimal, Field(ge=0, lt=1_000_000, decimal_places=COST_PLACES, allow_inf_nan=False)]
 
 
 class ModelPrice(BaseModel):
-    """The prices of the models that match a pattern, in US dollars per million tokens."""
+    """The prices of the models that match a pattern, in US dollars per million tokens.
+
+    A pattern can have several: one for each tier, and for calls that send more tokens than a number.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     #: The name of a model as agents state it (`vendor:model`) or as answers do, with `*` for any characters.
     model: Pattern
+    #: The tier of the calls, as runs.providers.price_tiers names it; empty: the standard one.
+    tier: Tier = ""
+    #: The price is of calls that send more input tokens than this, cached ones included.
+    above: Annotated[int, Field(ge=0, le=MAX_TOKENS)] = 0
     input: Price
     output: Price
     #: None: the price of input.
     cache_read: Price | None = None
     cache_write: Price | None = None
+    #: None: the price of `cache_write`.
+    cache_write_1h: Price | None = None
     #: None: the price of output.
     reasoning: Price | None = None
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What a project has one price for: model, tier and size."""
+        return self.model, self.tier, self.above
 
     def cost(self, tokens: Buckets) -> Decimal:
         """Return the cost of a model call in US dollars."""
         cache_read = self.input if self.cache_read is None else self.cache_read
         cache_write = self.input if self.cache_write is None else self.cache_write
+        cache_write_1h = cache_write if self.cache_write_1h is None else self.cache_write_1h
         reasoning = self.output if self.reasoning is None else self.reasoning
         dollars = (
             tokens.input * self.input
             + tokens.cache_read * cache_read
             + tokens.cache_write * cache_write
+            + tokens.cache_write_1h * cache_write_1h
             + tokens.output * self.output
             + tokens.reasoning * reasoning
         )
@@ -148,10 +185,17 @@ def readable_prices(settings: Any) -> list[ModelPrice]:
         return []
 
 
-def price_for(prices: Sequence[ModelPrice], *names: str) -> ModelPrice | None:
-    """Return the price of a model that has these names; None if no pattern matches.
+def prices_for(prices: Sequence[ModelPrice], *names: str) -> list[ModelPrice]:
+    """Return the prices of a model that has these names: of each tier and size. Empty if no pattern matches.
 
     Of several patterns, the one with the most characters counts, because it is the most specific one.
     """
-    matching = [price for price in prices if any(fnmatchcase(name, price.model) for name in names if name)]
-    return max(matching, key=lambda price: (len(price.model.replace("*", "")), price.model), default=None)
+    patterns = {price.model for price in prices if any(fnmatchcase(name, price.model) for name in names if name)}
+    chosen = max(patterns, key=lambda pattern: (len(pattern.replace("*", "")), pattern), default=None)
+    return [price for price in prices if price.model == chosen]
+
+
+def price_of_call(prices: Sequence[ModelPrice], tier: str, input_tokens: int) -> ModelPrice | None:
+    """Return the price of a call of this tier and size among those of its model; None if none is of its tier."""
+    reached = [price for price in prices if price.tier == tier and (not price.above or price.above < input_tokens)]
+    return max(reached, key=lambda price: price.above, default=None)

@@ -16,6 +16,7 @@ from agentops.projects.models import Notification, Project
 from runs.api.problems import MAX_FAULTS
 from runs.api.requests.pagination import LINK
 from runs.conversation.turn_usage import buckets_of
+from runs.conversation.writes import TOKENS
 from runs.models import Agent, AgentRun, AgentVersion, Checkpoint, RunCommand, RunError, SearchEntry, TurnUsage
 from runs.queries.run_columns import RUN
 from runs.queries.searching.search_results import Result
@@ -31,11 +32,14 @@ RESUMED_RUN = RUN.schema() | {
 }
 COMMAND_OR_RUN = {"anyOf": [{"$ref": "#/components/schemas/CommandAnswer"}, RESUMED_RUN]}
 _ATTEMPT = "Attempt, from 0."
-_USED = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 #: Usage of model calls without a lasting answer; the totals include it.
 INPUT_TOKENS = "All tokens sent, those read from and written to the prompt cache included."
 OUTPUT_TOKENS = "All tokens received, reasoning included."
 COST_SOURCES = "`project`: by the project's prices; `reported`; `computed` from published prices; `unknown`."
+WRITTEN_1H = "Of `cache_write_tokens`: those written for one hour."
+UNPRICED = "Model calls whose cost is unknown. `cost_usd` is a lower bound if there are any."
+TIER = "What changes the price: `fast`, `batch`, `flex`, `priority`, `us-only`, another, or several with `+`. Or empty."
+_COSTS = ("cost_usd", "cost_source", "unpriced_calls")
 _BUCKET = ("calls", "input_tokens", "output_tokens", "cost_usd")
 
 
@@ -113,7 +117,10 @@ class TokenBuckets(serializers.Serializer):  # type: ignore[misc]
 
     fresh_input = serializers.IntegerField(source="input", help_text="Input tokens outside the prompt cache.")
     cache_read = serializers.IntegerField()
-    cache_write = serializers.IntegerField()
+    cache_write = serializers.IntegerField(
+        help_text="Written to the prompt cache for five minutes, or an unknown time."
+    )
+    cache_write_1h = serializers.IntegerField(help_text="Written to the prompt cache for one hour.")
     visible_output = serializers.IntegerField(source="output", help_text="Output tokens without reasoning.")
     reasoning = serializers.IntegerField()
 
@@ -124,15 +131,18 @@ class UsageRow(serializers.ModelSerializer):  # type: ignore[misc]
     class Meta:
         model = TurnUsage
         fields = (
-            *("id", "step_number", "attempt", "model", *_USED, "cost_usd", "duration_ms", "created_at", "outcome"),
-            *("usage_complete", "cache_saved_usd", "cost_source", "buckets"),
+            *("id", "step_number", "attempt", "model", *TOKENS, "cost_usd", "duration_ms", "created_at", "outcome"),
+            *("usage_complete", "cache_saved_usd", "cost_source", "cost_note", "tier", "buckets"),
         )
         extra_kwargs: ClassVar = _notes(
             attempt=_ATTEMPT,
             cost_usd="Null if unknown.",
             cost_source=COST_SOURCES,
+            cost_note="Why the cost is unknown, or whose price it is by, if that is not the vendor that answered.",
+            tier=TIER,
             input_tokens=INPUT_TOKENS,
             output_tokens=OUTPUT_TOKENS,
+            cache_write_1h_tokens=WRITTEN_1H,
             outcome="`answered`; `abandoned`: failed or stopped; `lost`, `rolled_back`: repeated after a crash; "
             "`program`: no call, but tokens that a program reports beyond its answers.",
             usage_complete="False if the provider did not report all tokens. Tokens and cost contain what it reported.",
@@ -157,7 +167,9 @@ class ModelTotals(serializers.Serializer):  # type: ignore[misc]
     input_tokens, output_tokens = serializers.IntegerField(), serializers.IntegerField()
     cache_read_tokens, cache_write_tokens = serializers.IntegerField(), serializers.IntegerField()
     reasoning_tokens = serializers.IntegerField()
+    cache_write_1h_tokens = serializers.IntegerField(help_text=WRITTEN_1H)
     cost_usd = Money("Null if unknown.")
+    unpriced_calls = serializers.IntegerField(source="unpriced", help_text=UNPRICED)
 
 
 class UsageTotals(serializers.ModelSerializer):  # type: ignore[misc]
@@ -183,15 +195,17 @@ class UsageTotals(serializers.ModelSerializer):  # type: ignore[misc]
     class Meta:
         model = AgentRun
         fields = (
-            *("model_calls", *_USED, "cost_usd", "cost_source", "cache_saved_usd", "buckets"),
+            *("model_calls", *TOKENS, "cost_usd", "unpriced_calls", "cost_source", "cache_saved_usd", "buckets"),
             *(f"{name}_{field}" for name in ("abandoned", "repeated") for field in _BUCKET),
             "incomplete_usage_calls",
         )
         extra_kwargs: ClassVar = _notes(
             cost_usd="Null if unknown.",
+            unpriced_calls=UNPRICED,
             cost_source=COST_SOURCES,
             input_tokens=INPUT_TOKENS,
             output_tokens=OUTPUT_TOKENS,
+            cache_write_1h_tokens=WRITTEN_1H,
         )
 
     @extend_schema_field(TokenBuckets)
@@ -212,7 +226,7 @@ def usage_totals(run_id: UUID) -> AgentRun | None:
         totals[f"{name}_cost_usd"] = Sum("turn_usages__cost_usd", filter=condition)
         for kind in ("input_tokens", "output_tokens"):
             totals[f"{name}_{kind}"] = Sum(f"turn_usages__{kind}", filter=condition, default=0)
-    return AgentRun.objects.filter(pk=run_id).annotate(**totals).only(*_USED, "cost_usd", "cost_source").first()
+    return AgentRun.objects.filter(pk=run_id).annotate(**totals).only(*TOKENS, *_COSTS).first()
 
 
 @extend_schema_field(LINK)

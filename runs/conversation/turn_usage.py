@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -11,13 +12,17 @@ from uuid import UUID
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.usage import RequestUsage
 
-from runs.agents.prices import COST_PLACES, MAX_COST, MAX_TOKENS, Buckets, ModelPrice, price_for
+from runs.agents.prices import COST_PLACES, MAX_COST, MAX_TOKENS, Buckets, ModelPrice, price_of_call, prices_for
 from runs.models import AgentRun, TurnUsage
+from runs.models.checkpoint import MAX_COST_NOTE
 from runs.models.run import CostSource
+from runs.providers.price_tiers import tier_of
+from runs.providers.published_prices import NoPublishedPrice, PublishedCost, published_cost
 from timeline import database_clock
 
 #: Sources of a cost that its event names: the others go without saying.
 SOURCES_IN_EVENTS = frozenset({CostSource.REPORTED, CostSource.PROJECT})
+_TOO_MUCH = "more than a model call can cost"
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,8 @@ class _Cost:
     source: CostSource
     #: The cost without the prompt cache, minus `usd`.
     cache_saved_usd: Decimal | None = None
+    #: Why it is unknown, or whose price it is by, if that is not the price of the vendor that answered.
+    note: str = ""
 
 
 def usage_of(
@@ -46,24 +53,37 @@ def usage_of(
     the name of the model in the agent's definition.
     """
     used = plausible(answer.usage)
-    cost = _cost_of(replace(answer, usage=used), price_for(prices, model, answer.model_name or ""))
+    tier = tier_of(answer.provider_details or {})
+    cost = _cost_of(replace(answer, usage=used), tier, prices_for(prices, model, answer.model_name or ""))
     return TurnUsage(
-        run_id=run_id, step_number=step, attempt=attempt, model=(answer.model_name or "")[:200],
+        run_id=run_id, step_number=step, attempt=attempt, model=(answer.model_name or "")[:200], tier=tier,
         input_tokens=used.input_tokens, output_tokens=used.output_tokens,
         cache_read_tokens=used.cache_read_tokens, cache_write_tokens=used.cache_write_tokens,
-        reasoning_tokens=used.output_reasoning_tokens, cost_usd=cost.usd, cost_source=cost.source.value,
+        cache_write_1h_tokens=used.cache_write_1h_tokens, reasoning_tokens=used.output_reasoning_tokens,
+        cost_usd=cost.usd, cost_source=cost.source.value, cost_note=cost.note[:MAX_COST_NOTE],
         cache_saved_usd=cost.cache_saved_usd, usage_complete=used.input_tokens > 0 or used.output_tokens > 0,
         duration_ms=duration_ms, created_at=database_clock.now(),
     )  # fmt: skip
 
 
 def plausible(used: RequestUsage) -> RequestUsage:
-    """Return the usage with 0 in place of each count that no model call has, such as 2**64: no column takes it."""
+    """Return the usage with 0 in place of each count that no model call has, such as 2**64: no column takes it.
+
+    No more is written to the cache for an hour than is written at all.
+    """
     counts = {field.name: getattr(used, field.name) for field in fields(used)}
     wrong: dict[str, Any] = {
         name: 0 for name, value in counts.items() if isinstance(value, int) and not 0 <= value <= MAX_TOKENS
     }
-    return replace(used, **wrong) if wrong else used
+    written, written_1h = (wrong.get(name, counts[name]) for name in ("cache_write_tokens", "cache_write_1h_tokens"))
+    if written_1h > written:
+        wrong["cache_write_1h_tokens"] = written
+    if not wrong:
+        return used
+    checked = copy(used)  # with what is no field, such as searches
+    for name, value in wrong.items():
+        setattr(checked, name, value)
+    return checked
 
 
 def buckets_of(row: AgentRun | TurnUsage) -> Buckets:
@@ -73,24 +93,36 @@ def buckets_of(row: AgentRun | TurnUsage) -> Buckets:
         row.output_tokens,
         cache_read=row.cache_read_tokens,
         cache_write=row.cache_write_tokens,
+        cache_write_1h=row.cache_write_1h_tokens,
         reasoning=row.reasoning_tokens,
     )
 
 
-def _cost_of(answer: ModelResponse, price: ModelPrice | None) -> _Cost:
-    if price is not None and answer.usage.has_values():
-        cost, uncached = cost_by(price, _buckets(answer.usage)), cost_by(price, _buckets(_without_cache(answer.usage)))
-        if cost is None:
-            return _Cost(None, CostSource.UNKNOWN)
-        saved = uncached - cost if uncached is not None and _used_cache(answer.usage) else None
-        return _Cost(cost, CostSource.PROJECT, saved)
+def _cost_of(answer: ModelResponse, tier: str, prices: Sequence[ModelPrice]) -> _Cost:
+    if prices and answer.usage.has_values():
+        return _project_cost(answer.usage, tier, prices)
     reported = _reported_cost(answer)
     if reported is not None:
         return _Cost(reported, CostSource.REPORTED)
-    cost_usd = _published_cost(answer)
-    if cost_usd is None:
-        return _Cost(None, CostSource.UNKNOWN)
-    return _Cost(cost_usd, CostSource.COMPUTED, _cache_saving(answer, cost_usd))
+    try:
+        published = _published_cost(answer, tier)
+    except _Unpriced as reason:
+        return _Cost(None, CostSource.UNKNOWN, note=str(reason))
+    is_own = published.vendor == answer.provider_name or not answer.provider_name
+    note = "" if is_own and not tier else f"{published.vendor}: {published.model}{f', {tier}' if tier else ''}"
+    return _Cost(published.usd, CostSource.COMPUTED, _cache_saving(answer, tier, published.usd), note)
+
+
+def _project_cost(used: RequestUsage, tier: str, prices: Sequence[ModelPrice]) -> _Cost:
+    price = price_of_call(prices, tier, used.input_tokens)
+    if price is None:
+        of_tier = f"tier {tier}" if tier else "the standard tier"
+        return _Cost(None, CostSource.UNKNOWN, note=f"the project's price for {prices[0].model} is not of {of_tier}")
+    cost, uncached = cost_by(price, _buckets(used)), cost_by(price, _buckets(_without_cache(used)))
+    if cost is None:
+        return _Cost(None, CostSource.UNKNOWN, note=_TOO_MUCH)
+    saved = uncached - cost if uncached is not None and _used_cache(used) else None
+    return _Cost(cost, CostSource.PROJECT, saved)
 
 
 def cost_by(price: ModelPrice, tokens: Buckets) -> Decimal | None:
@@ -105,6 +137,7 @@ def _buckets(used: RequestUsage) -> Buckets:
         used.output_tokens,
         cache_read=used.cache_read_tokens,
         cache_write=used.cache_write_tokens,
+        cache_write_1h=used.cache_write_1h_tokens,
         reasoning=used.output_reasoning_tokens,
     )
 
@@ -119,23 +152,43 @@ def _reported_cost(answer: ModelResponse) -> Decimal | None:
         return None
 
 
-def _published_cost(answer: ModelResponse) -> Decimal | None:
-    """Return US dollars by the published prices; None if the model has no price, or costs more than any call."""
-    if not answer.usage.has_values() or not answer.model_name:
-        return None
+class _Unpriced(Exception):
+    """The published prices say no cost. The message says why, for people."""
+
+
+def _published_cost(answer: ModelResponse, tier: str) -> PublishedCost:
+    """Return the cost by the published prices. Raises `_Unpriced`, also for more than any call costs."""
+    if not answer.usage.has_values():
+        raise _Unpriced("no tokens reported")
+    if not answer.model_name:
+        raise _Unpriced("no model reported")
     try:
-        cost = round(answer.cost().total_price, COST_PLACES)
-        return cost if cost < MAX_COST else None
+        cost = published_cost(
+            answer.usage,
+            answer.model_name,
+            vendor=answer.provider_name or "",
+            url=answer.provider_url or "",
+            tier=tier,
+            at=answer.timestamp,
+        )
+        usd = round(cost.usd, COST_PLACES)
+    except NoPublishedPrice as reason:
+        raise _Unpriced(str(reason)) from None
     except (LookupError, AssertionError, ValueError, InvalidOperation):
-        return None
+        raise _Unpriced("the reported tokens contradict each other") from None
+    if usd >= MAX_COST:
+        raise _Unpriced(_TOO_MUCH)
+    return replace(cost, usd=usd)
 
 
-def _cache_saving(answer: ModelResponse, cost: Decimal) -> Decimal | None:
+def _cache_saving(answer: ModelResponse, tier: str, cost: Decimal) -> Decimal | None:
     """Return the cost without the cache, minus `cost`. Negative where the call wrote more to the cache than it read."""
     if not _used_cache(answer.usage):
         return None
-    uncached = _published_cost(replace(answer, usage=_without_cache(answer.usage)))
-    return None if uncached is None else uncached - cost
+    try:
+        return _published_cost(replace(answer, usage=_without_cache(answer.usage)), tier).usd - cost
+    except _Unpriced:
+        return None
 
 
 def _used_cache(used: RequestUsage) -> bool:
@@ -143,4 +196,8 @@ def _used_cache(used: RequestUsage) -> bool:
 
 
 def _without_cache(used: RequestUsage) -> RequestUsage:
-    return RequestUsage(input_tokens=used.input_tokens, output_tokens=used.output_tokens)
+    """Return the usage of the same call without the cache. What is no field, such as searches, stays."""
+    uncached = copy(used)
+    for name in ("cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens", "cache_audio_read_tokens"):
+        setattr(uncached, name, 0)
+    return uncached

@@ -24,13 +24,17 @@ from runs.conversation import group_commit
 from runs.errors import MoveRefused
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Checkpoint, RunCommand, TurnUsage
 from runs.models.run import CostSource
+from runs.providers.price_tiers import MAX_TIER
 from timeline import database_clock, log
 from timeline.bulk.fast_rows import insert
 from timeline.events.llm import LlmTurnAbandoned
 from timeline.log import Entry
 from timeline.models import Source
 
-TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+TOKENS = (
+    *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens"),
+    "reasoning_tokens",
+)
 #: Reasons of an abandoned model call that mean that its worker was lost.
 LOST_WORKER_REASONS = frozenset({"worker_lost"})
 #: Columns of a call that its result changes.
@@ -161,6 +165,7 @@ def _abandoned_usage(run_id: UUID, payload: LlmTurnAbandoned, step: int) -> Turn
     is_lost = payload.reason in LOST_WORKER_REASONS
     return TurnUsage(
         run_id=run_id, step_number=step, attempt=payload.attempt or 0, model=(payload.model or "")[:200],
+        tier=(payload.tier or "")[:MAX_TIER],
         **{name: getattr(payload, name) or 0 for name in TOKENS},
         cost_usd=Decimal(payload.cost_usd) if payload.cost_usd is not None else None,
         cost_source=_source_of(payload).value, usage_complete=False,
@@ -181,6 +186,8 @@ def _count(usage: TurnUsage, epoch: int, *, step_count: int | None = None) -> No
     if usage.cost_usd is not None:
         changes["cost_usd = COALESCE(cost_usd, 0) + %s"] = usage.cost_usd
         changes["cost_source = %s"] = usage.cost_source
+    else:
+        changes["unpriced_calls = unpriced_calls + %s"] = 1
     if step_count is not None:
         changes["step_count = %s"] = step_count
     # The ORM compiles these expressions anew for every turn, which takes longer than the statement.

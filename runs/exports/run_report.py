@@ -21,7 +21,7 @@ from runs.queries.durations import times_of, with_times
 from runs.queries.json_lists import RowSpan
 from runs.queries.record_columns import MESSAGE, RunKey, of_run
 from timeline import database_clock
-from timeline.display import Clip, clean, clip, format_elapsed, format_json, format_ms
+from timeline.display import Clip, clean, clip, format_elapsed, format_json, format_ms, total_cost
 from timeline.reasons import reason_label
 
 #: Bytes of a text. What is longer is cut, and the JSON file has all of it.
@@ -90,7 +90,7 @@ def _head(run: AgentRun, *, with_notes: bool) -> dict[str, Any]:
         ("Duration", format_elapsed(times.worked_s) if times else "–"),
         ("Steps", str(run.step_count)),
         ("Tokens in / out", f"{run.input_tokens:,} / {run.output_tokens:,}"),
-        ("Cost", "unknown" if run.cost_usd is None else f"${run.cost_usd:.4f}"),
+        ("Cost", total_cost(run.cost_usd, run.unpriced_calls) or "unknown"),
     ]
     notes = list(RunNote.objects.filter(run=run).order_by("pk")) if with_notes else []
     return {

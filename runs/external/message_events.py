@@ -15,12 +15,14 @@ from pydantic_ai.messages import (
 
 from runs.conversation.message_text import text_of
 from runs.conversation.tool_results import CallResult
+from runs.conversation.writes import TOKENS
 from runs.external import contents, tool_events
 from runs.external.event_input import IncomingEvent, RejectedEvent
 from runs.external.projection import Projection
 from runs.external.reported_usage import read_cost, read_usage
 from runs.models import AgentRunMessage
 from runs.providers.messages import request
+from runs.providers.price_tiers import details_of
 from runs.statuses import ToolStatus
 from timeline import database_clock
 from timeline.events import Payload
@@ -28,7 +30,6 @@ from timeline.events.llm import LlmTurnEnd, LlmTurnStart
 from timeline.events.message import MessageAdded
 
 Role = AgentRunMessage.Role
-_COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 
 
 def message(projection: Projection, event: IncomingEvent, payload: MessageAdded) -> int:
@@ -99,19 +100,21 @@ def turn_end(projection: Projection, event: IncomingEvent, payload: LlmTurnEnd) 
     parts += [contents.call_part(call.id, call.name, call.arguments) for call in _unique(calls)]
     response = _response(event, parts, payload.model or projection.model)
     if event.message is None:
-        response.usage = read_usage({**(payload.usage or {}), **payload.model_dump(exclude_none=True)})
+        reported = {**(payload.usage or {}), **payload.model_dump(exclude_none=True)}
+        response.usage, response.provider_details = read_usage(reported), details_of(reported) or None
     step = projection.next_step
     row = projection.add_answer(response, at=event.ts)
     used = projection.add_usage(
         response, step=step, cost=read_cost(payload.cost_usd), duration_ms=tool_events.whole(payload.duration_ms)
     )
-    counts = {name: getattr(used, name) or None for name in _COUNTS}
+    counts = {name: getattr(used, name) or None for name in TOKENS}
     stored = payload.model_copy(
         update={
             **dict.fromkeys(("text", "thinking", "usage")),
             **counts,
             "tool_calls": len(response.tool_calls) or None,
             "model": used.model or None,
+            "tier": used.tier or None,
             "cost_usd": str(used.cost_usd) if used.cost_usd is not None else None,
         }
     )

@@ -19,6 +19,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart,
 
 from runs.agents.prices import ModelPrice, readable_prices
 from runs.conversation import call_ids, tool_starts, transcript, turn_usage
+from runs.conversation.writes import TOKENS
 from runs.external.event_input import IncomingEvent
 from runs.external.streamed_texts import DELTA_TYPES, StreamedTexts
 from runs.lifecycle.transitions import PHASES
@@ -35,7 +36,6 @@ from timeline.models import Phase, RunKind, Source
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 Role = AgentRunMessage.Role
-TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 #: The sum of costs that the column of a run does not hold any more.
 MAX_TOTAL_COST = Decimal(10) ** 8
 #: The events that an answer without an own text is made of.
@@ -232,12 +232,16 @@ class Projection:
         row = turn_usage.usage_of(self.run.pk, step, 0, response, duration_ms, prices=prices)
         if cost is not None:
             row.cost_usd, row.cache_saved_usd, row.cost_source = cost, None, AgentRun.CostSource.REPORTED.value
+            row.cost_note = ""
         if row.cost_usd is not None and (self.run.cost_usd or 0) + row.cost_usd >= MAX_TOTAL_COST:
             row.cost_usd, row.cache_saved_usd, row.cost_source = None, None, AgentRun.CostSource.UNKNOWN.value
+            row.cost_note = "more than a run can cost"
         self._usages.append(row)
         self.set_run(**{name: getattr(self.run, name) + getattr(row, name) for name in TOKENS})
         if row.cost_usd is not None:
             self.set_run(cost_usd=(self.run.cost_usd or 0) + row.cost_usd, cost_source=row.cost_source)
+        else:
+            self.set_run(unpriced_calls=self.run.unpriced_calls + 1)
         return row
 
     @cached_property

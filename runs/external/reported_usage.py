@@ -17,10 +17,17 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "output_tokens": ("output_tokens", "completion_tokens", "output"),
     "cache_read_tokens": ("cache_read_tokens", "cached_tokens", "cached_input_tokens", "cache_read_input_tokens"),
     "cache_write_tokens": ("cache_write_tokens", "cache_creation_input_tokens"),
+    "cache_write_1h_tokens": ("cache_write_1h_tokens", "ephemeral_1h_input_tokens", "ephemeral1h_input_tokens"),
     "reasoning_tokens": ("reasoning_tokens", "thinking_tokens", "output_reasoning_tokens"),
 }
 #: Counts that Anthropic reports beside its input tokens, which do not include them.
 _APART = ("cache_read_input_tokens", "cache_creation_input_tokens")
+#: Where providers have further counts: details of their own, how long Anthropic keeps what it caches, and its searches.
+_DETAILS = (
+    *("prompt_tokens_details", "completion_tokens_details", "input_tokens_details", "output_tokens_details"),
+    *("cache_creation", "server_tool_use"),
+)
+_WRITTEN_5M = ("ephemeral_5m_input_tokens", "ephemeral5m_input_tokens")
 
 
 def read_usage(usage: Mapping[str, Any]) -> RequestUsage:
@@ -29,15 +36,13 @@ def read_usage(usage: Mapping[str, Any]) -> RequestUsage:
     Names in camel case and snake case are read; counts that are not whole numbers from 0 are ignored.
     """
     counts = {_snake(name): value for name, value in usage.items() if _is_count(value)}
-    for details in (
-        "prompt_tokens_details",
-        "completion_tokens_details",
-        "input_tokens_details",
-        "output_tokens_details",
-    ):
+    for details in _DETAILS:
         inner = next((value for name, value in usage.items() if _snake(name) == details), None)
         if isinstance(inner, Mapping):
             counts |= {_snake(name): value for name, value in inner.items() if _is_count(value)}
+    if not any(name in counts for name in _NAMES["cache_write_tokens"]):
+        split = (*_WRITTEN_5M, *_NAMES["cache_write_1h_tokens"])
+        counts["cache_creation_input_tokens"] = min(sum(counts.get(name, 0) for name in split), MAX_TOKENS)
     tokens: dict[str, Any] = {
         field: next((counts[name] for name in names if name in counts), 0) for field, names in _NAMES.items()
     }
@@ -45,6 +50,9 @@ def read_usage(usage: Mapping[str, Any]) -> RequestUsage:
         # LiteLLM adds Anthropic's counts to those of OpenAI, whose prompt tokens include them.
         tokens["input_tokens"] += sum(counts.get(name, 0) for name in _APART)
     tokens["output_reasoning_tokens"] = tokens.pop("reasoning_tokens")
+    tokens["cache_write_1h_tokens"] = min(tokens["cache_write_1h_tokens"], tokens["cache_write_tokens"])
+    if counts.get("web_search_requests"):
+        tokens["web_searches"] = counts["web_search_requests"]  # no field, but genai-prices has its price
     return RequestUsage(**tokens)
 
 

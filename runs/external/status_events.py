@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from runs.conversation import transcript
+from runs.conversation.writes import TOKENS
 from runs.external import message_events
 from runs.external.event_input import IncomingEvent, RejectedEvent
-from runs.external.projection import TOKENS, Projection
+from runs.external.projection import Projection
 from runs.external.reported_usage import read_cost, read_usage
 from runs.lifecycle import reported_runs
 from runs.lifecycle.transitions import PHASES
@@ -111,7 +112,8 @@ def _reported_cost(value: object) -> tuple[str | None, dict[str, Any]]:
     cost = read_cost(value)
     if cost is None:
         return None, {}
-    return f"{cost:f}", {"cost_usd": cost, "cost_source": AgentRun.CostSource.REPORTED.value}
+    columns = {"cost_usd": cost, "cost_source": AgentRun.CostSource.REPORTED.value, "unpriced_calls": 0}
+    return f"{cost:f}", columns
 
 
 def _report(projection: Projection, event: IncomingEvent, to: RunStatus, *, reason: str = "", **changes: Any) -> int:
@@ -140,5 +142,6 @@ def _total_usage(usage: Mapping[str, Any]) -> dict[str, Any]:
         "output_tokens": counts.output_tokens,
         "cache_read_tokens": counts.cache_read_tokens,
         "cache_write_tokens": counts.cache_write_tokens,
+        "cache_write_1h_tokens": counts.cache_write_1h_tokens,
         "reasoning_tokens": counts.output_reasoning_tokens,
     }

@@ -6,6 +6,9 @@ from django.db import models
 from uuid_utils.compat import uuid7
 
 from runs.models.run import AgentRun, CostSource
+from runs.providers.price_tiers import MAX_TIER
+
+MAX_COST_NOTE = 200
 
 
 class Checkpoint(models.Model):
@@ -69,16 +72,22 @@ class TurnUsage(models.Model):
     step_number = models.PositiveIntegerField()
     attempt = models.PositiveSmallIntegerField(default=0)
     model = models.CharField(max_length=200, blank=True, default="")
+    #: What changes the price: fast mode, batch, a service tier (runs.providers.price_tiers). Empty: nothing.
+    tier = models.CharField(max_length=MAX_TIER, blank=True, default="", db_default="")
     input_tokens = models.BigIntegerField(default=0)
     output_tokens = models.BigIntegerField(default=0)
     cache_read_tokens = models.BigIntegerField(default=0)
     cache_write_tokens = models.BigIntegerField(default=0)
+    #: Of `cache_write_tokens`: those written for one hour.
+    cache_write_1h_tokens = models.BigIntegerField(default=0, db_default=0)
     reasoning_tokens = models.BigIntegerField(default=0)
     #: Null if unknown: neither reported by the provider nor in the price list.
     cost_usd = models.DecimalField(max_digits=16, decimal_places=8, null=True)
     cost_source = models.CharField(
         max_length=8, choices=CostSource.choices, default=CostSource.UNKNOWN, db_default=CostSource.UNKNOWN
     )
+    #: Why the cost is unknown, or whose price it is by, if that is not the price of the vendor that answered.
+    cost_note = models.CharField(max_length=MAX_COST_NOTE, blank=True, default="", db_default="")
     #: The cost without the prompt cache, minus `cost_usd`.
     cache_saved_usd = models.DecimalField(max_digits=16, decimal_places=8, null=True)
     outcome = models.CharField(

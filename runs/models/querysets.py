@@ -23,6 +23,7 @@ LISTED = (
     *("project_id", "status", "status_reason", "run_kind", "source", "title", "labels"),
     *("resumed_from_id", "parent_run_id"),
     *("step_base", "step_count", "max_steps", "input_tokens", "output_tokens", "cost_usd", "cost_source"),
+    "unpriced_calls",
     *("created_at", "started_at", "completed_at", "log__last_event_at"),
 )
 

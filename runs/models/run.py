@@ -87,9 +87,13 @@ class AgentRun(models.Model):
     output_tokens = models.BigIntegerField(default=0)
     cache_read_tokens = models.BigIntegerField(default=0)
     cache_write_tokens = models.BigIntegerField(default=0)
+    #: Of `cache_write_tokens`: those written for one hour.
+    cache_write_1h_tokens = models.BigIntegerField(default=0, db_default=0)
     reasoning_tokens = models.BigIntegerField(default=0)
     cost_usd = models.DecimalField(max_digits=16, decimal_places=8, null=True)
     cost_source = models.CharField(max_length=8, choices=CostSource.choices, default=CostSource.UNKNOWN)
+    #: Model calls whose cost is not part of `cost_usd`, because it is unknown: the cost is then a lower bound.
+    unpriced_calls = models.PositiveIntegerField(default=0, db_default=0)
     error_type = models.CharField(max_length=64, blank=True, default="")
     error_message = models.TextField(blank=True, default="")
     #: The lease: its worker, its fencing token (the number of claims) and its expiry by the database's clock.

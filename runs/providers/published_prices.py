@@ -1,20 +1,46 @@
-"""The published prices of models, as genai-prices states them. Only the installed version is asked, not the network."""
+"""The published prices of models, as genai-prices states them. Only the installed version is asked, not the network.
+
+It knows buckets, service tiers, steps of long requests and the date from which a price counts. Its prices of a tier are
+taken only if it has them: the standard price of a call in another tier would be wrong.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from genai_prices.data_snapshot import get_snapshot
+from genai_prices.types import ModelInfo, ModelPrice, Provider, TieredPrices
+from genai_prices.types import Tier as Step
+from pydantic_ai.usage import RequestUsage
 
+from runs.providers.model_names import find_model
+from runs.providers.price_tiers import US_ONLY
 from timeline import database_clock
+
+#: What fast mode costs in multiples of the standard price, of models whose price genai-prices 0.2.3 does not have.
+#: https://platform.claude.com/docs/en/build-with-claude/fast-mode#pricing, as of 2026-11: $30 and $150 per million
+#: tokens; the multipliers of the prompt cache and of the place of inference count on top.
+_FAST = {"claude-opus-4-6": 6, "claude-opus-4-7": 6}
+#: What inference in the US alone costs, as a multiple of the other price. Models before Opus 4.6 and Sonnet 4.6 cost as
+#: much as elsewhere. https://support.claude.com/en/articles/15422948, as of 2026-11.
+_US_ONLY = Decimal("1.1")
+_BEFORE_US_ONLY = (
+    *("claude-v1", "claude-2", "claude-3", "claude-opus-4-0", "claude-opus-4-1", "claude-opus-4-5"),
+    *("claude-sonnet-4-0", "claude-sonnet-4-5", "claude-haiku-4-5"),
+)
+
+
+class NoPublishedPrice(LookupError):
+    """There is no published price of a call. The message says of what, for people."""
 
 
 @dataclass(frozen=True)
 class PublishedPrice:
-    """US dollars per million tokens; None: the price of input or output."""
+    """US dollars per million tokens; None: the price of input or output, of `cache_write_1h` that of `cache_write`."""
 
     #: The vendor and the model that the price is of.
     vendor: str
@@ -22,24 +48,93 @@ class PublishedPrice:
     input: Decimal | None
     cache_read: Decimal | None
     cache_write: Decimal | None
+    cache_write_1h: Decimal | None
     output: Decimal | None
     #: Whether long requests cost more.
     is_tiered: bool
 
 
+@dataclass(frozen=True)
+class PublishedCost:
+    """US dollars by the published prices of a model."""
+
+    usd: Decimal
+    vendor: str
+    model: str
+
+
 @lru_cache(maxsize=512)
 def published_price(name: str) -> PublishedPrice | None:
     """Return the price of a model by its name, also as agents state it (`vendor:model`); None if there is none."""
-    vendor, _, model = name.rpartition(":")
-    vendor_id = vendor.removesuffix("-responses").removesuffix("-chat") or None
-    try:
-        provider, info = get_snapshot().find_provider_model(model, None, vendor_id, None)
-    except LookupError:
+    found = find_model(name) or _of_agent(name)
+    if found is None:
         return None
+    provider, info = found
     prices: Any = info.get_prices(database_clock.now())
-    amounts = [getattr(prices, f"{bucket}_mtok", None) for bucket in ("input", "cache_read", "cache_write", "output")]
-    if amounts[0] is None and amounts[3] is None:
+    buckets = ("input", "cache_read", "cache_write", "cache_write_1h", "output")
+    amounts = {bucket: getattr(prices, f"{bucket}_mtok", None) for bucket in buckets}
+    if amounts["input"] is None and amounts["output"] is None:
         return None
-    sent, read, written, received = (getattr(amount, "base", amount) for amount in amounts)
-    is_tiered = any(hasattr(amount, "base") for amount in amounts)
-    return PublishedPrice(provider.id, info.id, sent, read, written, received, is_tiered)
+    is_tiered = any(isinstance(amount, TieredPrices) for amount in amounts.values())
+    first: Any = {bucket: getattr(amount, "base", amount) for bucket, amount in amounts.items()}
+    return PublishedPrice(provider.id, info.id, **first, is_tiered=is_tiered)
+
+
+def _of_agent(name: str) -> tuple[Provider, ModelInfo] | None:
+    vendor, _, model = name.partition(":")
+    return find_model(model, vendor.removesuffix("-responses").removesuffix("-chat")) if model else None
+
+
+def published_cost(
+    usage: RequestUsage, model: str, *, vendor: str = "", url: str = "", tier: str = "", at: datetime
+) -> PublishedCost:
+    """Return what a call costs. Raises `NoPublishedPrice`, and `ValueError` for counts that contradict each other."""
+    found = find_model(model, vendor, url)
+    if found is None:
+        raise NoPublishedPrice(f"no published price for {model[:100]}")
+    provider, info = found
+    price = _price_in_tier(provider, info, tier, at)
+    if usage.cache_write_1h_tokens and price.cache_write_mtok is not None and price.cache_write_1h_mtok is None:
+        raise NoPublishedPrice(f"no published price for one-hour cache writes of {model[:100]}")
+    return PublishedCost(price.calc_price(usage)["total_price"], provider.id, info.id)
+
+
+def _price_in_tier(provider: Provider, info: ModelInfo, tier: str, at: datetime) -> Any:
+    words = set(tier.split("+")) - {""}
+    multiple = Decimal(1)
+    if US_ONLY in words and provider.id == "anthropic":
+        words.remove(US_ONLY)
+        multiple = Decimal(1) if info.id.startswith(_BEFORE_US_ONLY) else _US_ONLY
+    price = info.get_prices(at)
+    if words:
+        [word, *others] = sorted(words)
+        context = _context(info, word, at) if provider.models and any(info is each for each in provider.models) else {}
+        if others or not (context or (word == "fast" and provider.id == "anthropic" and info.id in _FAST)):
+            raise NoPublishedPrice(f"no published price for {tier} of {info.id[:100]}")
+        if context:
+            price = info.get_prices(at, context)
+        else:
+            multiple *= _FAST[info.id]
+    return price if multiple == 1 else _multiplied(price, multiple)
+
+
+def _context(info: ModelInfo, tier: str, at: datetime) -> Mapping[str, str]:
+    """Return what selects the prices of a tier; empty if the model has none at that time."""
+    for variant in info.price_variants or ():
+        is_active = variant.constraint is None or variant.constraint.active(at)
+        if is_active and len(variant.when) == 1 and tier in variant.when.values():
+            return variant.when
+    return {}
+
+
+def _multiplied(price: ModelPrice, multiple: Decimal) -> ModelPrice:
+    """Return the price with other prices of tokens. Those of searches and so on stay."""
+    return ModelPrice(
+        **{name: _times(amount, multiple) if name.endswith("_mtok") else amount for name, amount in vars(price).items()}
+    )
+
+
+def _times(amount: Decimal | TieredPrices | None, multiple: Decimal) -> Decimal | TieredPrices | None:
+    if isinstance(amount, TieredPrices):
+        return TieredPrices(amount.base * multiple, [Step(each.start, each.price * multiple) for each in amount.tiers])
+    return None if amount is None else amount * multiple

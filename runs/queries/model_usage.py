@@ -8,13 +8,14 @@ from uuid import UUID
 
 from django.db.models import Count, Q, Sum
 
+from runs.conversation.writes import TOKENS
 from runs.models import AgentRun, TurnUsage
 from runs.models.run import CostSource
 
-TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 #: Number of newest runs that are looked at.
 MAX_RUNS = 500
 MAX_MODELS = 100
+MAX_NOTES = 20
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,32 @@ def usage_by_model(run_id: UUID) -> list[dict[str, Any]]:
     """
     sums: dict[str, Any] = {name: Sum(name) for name in (*TOKENS, "cost_usd")}
     rows: Any = TurnUsage.objects.filter(run=run_id).values("model").order_by("model")
-    # What a program reports beyond its answers is no call that is known.
-    calls = ~Q(outcome=TurnUsage.Outcome.PROGRAM)
     counts = {
-        "calls": Count("pk", filter=calls),
-        "unpriced": Count("pk", filter=calls & Q(cost_source=CostSource.UNKNOWN)),
+        # What a program reports beyond its answers is no call that is known.
+        "calls": Count("pk", filter=~Q(outcome=TurnUsage.Outcome.PROGRAM)),
+        "unpriced": Count("pk", filter=Q(cost_source=CostSource.UNKNOWN)),
     }
     return list(rows.annotate(**counts, **sums))
+
+
+@dataclass(frozen=True)
+class CostNote:
+    """Why the cost of calls is unknown, or whose price it is by."""
+
+    model: str
+    note: str
+    calls: int
+    is_priced: bool
+
+
+def cost_notes(run_id: UUID) -> list[CostNote]:
+    """Return the notes on the costs of a run's calls, unpriced ones first, at most `MAX_NOTES`. One query."""
+    rows: Any = TurnUsage.objects.filter(run=run_id).exclude(cost_note="").values("model", "cost_note")
+    counted = rows.annotate(calls=Count("pk"), priced=Count("cost_usd")).order_by("priced", "-calls", "model")
+    return [
+        CostNote(row["model"], row["cost_note"], row["calls"], is_priced=bool(row["priced"]))
+        for row in counted[:MAX_NOTES]
+    ]
 
 
 def used_models(project_id: UUID) -> list[UsedModel]:

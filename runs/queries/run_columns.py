@@ -15,6 +15,7 @@ from django.db import connection
 from runs.models import Agent
 from runs.queries.json_columns import ANY, ARRAY, BOOLEAN, ELAPSED, ID, INTEGER, MONEY, OBJECT, TEXT, TIME, Column
 from runs.queries.json_lists import Listing, Where, by_id, by_time, id_param, time_param
+from runs.queries.run_trees import UNPRICED_CALLS
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 _RUNS = "agent_runs r JOIN timeline_log l ON l.id = r.id"
@@ -81,6 +82,12 @@ _LISTED = (
     Column("input_tokens", INTEGER, "r.input_tokens"),
     Column("output_tokens", INTEGER, "r.output_tokens"),
     Column("cost_usd", MONEY, "r.cost_usd", note="Null if unknown.", nullable=True),
+    Column(
+        "unpriced_calls",
+        INTEGER,
+        "r.unpriced_calls",
+        note="Model calls whose cost is unknown. `cost_usd` is a lower bound if there are any.",
+    ),
     Column("last_seq", INTEGER, "l.last_seq", note="Number of events in the log."),
     Column("created_at", TIME, "r.created_at"),
     Column("started_at", TIME, "r.started_at", nullable=True),
@@ -121,6 +128,12 @@ _TOTALS = (
         _below("COUNT(*) - COUNT(b.cost_usd)"),
         note="Number of these runs whose cost is unknown.",
     ),
+    Column(
+        "total_unpriced_calls",
+        INTEGER,
+        _below(f"SUM({UNPRICED_CALLS.format(r='b')})"),
+        note="Model calls of these runs whose cost is unknown. `total_cost_usd` is a lower bound if there are any.",
+    ),
 )
 _RUN = (
     *_LISTED,
@@ -155,6 +168,7 @@ _RUN = (
     Column("forked_at_step", INTEGER, "r.forked_at_step", nullable=True),
     Column("cache_read_tokens", INTEGER, "r.cache_read_tokens"),
     Column("cache_write_tokens", INTEGER, "r.cache_write_tokens"),
+    Column("cache_write_1h_tokens", INTEGER, "r.cache_write_1h_tokens", note="Those written for one hour."),
     Column("reasoning_tokens", INTEGER, "r.reasoning_tokens"),
     Column("cost_source", TEXT, "r.cost_source", note="`project`, `reported`, `computed` or `unknown`."),
     Column(

@@ -23,9 +23,14 @@ WITH RECURSIVE tree (top, id) AS (
     UNION
     SELECT tree.top, r.id FROM tree JOIN agent_runs r ON r.parent_run_id = tree.id WHERE r.removed_at IS NULL
 )
-SELECT tree.top, COUNT(*) - 1, SUM(r.input_tokens), SUM(r.output_tokens), SUM(r.cost_usd), COUNT(r.cost_usd)
+SELECT tree.top, COUNT(*) - 1, SUM(r.input_tokens), SUM(r.output_tokens), SUM(r.cost_usd), SUM({unpriced})
 FROM tree JOIN agent_runs r ON r.id = tree.id GROUP BY tree.top
 """
+#: A runner may report tokens of a run without its calls.
+UNPRICED_CALLS = (
+    "CASE WHEN {r}.cost_usd IS NULL AND {r}.unpriced_calls = 0 AND {r}.input_tokens + {r}.output_tokens > 0 THEN 1"
+    " ELSE {r}.unpriced_calls END"
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class TreeTotals:
     output_tokens: int = 0
     #: The sum of the known costs; None if none is known.
     cost_usd: Decimal | None = None
-    #: Number of runs whose cost is unknown.
+    #: Number of model calls whose cost is unknown.
     unpriced: int = 0
 
 
@@ -47,7 +52,7 @@ def tree_totals(run_ids: Collection[UUID]) -> dict[UUID, TreeTotals]:
     if not run_ids:
         return {}
     # The placeholders only: the values are parameters.
-    sql = _TREE.format(tops=", ".join(["%s"] * len(run_ids)))
+    sql = _TREE.format(tops=", ".join(["%s"] * len(run_ids)), unpriced=UNPRICED_CALLS.format(r="r"))
     with connection.cursor() as cursor:
         cursor.execute(sql, [id_param(run_id) for run_id in run_ids])
         return {uuid_of(top): _totals(*counts) for top, *counts in cursor.fetchall()}
@@ -66,7 +71,7 @@ def ancestors_of(run: AgentRun) -> list[AgentRun]:
     return chain
 
 
-def _totals(below: int, tokens_in: int, tokens_out: int, cost: Any, priced: int) -> TreeTotals:
+def _totals(below: int, tokens_in: int, tokens_out: int, cost: Any, unpriced: int) -> TreeTotals:
     # SQLite adds up floats.
     known = None if cost is None else Decimal(cost).quantize(_MICRODOLLARS)
-    return TreeTotals(below, int(tokens_in), int(tokens_out), known, below + 1 - priced)
+    return TreeTotals(below, int(tokens_in), int(tokens_out), known, int(unpriced))

@@ -86,6 +86,9 @@ def _usage(run: AgentRun, frame: Frame) -> Iterator[Mismatch]:
     for name in TOKENS:
         yield from _differ(name, frame.tokens[name], getattr(run, name))
     yield from _differ("cost_usd", _cents(frame.cost_usd), _cents(run.cost_usd))
+    if run.source == AgentRun.Source.NATIVE:
+        # Earlier versions did not count the calls of a run whose runner then reports a cost for all.
+        yield from _differ("unpriced_calls", frame.unpriced_calls, run.unpriced_calls)
 
 
 def _cents(amount: Decimal | None) -> Decimal | None:

@@ -95,16 +95,19 @@ class LlmTurnEnd(Payload):
     """A model call ended, and its response was stored with its tokens and cost.
 
     `tool_calls` is a number from the engine, and the list of calls from external runners. `cost_source` is absent if
-    the cost was computed from published prices.
+    the cost was computed from published prices. `tier` is what changes the price, such as `fast` or `batch`.
+    `cache_write_1h_tokens` are part of `cache_write_tokens`.
     """
 
     attempt: Count | None = None
     model: str | None = None
+    tier: str | None = None
     finish_reason: str | None = None
     input_tokens: Count | None = None
     output_tokens: Count | None = None
     cache_read_tokens: Count | None = None
     cache_write_tokens: Count | None = None
+    cache_write_1h_tokens: Count | None = None
     reasoning_tokens: Count | None = None
     cost_usd: Money | None = None
     cost_source: Literal["reported", "project"] | None = None
@@ -131,11 +134,13 @@ class LlmTurnAbandoned(Payload):
     attempt: Count | None = None
     reason: str | None = None
     model: str | None = None
+    tier: str | None = None
     usage: Literal["partial", "unknown"] | None = None
     input_tokens: Count | None = None
     output_tokens: Count | None = None
     cache_read_tokens: Count | None = None
     cache_write_tokens: Count | None = None
+    cache_write_1h_tokens: Count | None = None
     reasoning_tokens: Count | None = None
     cost_usd: Money | None = None
     cost_source: Literal["reported", "project"] | None = None
@@ -154,6 +159,7 @@ class LlmUsage(Payload):
     output_tokens: Count | None = None
     cache_read_tokens: Count | None = None
     cache_write_tokens: Count | None = None
+    cache_write_1h_tokens: Count | None = None
     cost_usd: Money | None = None
     cost_source: Literal["reported", "project"] | None = None
 

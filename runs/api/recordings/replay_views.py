@@ -58,6 +58,10 @@ STATE: dict[str, Any] = {
     },
     **{name: {"type": "integer"} for name in TOKENS},
     "cost_usd": {"type": ["string", "null"], "format": "decimal", "description": "Null if no cost is known."},
+    "unpriced_calls": {
+        "type": "integer",
+        "description": "Model calls whose cost is unknown. `cost_usd` is a lower bound if there are any.",
+    },
     "message_count": {"type": "integer", "description": "All messages, including those that were rolled back."},
 }
 MESSAGE_STATE = _object(

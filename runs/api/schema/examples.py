@@ -12,7 +12,14 @@ from runs.api.schema.document import COMPONENTS
 BY_NAME: dict[str, Any] = {
     "agent_id": "reviewer",
     "flow_id": "review",
-    "buckets": {"fresh_input": 400, "cache_read": 600, "cache_write": 0, "visible_output": 200, "reasoning": 100},
+    "buckets": {
+        "fresh_input": 400,
+        "cache_read": 600,
+        "cache_write": 0,
+        "cache_write_1h": 0,
+        "visible_output": 200,
+        "reasoning": 100,
+    },
     "call_id": "toolu_01",
     "code": "run_not_paused",
     "context": "llm",

@@ -14,7 +14,7 @@ from typing import Any
 from django.db.models import Q, Sum
 from pydantic_ai.messages import ModelResponse
 
-from runs.agents.prices import COST_PLACES, MAX_COST, ModelPrice, price_for
+from runs.agents.prices import COST_PLACES, MAX_COST, ModelPrice, price_of_call, prices_for
 from runs.conversation.turn_usage import buckets_of, cost_by
 from runs.lifecycle.session_subagents import subagents_of
 from runs.models import AgentRun, TurnUsage
@@ -70,7 +70,7 @@ class ReportedCosts:
             spent = sum((used.cost for used in known.values()), NOTHING)
             spent += sum((row.cost_usd or NOTHING for row in rows), NOTHING)
             usage.cost_usd = (usage.cost_usd or NOTHING) + max(total - spent, NOTHING)
-            usage.cost_source = CostSource.REPORTED.value
+            usage.cost_source, usage.cost_note = CostSource.REPORTED.value, ""
         return rows
 
     def _rows(
@@ -96,7 +96,8 @@ class ReportedCosts:
             cost_usd=cost, cost_source=CostSource.REPORTED.value, outcome=TurnUsage.Outcome.PROGRAM,
             created_at=database_clock.now(),
         )  # fmt: skip
-        price = price_for(prices, model)
+        # Sums of calls, of which none says its tier and size.
+        price = price_of_call(prices_for(prices, model), "", 0)
         if price is not None:
             row.cost_usd = cost_by(price, buckets_of(row))
             row.cost_source = (CostSource.UNKNOWN if row.cost_usd is None else CostSource.PROJECT).value

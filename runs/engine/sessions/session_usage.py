@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from django.db import transaction
 
@@ -12,6 +13,8 @@ from runs.engine.drive import Drive
 from runs.models import TurnUsage
 from timeline.events.llm import LlmUsage
 from timeline.log import Entry
+
+_SOURCES: Mapping[str, Literal["reported", "project"]] = {"reported": "reported", "project": "project"}
 
 
 def events(drive: Drive, usages: Iterable[TurnUsage], step: int) -> list[Entry]:
@@ -39,6 +42,7 @@ def _payload(usage: TurnUsage) -> LlmUsage:
         output_tokens=usage.output_tokens or None,
         cache_read_tokens=usage.cache_read_tokens or None,
         cache_write_tokens=usage.cache_write_tokens or None,
-        cost_usd=str(usage.cost_usd),
-        cost_source="project" if usage.cost_source == "project" else "reported",
+        cache_write_1h_tokens=usage.cache_write_1h_tokens or None,
+        cost_usd=None if usage.cost_usd is None else str(usage.cost_usd),
+        cost_source=_SOURCES.get(usage.cost_source),
     )

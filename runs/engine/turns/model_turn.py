@@ -328,6 +328,7 @@ def _usage_fields(usage: TurnUsage) -> dict[str, Any]:
     return {
         "attempt": usage.attempt or None,
         "model": usage.model or None,
+        "tier": usage.tier or None,
         **{name: getattr(usage, name) or None for name in writes.TOKENS},
         "cost_usd": str(usage.cost_usd) if usage.cost_usd is not None else None,
         "cost_source": usage.cost_source if usage.cost_source in turn_usage.SOURCES_IN_EVENTS else None,

@@ -22,7 +22,10 @@ from timeline import database_clock
 from timeline.events.llm import LlmTurnEnd, LlmTurnStart
 from timeline.events.tool import ToolEnd, ToolStart
 
-_COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+_COUNTS = (
+    *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens"),
+    *("output_reasoning_tokens", "web_searches"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +35,8 @@ class AnswerPiece:
     parts: Sequence[ModelResponsePart]
     #: The usage of the whole answer, as this piece reports it. None: as the piece before.
     usage: RequestUsage | None = None
+    #: What that usage says of the tier of the call (runs.providers.price_tiers).
+    tier: Mapping[str, str] = field(default_factory=dict)
     at: datetime | None = None
     finish_reason: FinishReason | None = None
 
@@ -109,6 +114,7 @@ class ImportedAnswer:
             usage=self._usage_after(after, without_usage),
             model_name=self.model or None,
             provider_name=self.provider or None,
+            provider_details=next((dict(piece.tier) for piece in reversed(self.pieces) if piece.tier), None),
             finish_reason=next((piece.finish_reason for piece in reversed(pieces) if piece.finish_reason), None),
         )
         if at is not None:
@@ -211,9 +217,8 @@ def milliseconds(since: datetime | None, until: datetime | None) -> int | None:
 
 
 def _difference(usage: RequestUsage, before: RequestUsage) -> RequestUsage:
-    counts = {name: max(getattr(usage, name) - getattr(before, name), 0) for name in _COUNTS}
-    reasoning = max(usage.output_reasoning_tokens - before.output_reasoning_tokens, 0)
-    return RequestUsage(**counts, output_reasoning_tokens=reasoning)
+    counts: dict[str, Any] = {name: max(getattr(usage, name, 0) - getattr(before, name, 0), 0) for name in _COUNTS}
+    return RequestUsage(**{name: count for name, count in counts.items() if count})
 
 
 def finish_reason_of(value: object) -> FinishReason | None:

@@ -29,6 +29,7 @@ from runs.external.importers.answer_events import (
 from runs.external.importers.base import ImportFile, ImportRefused, Reader
 from runs.external.reported_usage import read_usage
 from runs.providers.messages import request
+from runs.providers.price_tiers import details_of
 from timeline.events.message import MessageAdded
 from timeline.events.notice import ContextTrimmed, Error
 
@@ -239,6 +240,7 @@ class ClaudeConversation:
         return AnswerPiece(
             parts=[part for block in line.blocks for part in _parts(block)],
             usage=read_usage(usage) if usage else None,
+            tier=details_of(usage) if usage else {},
             at=line.at,
             finish_reason=finish_reason_of(line.message.get("stop_reason")),
         )

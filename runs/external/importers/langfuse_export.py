@@ -22,6 +22,7 @@ from runs.external.importers.reading.observed_messages import (
     with_call_id,
 )
 from runs.providers.messages import canonical
+from runs.providers.price_tiers import details_of
 from runs.statuses import RunStatus
 
 _GENERATION = "GENERATION"
@@ -31,6 +32,8 @@ _CALL_ID = "gen_ai.tool.call.id"
 _TOOL_OUTPUT = "gcp.vertex.agent.tool_response"
 _CACHE_READ = ("cache_read_input_tokens", "input_cached_tokens", "input_cache_read", "prompt_details.cache_read")
 _CACHE_WRITE = ("cache_creation_input_tokens", "input_cache_creation", "prompt_details.cache_write")
+_CACHE_WRITE_5M = ("input_cache_creation_5m", "ephemeral_5m_input_tokens")
+_CACHE_WRITE_1H = ("input_cache_creation_1h", "ephemeral_1h_input_tokens")
 _REASONING = ("output_reasoning_tokens", "output_reasoning", "completion_details.reasoning")
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 
@@ -164,7 +167,7 @@ def _read_generation(
             usage[name] = usage.get(name, 0) + count
     facts = AnswerFacts(
         model=generation.at("model").label(),
-        usage=usage,
+        usage={**usage, **_tier(generation)},
         cost=sum(costs) if costs else None,
         began_at=began_at,
         at=generation.at("endTime").time() or began_at,
@@ -208,15 +211,33 @@ def _usage(observation: JsonPlace) -> dict[str, int]:
     return tokens_of_details(observation.at("usageDetails").members() or observation.at("usage").members())
 
 
+def _tier(generation: JsonPlace) -> dict[str, str]:
+    """Return what says the tier: the answer's metadata, or what was asked for."""
+    metadata, asked = generation.at("metadata").value, generation.at("modelParameters").value
+    own = {**(asked if isinstance(asked, dict) else {}), **(metadata if isinstance(metadata, dict) else {})}
+    return details_of(own)
+
+
 def tokens_of_details(details: Mapping[str, Any]) -> dict[str, int]:
     """Return the tokens: Langfuse's own sums take every count whose name contains `input` or `output`."""
     counts = {name: value for name, value in details.items() if isinstance(value, int)}
+
+    def first(names: Sequence[str]) -> int:
+        return next((counts[name] for name in names if name in counts), 0)
+
+    sent, written = sum(count for name, count in counts.items() if "input" in name), first(_CACHE_WRITE)
+    written_5m, written_1h = first(_CACHE_WRITE_5M), first(_CACHE_WRITE_1H)
+    if written and written == written_5m + written_1h:
+        sent -= written  # the same tokens by two names
+    else:
+        written += written_5m + written_1h
     return {
-        "input_tokens": sum(count for name, count in counts.items() if "input" in name),
+        "input_tokens": sent,
         "output_tokens": sum(count for name, count in counts.items() if "output" in name),
-        "cache_read_tokens": next((counts[name] for name in _CACHE_READ if name in counts), 0),
-        "cache_write_tokens": next((counts[name] for name in _CACHE_WRITE if name in counts), 0),
-        "reasoning_tokens": next((counts[name] for name in _REASONING if name in counts), 0),
+        "cache_read_tokens": first(_CACHE_READ),
+        "cache_write_tokens": written,
+        "cache_write_1h_tokens": written_1h,
+        "reasoning_tokens": first(_REASONING),
     }
 
 

@@ -96,12 +96,26 @@ USAGE: Mapping[str, Sequence[str]] = {
         *("gen_ai.usage.details.cache_write_tokens", "llm.token_count.prompt_details.cache_write"),
         "llm.usage.cache_creation_input_tokens",
     ),
+    "cache_write_1h_tokens": (
+        *("gen_ai.usage.details.ephemeral_1h_input_tokens", "gen_ai.usage.cache_creation.ephemeral_1h_input_tokens"),
+    ),
     "reasoning_tokens": (
         *("gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens", "llm.usage.reasoning_tokens"),
         *("llm.token_count.completion_details.reasoning", "ai.usage.reasoningTokens"),
         "gen_ai.usage.details.reasoning_tokens",
     ),
 }
+#: What changes the price of a call (runs.providers.price_tiers). What was asked for counts if the answer does not say.
+TIERS: Mapping[str, Sequence[str]] = {
+    "service_tier": (
+        *("openai.response.service_tier", "gen_ai.openai.response.service_tier", "gen_ai.response.service_tier"),
+        *("openai.request.service_tier", "gen_ai.openai.request.service_tier", "gen_ai.request.service_tier"),
+    ),
+    "speed": ("gen_ai.response.speed", "gen_ai.request.speed"),
+    "inference_geo": ("gen_ai.response.inference_geo", "gen_ai.request.inference_geo"),
+}
+#: What Vercel's AI SDK has of the answer by the provider's own names.
+PROVIDER_METADATA = "ai.response.providerMetadata"
 LANGFUSE_USAGE, LANGFUSE_COST = "langfuse.observation.usage_details", "langfuse.observation.cost_details"
 LANGFUSE_LEVEL, LANGFUSE_STATUS = "langfuse.observation.level", "langfuse.observation.status_message"
 #: Of this site: see runs/telemetry/traces/otlp_encoding.py.

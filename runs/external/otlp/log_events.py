@@ -14,6 +14,7 @@ from runs.external.event_input import RejectedEvent, read_time
 from runs.external.otlp.attribute_names import first, label
 from runs.external.otlp.received import ReceivedLog, believed
 from runs.external.otlp.span_messages import decoded
+from runs.providers.price_tiers import details_of
 
 PROMPT, ANSWER, ANSWER_TEXT, TOOL_RESULT, TOOL_REFUSED, FAILURE, NOTE = (
     *("log:prompt", "log:answer", "log:text", "log:result", "log:refused"),
@@ -69,6 +70,8 @@ class LogFacts(TypedDict, total=False):
     text: str
     request_id: str
     usage: dict[str, int]
+    #: What the answer states of its tier (runs.providers.price_tiers).
+    tier: dict[str, str]
     cost: float | str
     duration_ms: int
     tool: str
@@ -165,6 +168,8 @@ def _conversation_facts(attributes: Mapping[str, Any], program: str) -> LogFacts
         usage["output_tokens"] = usage.get("output_tokens", 0) + usage.get("reasoning_tokens", 0)
     cost, took = attributes.get("cost_usd"), _number(attributes.get("duration_ms"))
     facts |= LogFacts(usage=usage)
+    if tier := details_of(attributes):
+        facts["tier"] = tier
     if isinstance(cost, int | float | str) and not isinstance(cost, bool):
         facts["cost"] = cost
     return facts | (LogFacts(duration_ms=took) if took is not None else LogFacts())

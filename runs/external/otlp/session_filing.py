@@ -142,7 +142,7 @@ def _write_answer(writer: RunWriter, turn: Sequence[OtlpItem]) -> None:
     message = ChatMessage(role="assistant", content="\n".join(text for text in texts if text), calls=calls)
     answer = AnswerFacts(
         model=facts.get("model", ""),
-        usage=facts.get("usage"),
+        usage={**(facts.get("usage") or {}), **(facts.get("tier") or {})},
         cost=facts.get("cost"),
         at=head.started_at,
         took_ms=facts.get("duration_ms"),

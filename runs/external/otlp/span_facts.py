@@ -15,6 +15,8 @@ from runs.external.otlp import attribute_names as names
 from runs.external.otlp.attribute_names import AGENT, EMBEDDING, MODEL_CALL, OTHER, TOOL_CALL, first, label
 from runs.external.otlp.received import ReceivedSpan
 from runs.external.otlp.span_messages import decoded, input_of, output_of, with_details
+from runs.external.reported_usage import read_usage
+from runs.providers.price_tiers import details_of
 from runs.statuses import RunStatus
 
 _MAX_NAME = 256
@@ -42,6 +44,8 @@ class SpanFacts(TypedDict, total=False):
     model: str
     response_id: str
     usage: dict[str, int]
+    #: What the answer states of its tier (runs.providers.price_tiers).
+    tier: dict[str, str]
     cost: float | str
     input: Any
     output: Any
@@ -114,7 +118,11 @@ def _tool_facts(attributes: Mapping[str, Any], span_name: str) -> SpanFacts:
 
 
 def _model_facts(span: ReceivedSpan, attributes: Mapping[str, Any], kind: str) -> SpanFacts:
-    facts = SpanFacts(usage=_usage(attributes))
+    own = _own_usage(attributes)
+    facts = SpanFacts(usage=_usage(attributes, own))
+    tier = details_of({**own, **{field: label(attributes, known) for field, known in names.TIERS.items()}})
+    if tier:
+        facts["tier"] = tier
     model = label(attributes, names.MODEL)
     if model:
         facts["model"] = model
@@ -135,13 +143,28 @@ def _id_in(value: Any) -> str:
     return found[:200] if isinstance(found, str) and found.isprintable() else ""
 
 
-def _usage(attributes: Mapping[str, Any]) -> dict[str, int]:
+def _own_usage(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what Vercel's AI SDK has of the usage by the names of the provider; empty without it."""
+    metadata = decoded(attributes.get(names.PROVIDER_METADATA))
+    own: dict[str, Any] = {}
+    for facts in metadata.values() if isinstance(metadata, Mapping) else ():
+        if isinstance(facts, Mapping):
+            usage = facts.get("usage")
+            own |= {**facts, **(usage if isinstance(usage, Mapping) else {})}
+    return own
+
+
+def _usage(attributes: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, int]:
     """Return the tokens, of which all input tokens include the cached ones. Empty if none are reported."""
     details = decoded(attributes.get(names.LANGFUSE_USAGE))
     if isinstance(details, Mapping):
         return tokens_of_details(details)
     counts = {field: _count(first(attributes, known)) for field, known in names.USAGE.items()}
     usage = {field: count for field, count in counts.items() if count is not None}
+    written_1h = read_usage(own).cache_write_1h_tokens if own else 0
+    if written_1h and "cache_write_1h_tokens" not in usage:
+        usage["cache_write_1h_tokens"] = written_1h
+        usage["cache_write_tokens"] = max(usage.get("cache_write_tokens", 0), written_1h)
     cached = usage.get("cache_read_tokens", 0) + usage.get("cache_write_tokens", 0)
     if cached > usage.get("input_tokens", 0):
         # The conventions count cached tokens in, and some libraries pass Anthropic's own count on, which does not.

@@ -202,13 +202,15 @@ class TraceFiling:
             if not unit.counted:
                 return
         usage: dict[str, int] = {}
+        tier: dict[str, str] = {}
         for item in unit.counted:
+            tier |= (item.facts or {}).get("tier") or {}
             for name, count in usage_of(item).items():
                 usage[name] = usage.get(name, 0) + count
         costs = [cost for item in unit.counted if (cost := read_cost((item.facts or {}).get("cost"))) is not None]
         answer = AnswerFacts(
             model=_model_of(unit),
-            usage=usage,
+            usage={**usage, **tier},
             cost=sum(costs) if costs else facts.get("cost"),
             began_at=main.started_at,
             at=main.ended_at,

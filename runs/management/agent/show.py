@@ -12,6 +12,7 @@ from runs.management.agent.references import find_run
 from runs.management.agent.run_table import Facts, redacted, row_of, shorten, steps_text, with_reason
 from runs.models import AgentRun, AgentRunMessage
 from timeline import events, log, outgoing
+from timeline.display import calls_unpriced
 from timeline.reasons import reason_label
 
 LAST_MESSAGES = 5
@@ -40,6 +41,7 @@ def facts_of(run: AgentRun) -> Facts:
         "tokens": {name: getattr(run, f"{name}_tokens") for name in TOKENS},
         "cost_usd": run.cost_usd,
         "cost_source": run.cost_source,
+        "unpriced_calls": run.unpriced_calls,
         "lineage": _lineage(run),
         "tool_calls": dict(run.tool_calls.values_list("status").annotate(Count("pk")).order_by("status")),
         "error_type": run.error_type,
@@ -50,7 +52,7 @@ def facts_of(run: AgentRun) -> Facts:
     }
 
 
-TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")
+TOKENS = ("input", "output", "cache_read", "cache_write", "cache_write_1h", "reasoning")
 
 
 def lines_of(facts: Facts) -> list[tuple[str, str]]:
@@ -66,7 +68,7 @@ def lines_of(facts: Facts) -> list[tuple[str, str]]:
         ("status", with_reason(facts)),
         ("steps", steps_text(facts)),
         ("tokens", ", ".join(f"{name} {count}" for name, count in facts["tokens"].items() if count)),
-        ("cost", f"{cost:f} USD, {facts['cost_source']}" if cost is not None else unknown_cost),
+        ("cost", _cost(facts) if cost is not None else unknown_cost),
         ("created", _moment(facts["created_at"])),
         ("started", _moment(facts["started_at"])),
         ("completed", _moment(facts["completed_at"])),
@@ -80,6 +82,12 @@ def lines_of(facts: Facts) -> list[tuple[str, str]]:
         *((f"message {row['position']}", f"{row['role']}: {row['preview']}") for row in facts["messages"]),
     ]
     return [(name, str(value)) for name, value in pairs if value not in (None, "")]
+
+
+def _cost(facts: Facts) -> str:
+    text = f"{facts['cost_usd']:f} USD, {facts['cost_source']}"
+    unpriced = facts["unpriced_calls"]
+    return f"at least {text}, {calls_unpriced(unpriced)}" if unpriced else text
 
 
 def _agent(facts: Facts) -> str:

@@ -11,7 +11,7 @@ from agentops.projects.management.base import AgentopsCommand, operator
 from runs.actions import model_prices
 from runs.agents.prices import ModelPrice, prices_of
 
-BUCKETS = ("input", "cache_read", "cache_write", "output", "reasoning")
+BUCKETS = ("input", "cache_read", "cache_write", "cache_write_1h", "output", "reasoning")
 
 
 class Command(AgentopsCommand):
@@ -26,8 +26,15 @@ class Command(AgentopsCommand):
         parser.add_argument("--input", metavar="X", help="tokens sent, without those in the prompt cache")
         parser.add_argument("--cache-read", metavar="X", help="tokens read from the prompt cache (default: --input)")
         parser.add_argument("--cache-write", metavar="X", help="tokens written to the prompt cache (default: --input)")
+        parser.add_argument(
+            "--cache-write-1h", metavar="X", help="tokens written to it for one hour (default: --cache-write)"
+        )
         parser.add_argument("--output", metavar="X", help="tokens received")
         parser.add_argument("--reasoning", metavar="X", help="reasoning tokens (default: --output)")
+        parser.add_argument(
+            "--tier", metavar="TIER", default="", help="only calls of this tier, such as fast, batch, flex or priority"
+        )
+        parser.add_argument("--above", metavar="N", default="0", help="only calls that send more than N tokens")
         parser.add_argument("--remove", action="store_true", help="remove the price of MODEL")
         parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -39,17 +46,24 @@ class Command(AgentopsCommand):
         if amounts and options["remove"]:
             raise CommandError("--remove does not take prices.", returncode=2)
         if amounts:
-            prices = model_prices.set_price(project, {"model": model, **amounts}, by=operator())
+            price = {"model": model, "tier": options["tier"], "above": options["above"], **amounts}
+            prices = model_prices.set_price(project, price, by=operator())
         elif options["remove"]:
-            prices = model_prices.remove_price(project, model, by=operator())
+            above = int(options["above"]) if options["above"].isdecimal() else -1
+            prices = model_prices.remove_price(project, model, tier=options["tier"], above=above, by=operator())
         else:
             prices = [price for price in prices_of(project.settings) if model in (None, price.model)]
         if options["json"]:
-            self.write_json([price.model_dump(mode="json", exclude_none=True) for price in prices])
+            self.write_json([price.model_dump(mode="json", exclude_defaults=True) for price in prices])
         else:
-            self.write_table(["model", *BUCKETS], [_row(price) for price in prices])
+            self.write_table(["model", "tier", "above", *BUCKETS], [_row(price) for price in prices])
 
 
 def _row(price: ModelPrice) -> tuple[str, ...]:
     amounts = (getattr(price, name) for name in BUCKETS)
-    return (price.model, *("" if amount is None else f"{amount:f}" for amount in amounts))
+    return (
+        price.model,
+        price.tier,
+        str(price.above or ""),
+        *("" if amount is None else f"{amount:f}" for amount in amounts),
+    )

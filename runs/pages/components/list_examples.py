@@ -36,7 +36,7 @@ from runs.queries.run_trees import TreeTotals
 from runs.queries.searching.search_results import Result
 from runs.queries.searching.search_terms import Excerpt
 from runs.statuses import RunStatus
-from timeline.display import clean, clip
+from timeline.display import calls_unpriced, clean, clip
 
 STATUSES = tuple(RunStatus)
 
@@ -93,7 +93,7 @@ def _listed(content: SampleContent, at: int) -> ListedRun:
         labels=[content.name] * at, resumed_from_id=sample_id(1) if at % 2 else None,
         parent_run_id=sample_id(1) if at % 3 else None, step_base=0, step_count=at, max_steps=50,
         input_tokens=content.number, output_tokens=content.number // 90, cost_usd=Decimal(at) / 3 if at % 2 else None,
-        cost_source="computed", created_at=BEGIN, started_at=BEGIN if at > 1 else None,
+        unpriced_calls=at // 2, cost_source="computed", created_at=BEGIN, started_at=BEGIN if at > 1 else None,
         completed_at=BEGIN + timedelta(minutes=at) if status.terminal else None, last_event_at=BEGIN,
         worked_time=timedelta(seconds=40 * at), open_since=None, child_count=content.number % 100,
     )  # fmt: skip
@@ -145,7 +145,8 @@ def _tree(content: SampleContent) -> Mapping[str, Any]:
         TreeRow(
             run=_listed(content, at), href=f"/runs/{sample_id(at)}", level=at, indent=min(at, 8),
             title=clip(content.title, 160).text, agent=clean(content.name), reason=clean(content.name), steps=str(at),
-            step_limit="50", cost="$0.42", total_cost="$4.20", unpriced=at, tokens="4.2M", total_tokens="42M",
+            step_limit="50", cost="$0.42", total_cost="$4.20", unpriced=calls_unpriced(at),
+            total_unpriced=calls_unpriced(content.number), tokens="4.2M", total_tokens="42M",
             duration=42.0, counts_from=BEGIN if at == 2 else None, below=content.rows - at, is_open=at < content.rows,
             toggle="?" if at > 1 else "", hidden_children=at // 3,
         )

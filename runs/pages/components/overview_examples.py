@@ -95,7 +95,8 @@ def _ended(content: SampleContent, number: int, hour: int) -> EndedRun:
     cost = Decimal(number % 5) / 4 if number % 4 else None
     tokens = content.number * (1 + number % 6)
     status = _OUTCOMES[number % len(_OUTCOMES)]
-    return EndedRun(completed_at, status, sample_id(1), tokens, tokens // 40, cost, completed_at - worked, worked)
+    began_at = completed_at - worked
+    return EndedRun(completed_at, status, sample_id(1), tokens, tokens // 40, cost, number % 3, began_at, worked)
 
 
 def _sums(content: SampleContent, window: RunWindow) -> Mapping[str, Any]:

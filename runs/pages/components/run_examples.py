@@ -130,7 +130,7 @@ def _replay(content: SampleContent) -> Mapping[str, Any]:
     calls = tuple(ToolCallState(None, f"call-{at}", content.name, status="running", step=at) for at in content.entries)
     state = ReplayState(
         12, RunStatus.WAITING if content.rows else content.name, content.error, content.rows, content.name, calls,
-        has_open_turn=False, tokens=dict.fromkeys(TOKENS, content.number), cost_usd=Decimal("0.25"),
+        has_open_turn=False, tokens=dict.fromkeys(TOKENS, content.number), cost_usd=Decimal("0.25"), unpriced_calls=2,
         message_count=content.rows,
     )  # fmt: skip
     messages = [

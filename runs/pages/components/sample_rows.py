@@ -58,6 +58,7 @@ def sample_run(content: SampleContent, status: RunStatus = RunStatus.RUNNING, re
         cache_read_tokens=content.number // 2,
         cost_usd=None if is_empty else Decimal(content.number) / 10_000,
         cost_source="unknown" if is_empty else "computed",
+        unpriced_calls=content.rows,
         lease_owner=content.name or None,
         lease_expires_at=BEGIN + timedelta(days=36_500),
         created_at=BEGIN,

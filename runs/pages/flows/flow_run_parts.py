@@ -18,11 +18,11 @@ from runs.flows.kernel.snapshot import NodeStatus, Snapshot
 from runs.models import AgentRun, FlowRun
 from runs.pages.flows.flows_page import duration_of
 from runs.pages.flows.graph_drawing import KINDS, Drawing, drawing_of, progress_of
-from runs.pages.runs.run_row import UNTITLED, dollars
+from runs.pages.runs.run_row import UNTITLED
 from runs.queries.flows.flow_graphs import EdgeView, NodeView, VisitView, graph_of_run
 from runs.statuses import RunStatus, WaitReason
 from timeline import database_clock
-from timeline.display import clean, clip
+from timeline.display import clean, clip, total_cost
 from timeline.reasons import reason_label
 
 #: Runs of nodes that the head names: those that a stop takes along, and those that may get a message.
@@ -124,6 +124,7 @@ def head_of(flow_run: FlowRun, *, allowed: bool) -> FlowRunHead:
     now = database_clock.now()
     totals = AgentRun.objects.filter(flow_run=flow_run).aggregate(
         runs=Count("pk"), tokens_in=Sum("input_tokens"), tokens_out=Sum("output_tokens"), cost=Sum("cost_usd"),
+        unpriced=Sum("unpriced_calls"),
         steps_of_agents=Sum("step_count", filter=Q(root_run__flow_visit__kind="agent")),
     )  # fmt: skip
     affected = flow_run_actions.affected_runs(flow_run) if not flow_run.state.terminal else []
@@ -146,7 +147,7 @@ def head_of(flow_run: FlowRun, *, allowed: bool) -> FlowRunHead:
         counts_from=flow_run.started_at if not flow_run.state.terminal else None,
         runs=totals["runs"],
         tokens=(totals["tokens_in"] or 0) + (totals["tokens_out"] or 0),
-        cost=dollars(cost),
+        cost=total_cost(cost, totals["unpriced"] or 0),
         has_fixtures=bool(totals["steps_of_agents"]),
         no_resume=_why_not_resume(flow_run, allowed=allowed),
         no_pause=_why_not(flow_run, allowed=allowed, paused="This flow run is already paused."),

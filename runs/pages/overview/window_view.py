@@ -13,11 +13,11 @@ from agentops.projects.models import Project
 from runs.models import Agent
 from runs.pages.overview import charts
 from runs.pages.overview.charts import Axes, Chart, Series
-from runs.pages.runs.run_row import dollars, short_number
+from runs.pages.runs.run_row import short_number
 from runs.queries.overview import recent_calls
 from runs.queries.overview.ended_runs import MAX_RUNS, EndedRun, Sums, ended_since, period_of, sums_by, sums_of
 from runs.statuses import RunStatus
-from timeline.display import clean, format_ms
+from timeline.display import clean, dollars, format_ms, total_cost
 
 #: Agents, and flows, in a table: those with most runs.
 MAX_AGENTS = 10
@@ -142,7 +142,7 @@ def model_rows(run_ids: Sequence[Any]) -> list[NameRow]:
                 f"{model.calls:,}",
                 short_number(model.input_tokens),
                 short_number(model.output_tokens),
-                _cost(model.cost_usd, is_known=model.unpriced < max(model.calls, 1)),
+                _cost(model.cost_usd, model.unpriced, is_known=model.unpriced < max(model.calls, 1)),
                 percent(model.unpriced / model.calls) if model.calls and model.unpriced else "",
             ],
             int(100 * model.cost_usd / most) if most else 0,
@@ -218,14 +218,14 @@ def _row(name: str, sums: Sums, most: int) -> SumsRow:
         p95=_duration(sums.percentile_s(0.95)),
         tokens_in=short_number(sums.input_tokens),
         tokens_out=short_number(sums.output_tokens),
-        cost=_cost(sums.cost_usd, is_known=sums.unpriced < max(sums.with_tokens, 1)),
+        cost=_cost(sums.cost_usd, sums.unpriced_calls, is_known=sums.unpriced < max(sums.with_tokens, 1)),
         unpriced=percent(sums.unpriced / sums.with_tokens) if sums.unpriced else "",
         share=100 * sums.total // most if most else 0,
     )
 
 
-def _cost(cost: Decimal, *, is_known: bool) -> str:
-    return dollars(cost) if is_known else NOTHING
+def _cost(cost: Decimal, unpriced_calls: int, *, is_known: bool) -> str:
+    return total_cost(cost, unpriced_calls) if is_known else NOTHING
 
 
 def _duration(seconds: float | None) -> str:

@@ -20,12 +20,11 @@ from django.db.models.functions import Coalesce
 
 from runs.conversation.turn_usage import buckets_of
 from runs.models import AgentRun, AgentRunToolCall, Attempt, RunError, TurnUsage
-from runs.pages.runs.run_row import dollars
 from runs.queries.durations import times_of, with_times
 from runs.statuses import LOST, RunStatus, ToolStatus
 from runs.upkeep import restore
 from timeline import database_clock
-from timeline.display import clean
+from timeline.display import clean, dollars, total_cost
 from timeline.reasons import reason_label
 
 Outcome = TurnUsage.Outcome
@@ -39,6 +38,7 @@ _BUCKETS = {
     "output": "output",
     "cache_read": "cache read",
     "cache_write": "cache write",
+    "cache_write_1h": "cache write for 1 h",
     "reasoning": "reasoning",
 }
 
@@ -65,11 +65,12 @@ class ModelShare:
     calls: int
     tokens: int
     cost: Decimal | None
+    unpriced: int = 0
 
     @property
     def dollars(self) -> str:
         """Return the cost for display."""
-        return dollars(self.cost)
+        return total_cost(self.cost, self.unpriced)
 
 
 @dataclass(frozen=True)
@@ -267,6 +268,7 @@ def _billing(run_id: UUID) -> Billing:
         TurnUsage.objects.filter(run=run_id).values("model").order_by("model").annotate(
             **_sums("all", Q()),
             known_calls=Count("pk", filter=~Q(outcome=Outcome.PROGRAM)),
+            unpriced=Count("pk", filter=Q(cost_usd=None)),
             **_sums("abandoned", Q(outcome=Outcome.ABANDONED)),
             **_sums("repeated", Q(outcome__in=[Outcome.LOST, Outcome.ROLLED_BACK])),
             incomplete=Count("pk", filter=Q(usage_complete=False)),
@@ -282,7 +284,10 @@ def _billing(run_id: UUID) -> Billing:
         )
         for name in ("abandoned", "repeated")
     )
-    shares = [ModelShare(clean(row["model"]), row["known_calls"], row["all_tokens"], row["all_cost"]) for row in rows]
+    shares = [
+        ModelShare(clean(row["model"]), row["known_calls"], row["all_tokens"], row["all_cost"], row["unpriced"])
+        for row in rows
+    ]
     return Billing(
         abandoned, repeated, sum(row["incomplete"] for row in rows), _total(row["cache_saved"] for row in rows),
         sum(share.calls for share in shares),
@@ -327,7 +332,7 @@ def facts_of(data: RunData) -> RunFacts:
         cap=cap,
         calls=list(data.calls_by_status.items()),
         tokens=[(name, getattr(buckets_of(run), bucket)) for bucket, name in _BUCKETS.items()],
-        cost=dollars(run.cost_usd),
+        cost=total_cost(run.cost_usd, run.unpriced_calls),
         billing=data.billing,
         model=data.agent["model"],
         worker=clean(run.lease_owner or ""),

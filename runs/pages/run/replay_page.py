@@ -16,14 +16,14 @@ from agentops.projects.requests import principal_of
 from runs.access import run_for
 from runs.models import AgentRun
 from runs.pages.run.run_tabs import MAX_CHOICES, tab_links
-from runs.pages.runs.run_row import UNTITLED, dollars
+from runs.pages.runs.run_row import UNTITLED
 from runs.pages.timeline import window
 from runs.pages.timeline.replay_player import SPEEDS, moment_of
 from runs.pages.timeline.window import Window
 from runs.queries.replaying import replay_states
 from runs.queries.replaying.replay_states import ReplayMessage, ReplayState
 from runs.statuses import RunStatus
-from timeline.display import clean
+from timeline.display import clean, total_cost
 from timeline.reasons import reason_label
 
 FRAME = "runs/_replay_frame.html"
@@ -65,7 +65,7 @@ class ReplayFrame:
 
     @property
     def cost(self) -> str:
-        return dollars(self.state.cost_usd)
+        return total_cost(self.state.cost_usd, self.state.unpriced_calls)
 
 
 @require_safe

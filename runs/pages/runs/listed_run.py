@@ -37,6 +37,7 @@ class ListedRun(NamedTuple):
     input_tokens: int
     output_tokens: int
     cost_usd: Decimal | None
+    unpriced_calls: int
     cost_source: str
     created_at: datetime
     started_at: datetime | None

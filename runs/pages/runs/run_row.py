@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from decimal import Decimal
 from functools import lru_cache
 from typing import TypedDict
 from uuid import UUID
@@ -18,7 +17,7 @@ from runs.models import AgentRun
 from runs.pages.runs.listed_run import ListedRun
 from runs.queries.durations import times_between
 from timeline import database_clock
-from timeline.display import clean, format_elapsed
+from timeline.display import calls_unpriced, clean, dollars, format_elapsed
 from timeline.reasons import reason_label
 
 NOTHING = "–"
@@ -55,7 +54,9 @@ class RunRow(TypedDict):
     tokens_in: str
     tokens_out: str
     tokens: str
+    #: `unpriced` is the number of model calls that it leaves out; empty: none.
     cost: str
+    unpriced: str
     cost_source: str
     source: str
     is_continuation: bool
@@ -100,6 +101,7 @@ def _row(run: ListedRun, href: str, now: datetime) -> RunRow:
         tokens_out=_escape(short_number(run.output_tokens)),
         tokens=_escape(tokens),
         cost=_escape(dollars(run.cost_usd)),
+        unpriced=_escape(calls_unpriced(run.unpriced_calls)) if run.unpriced_calls else "",
         cost_source=_escape(run.cost_source),
         source=_escape(run.source),
         is_continuation=run.resumed_from_id is not None,
@@ -147,13 +149,6 @@ def short_number(number: int) -> str:
         if number >= size:
             return f"{number / size:.1f}{unit}" if number < 10 * size else f"{number // size}{unit}"
     return str(number)
-
-
-def dollars(cost: Decimal | None) -> str:
-    """Return a cost with two decimals, or four below $1; empty if it is unknown."""
-    if cost is None:
-        return ""
-    return f"${cost:.2f}" if cost >= 1 or not cost else f"${cost:.4f}"
 
 
 @lru_cache(maxsize=1024)

@@ -17,7 +17,7 @@ from agentops.projects.errors import InvalidQuery
 from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
 from runs.actions import model_prices
-from runs.agents.prices import InvalidPrices, ModelPrice, price_for, prices_of
+from runs.agents.prices import InvalidPrices, ModelPrice, prices_for, prices_of
 from runs.pages.agents.agents_page import page_context
 from runs.pages.forms import fields
 from runs.providers.published_prices import PublishedPrice, published_price
@@ -29,18 +29,21 @@ BUCKETS = {
     "input": "Input",
     "cache_read": "Cache read",
     "cache_write": "Cache write",
+    "cache_write_1h": "Cache write 1 h",
     "output": "Output",
     "reasoning": "Reasoning",
 }
-FIELDS = ("model", *BUCKETS)
+FIELDS = ("model", "tier", "above", *BUCKETS)
 REQUIRED = ("model", "input", "output")
 
 
 @dataclass(frozen=True)
 class PriceRow:
-    """A price of the project, and the published one."""
+    """A price of the project, and the published one of the standard tier."""
 
     price: ModelPrice
+    #: Tier and size of its calls; empty: all.
+    of_calls: str
     own: list[str]
     #: Per bucket; empty where it is not known.
     published: list[str]
@@ -60,10 +63,10 @@ class UsedRow:
 
 @require_safe
 def index(request: HttpRequest, project: str) -> HttpResponse:
-    """Show the prices. `model` fills in the form: with the price of that pattern, or with the published one."""
+    """Show the prices. `model`, `tier` and `above` fill in the form: with that price, or with the published one."""
     entry = enter(principal_of(request), project, Action.MANAGE)
-    model = fields.line(request.GET.get("model", ""))[:200]
-    return _page(request, entry, _initial(entry.project, model) if model else {})
+    model, tier, above = (fields.line(request.GET.get(name, ""))[:200] for name in ("model", "tier", "above"))
+    return _page(request, entry, _initial(entry.project, model, tier, above) if model else {})
 
 
 @require_POST
@@ -87,14 +90,16 @@ def set_price(request: HttpRequest, project: str) -> HttpResponse:
 
 @require_POST
 def remove_price(request: HttpRequest, project: str) -> HttpResponse:
-    """Remove the price of the pattern `model`."""
+    """Remove the price of the pattern `model`, of the calls of `tier` that send more than `above` tokens."""
     principal = principal_of(request)
     entry = enter(principal, project, Action.MANAGE)
     pattern = request.POST.get("model", "")
     if not pattern:
         raise InvalidQuery("send the model whose price is removed")
     try:
-        model_prices.remove_price(entry.project, pattern, by=principal)
+        tier, above = request.POST.get("tier", ""), request.POST.get("above", "") or "0"
+        number = int(above) if above.isdecimal() else -1
+        model_prices.remove_price(entry.project, pattern, tier=tier, above=number, by=principal)
     except InvalidPrices as refusal:
         # Somebody else was faster, or it was a second click.
         messages.info(request, f"{str(refusal)[:1].upper()}{str(refusal)[1:]}.")
@@ -124,6 +129,7 @@ def _page(
         "unreadable": unreadable,
         "used": used,
         "max_runs": MAX_RUNS,
+        **{name: (texts.get(name, ""), (errors or {}).get(name, "")) for name in ("tier", "above")},
         "model": texts.get("model", ""),
         "amounts": [
             (name, label, texts.get(name, ""), (errors or {}).get(name, ""), name in REQUIRED)
@@ -135,20 +141,27 @@ def _page(
     return render(request, "runs/prices.html", context, status=status)
 
 
-def _initial(project: Project, model: str) -> dict[str, str]:
+def _initial(project: Project, model: str, tier: str, above: str) -> dict[str, str]:
     """Return the texts of the form for a model: its price in the project, or the published one."""
+    key = (model, tier, int(above) if above.isdecimal() else 0)
     try:
-        price = next((each for each in prices_of(project.settings) if each.model == model), None)
+        price = next((each for each in prices_of(project.settings) if each.key == key), None)
     except InvalidPrices:
         price = None
     source: Any = price or published_price(model)
-    return {"model": model, **{name: _amount(getattr(source, name, None)) for name in BUCKETS}}
+    return {
+        "model": model,
+        "tier": tier,
+        "above": above,
+        **{name: _amount(getattr(source, name, None)) for name in BUCKETS},
+    }
 
 
 def _row(price: ModelPrice) -> PriceRow:
     published = None if "*" in price.model else published_price(price.model)
     return PriceRow(
         price,
+        of_calls=", ".join(filter(None, [price.tier, f"above {price.above:,} tokens" if price.above else ""])),
         own=[_amount(getattr(price, name)) for name in BUCKETS],
         published=[_amount(getattr(published, name, None)) for name in BUCKETS],
         published_of=_name_of(published),
@@ -156,8 +169,8 @@ def _row(price: ModelPrice) -> PriceRow:
 
 
 def _used(used: UsedModel, prices: list[ModelPrice]) -> UsedRow:
-    price = price_for(prices, used.name)
-    return UsedRow(used, clean(used.name), price.model if price else "", published_price(used.name) is not None)
+    own = prices_for(prices, used.name)
+    return UsedRow(used, clean(used.name), own[0].model if own else "", published_price(used.name) is not None)
 
 
 def _name_of(published: PublishedPrice | None) -> str:

@@ -13,17 +13,19 @@ from django.shortcuts import render
 
 from agentops.http.methods import require_safe
 from runs.agents.prices import Buckets
+from runs.conversation.writes import TOKENS
+from runs.models import AgentRun
 from runs.pages.run.run_tabs import tab_context
-from runs.pages.runs.run_row import dollars
 from runs.pages.timeline.fragments import seq_of
-from runs.queries.model_usage import TOKENS, usage_by_model
+from runs.queries.model_usage import cost_notes, usage_by_model
 from runs.queries.run_tabs.step_costs import StepCost, step_costs
 from runs.queries.run_trees import TreeTotals, tree_totals
-from timeline.display import clean
+from timeline.display import clean, dollars, total_cost
 
 #: Steps on a page.
 PAGE_SIZE = 200
-COLUMNS = ("fresh", "cache read", "cache write", "output", "reasoning")
+_BUCKETS = ("input", "cache_read", "cache_write", "cache_write_1h", "output", "reasoning")
+COLUMNS = ("fresh", "cache read", "cache write", "cache write 1 h", "output", "reasoning")
 
 
 @dataclass(frozen=True)
@@ -69,10 +71,11 @@ def cost(request: HttpRequest, run_id: UUID) -> HttpResponse:
         "bars": bars,
         "highest": max(bars, key=lambda bar: bar.height, default=None),
         "by_cost": has_costs,
-        "own": dollars(run.cost_usd),
+        "own": total_cost(run.cost_usd, run.unpriced_calls),
+        "notes": cost_notes(run_id),
         "tree": totals,
-        "tree_cost": dollars(totals.cost_usd) if totals is not None else "",
-        "children_cost": _children_cost(totals, run.cost_usd),
+        "tree_cost": total_cost(totals.cost_usd, totals.unpriced) if totals is not None else "",
+        "children_cost": _children_cost(totals, run),
         "calls": sum(row["calls"] for row in models),
         "unpriced": sum(row["unpriced"] for row in models),
         "share": _share(models),
@@ -84,22 +87,27 @@ def cost(request: HttpRequest, run_id: UUID) -> HttpResponse:
 
 
 def _model_line(row: Mapping[str, Any]) -> CostLine:
-    tokens = _tokens(*(row[name] or 0 for name in TOKENS))
+    tokens = _tokens({name: row[name] or 0 for name in TOKENS})
     name = clean(row["model"]) or "unknown model"
-    return CostLine(name, row["calls"], row["unpriced"], tokens, dollars(row["cost_usd"]))
+    return CostLine(name, row["calls"], row["unpriced"], tokens, total_cost(row["cost_usd"], row["unpriced"]))
 
 
 def _step_line(step: StepCost) -> CostLine:
-    tokens = _tokens(
-        step.input_tokens, step.output_tokens, step.cache_read_tokens, step.cache_write_tokens, step.reasoning_tokens
-    )
-    return CostLine(str(step.step), step.calls, step.unpriced, tokens, dollars(step.cost_usd))
+    tokens = _tokens({name: getattr(step, name) for name in TOKENS})
+    return CostLine(str(step.step), step.calls, step.unpriced, tokens, total_cost(step.cost_usd, step.unpriced))
 
 
-def _tokens(sent: int, received: int, read: int, written: int, reasoning: int) -> list[int]:
+def _tokens(counts: Mapping[str, int]) -> list[int]:
     """Return disjoint counts: providers count the cache with the input, and reasoning with the output."""
-    buckets = Buckets.of(sent, received, cache_read=read, cache_write=written, reasoning=reasoning)
-    return [buckets.input, buckets.cache_read, buckets.cache_write, buckets.output, buckets.reasoning]
+    buckets = Buckets.of(
+        counts["input_tokens"],
+        counts["output_tokens"],
+        cache_read=counts["cache_read_tokens"],
+        cache_write=counts["cache_write_tokens"],
+        cache_write_1h=counts["cache_write_1h_tokens"],
+        reasoning=counts["reasoning_tokens"],
+    )
+    return [getattr(buckets, name) for name in _BUCKETS]
 
 
 def _bars(steps: Sequence[StepCost], *, by_cost: bool) -> list[StepBar]:
@@ -121,10 +129,11 @@ def _height(step: StepCost, *, by_cost: bool) -> Decimal:
     return (step.cost_usd or Decimal(0)) if by_cost else Decimal(step.input_tokens + step.output_tokens)
 
 
-def _children_cost(totals: TreeTotals | None, own: Decimal | None) -> str:
+def _children_cost(totals: TreeTotals | None, run: AgentRun) -> str:
     if totals is None or totals.cost_usd is None:
         return ""
-    return dollars(max(totals.cost_usd - (own or 0), Decimal(0)))
+    cost = max(totals.cost_usd - (run.cost_usd or 0), Decimal(0))
+    return total_cost(cost, max(totals.unpriced - run.unpriced_calls, 0))
 
 
 def _share(models: Sequence[Mapping[str, Any]]) -> int:

@@ -11,13 +11,12 @@ from django.shortcuts import render
 from agentops.http.methods import require_safe
 from runs.pages.run.replay_page import MAX_CALLS
 from runs.pages.run.run_tabs import tab_context
-from runs.pages.runs.run_row import dollars
 from runs.pages.timeline.fragments import seq_of
 from runs.queries.replaying import replay_states
 from runs.queries.replaying.replay_states import ReplayMessage, ReplayState
 from runs.statuses import RunStatus
 from timeline import log
-from timeline.display import clean, format_json
+from timeline.display import clean, format_json, total_cost
 from timeline.event_rows import EventRow, row_of
 from timeline.reasons import reason_label
 
@@ -50,7 +49,7 @@ class ShownState:
 
     @property
     def cost(self) -> str:
-        return dollars(self.state.cost_usd)
+        return total_cost(self.state.cost_usd, self.state.unpriced_calls)
 
     @property
     def open_calls(self) -> list[tuple[str, str, int | None]]:

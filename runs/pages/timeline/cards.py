@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 from runs.pages.content.call_arguments import language_read, show_arguments
 from runs.pages.content.shown_text import ShownText, show_markdown, show_output, show_plain
 from runs.pages.content.terminal_text import TextSpan
-from runs.pages.runs.run_row import dollars
 from runs.statuses import ToolStatus
-from timeline.display import Clip
+from timeline.display import Clip, dollars
 from timeline.event_rows import EventRow, errors_if
 from timeline.events.failures import FAILED_STATUSES
 

@@ -15,12 +15,12 @@ from django.urls import reverse
 
 from runs.models import AgentRun
 from runs.pages.runs.listed_run import ListedRun, listed_runs, read
-from runs.pages.runs.run_row import NOTHING, UNTITLED, dollars, short_number
+from runs.pages.runs.run_row import NOTHING, UNTITLED, short_number
 from runs.pages.timeline.cards import LINE
 from runs.pages.tree.tree_query import MAX_OPEN, TreeQuery
 from runs.queries.durations import times_between
 from runs.queries.run_trees import TreeTotals, tree_totals
-from timeline.display import clean, clip
+from timeline.display import calls_unpriced, clean, clip, dollars, total_cost
 from timeline.reasons import reason_label
 
 #: Levels that are read at most: those of native runs are limited, those of other programs are not.
@@ -45,8 +45,9 @@ class TreeRow:
     step_limit: str
     cost: str
     total_cost: str
-    #: Number of runs of the total whose cost is unknown.
-    unpriced: int
+    #: What both leave out; empty: nothing.
+    unpriced: str
+    total_unpriced: str
     tokens: str
     total_tokens: str
     #: Seconds with a worker; `counts_from` is the start of a running one.
@@ -76,7 +77,7 @@ class RunTree:
     @property
     def total_cost(self) -> str:
         """Return the total cost for display; empty if it is unknown."""
-        return dollars(self.totals.cost_usd)
+        return total_cost(self.totals.cost_usd, self.totals.unpriced)
 
 
 def tree_of(run: AgentRun, query: TreeQuery, now: datetime) -> RunTree:
@@ -165,7 +166,8 @@ def _row(
         step_limit=str(limit) if run.source == AgentRun.Source.NATIVE else "",
         cost=dollars(run.cost_usd),
         total_cost=dollars(totals.cost_usd),
-        unpriced=totals.unpriced,
+        unpriced=calls_unpriced(run.unpriced_calls) if run.unpriced_calls else "",
+        total_unpriced=calls_unpriced(totals.unpriced) if totals.unpriced else "",
         tokens=short_number(run.input_tokens + run.output_tokens),
         total_tokens=short_number(totals.input_tokens + totals.output_tokens),
         duration=times.worked_s if times else None,

@@ -100,11 +100,17 @@ MAX_MODEL_NAME = 200
 def usage_of(usage: Mapping[str, Any]) -> RequestUsage:
     """Return the tokens of an answer, in which all input tokens include the cached ones."""
     read, written = _count(usage.get("cache_read_input_tokens")), _count(usage.get("cache_creation_input_tokens"))
+    split, used_tools = usage.get("cache_creation"), usage.get("server_tool_use")
+    written_1h = _count(split.get("ephemeral_1h_input_tokens")) if isinstance(split, dict) else 0
+    searches = _count(used_tools.get("web_search_requests")) if isinstance(used_tools, dict) else 0
+    unnamed: Any = {"web_searches": searches} if searches else {}
     return RequestUsage(
         input_tokens=_count(usage.get("input_tokens")) + read + written,
         output_tokens=_count(usage.get("output_tokens")),
         cache_read_tokens=read,
         cache_write_tokens=written,
+        cache_write_1h_tokens=min(written_1h, written),
+        **unnamed,
     )
 
 

@@ -25,6 +25,7 @@ from runs.providers.claude_cli import blocks
 from runs.providers.claude_cli.call_requests import Message
 from runs.providers.claude_cli.failures import SessionFailed
 from runs.providers.claude_cli.program_session import ProgramSession
+from runs.providers.price_tiers import details_of
 from timeline import database_clock
 
 #: In the details of an answer: the program has reported the result of the turn, which waits for a message now.
@@ -163,7 +164,7 @@ class CliAnswer(StreamedResponse):
             timestamp=self._timestamp,
             provider_name=blocks.PROVIDER,
             provider_response_id=self._message_id,
-            provider_details=self._reported or None,
+            provider_details={**details_of(self._counts), **self._reported} or None,
             finish_reason="tool_call" if self._has_calls else "stop",
         )
 

@@ -27,6 +27,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TRIED = (RunStatus.COMPLETED, RunStatus.FAILED)
 _COLUMNS = (
     *("completed_at", "status", "agent_id", "input_tokens", "output_tokens", "cost_usd"),
+    "unpriced_calls",
     *("started_at", "worked_time"),
 )
 Key = TypeVar("Key", bound=Hashable)
@@ -41,6 +42,7 @@ class EndedRun(NamedTuple):
     input_tokens: int
     output_tokens: int
     cost_usd: Decimal | None
+    unpriced_calls: int
     started_at: datetime | None
     worked_time: timedelta | None
 
@@ -68,6 +70,8 @@ class Sums:
     #: Runs with tokens, and those of them whose cost is unknown.
     with_tokens: int = 0
     unpriced: int = 0
+    #: Model calls whose cost is unknown, and not part of `cost_usd`.
+    unpriced_calls: int = 0
 
     @property
     def total(self) -> int:
@@ -101,9 +105,12 @@ class Sums:
         self.input_tokens += run.input_tokens
         self.output_tokens += run.output_tokens
         self.cost_usd += run.cost_usd or 0
+        self.unpriced_calls += run.unpriced_calls
         if run.input_tokens or run.output_tokens:
             self.with_tokens += 1
             self.unpriced += run.cost_usd is None
+            # A runner may report tokens of a run without its calls.
+            self.unpriced_calls += run.cost_usd is None and not run.unpriced_calls
 
 
 def ended_since(project: Project, since: datetime) -> list[EndedRun]:

@@ -47,6 +47,7 @@ class ReplayState:
     has_open_turn: bool
     tokens: Mapping[str, int]
     cost_usd: Decimal | None
+    unpriced_calls: int
     #: All messages, including those that were rolled back.
     message_count: int
 
@@ -62,6 +63,7 @@ class ReplayState:
             "open_tool_calls": [_call_json(call) for call in self.open_calls],
             **self.tokens,
             "cost_usd": None if self.cost_usd is None else f"{self.cost_usd:.8f}",
+            "unpriced_calls": self.unpriced_calls,
             "message_count": self.message_count,
         }
 
@@ -145,6 +147,7 @@ def _state(frame: Frame, node_id: str, open_calls: tuple[ToolCallState, ...] | N
         has_open_turn=frame.open_turn is not None,
         tokens={name: frame.tokens[name] for name in TOKENS},
         cost_usd=frame.cost_usd,
+        unpriced_calls=frame.unpriced_calls,
         message_count=frame.message_count,
     )
 

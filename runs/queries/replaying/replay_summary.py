@@ -28,6 +28,7 @@ def summary_of(frame: Frame, max_bytes: int) -> bytes | None:
         None if frame.cost_usd is None else str(frame.cost_usd),
         None if frame.open_turn is None else astuple(frame.open_turn),
         [_call(call) for call in frame.calls.values() if call.status in OPEN],
+        frame.unpriced_calls,
     ]
     text = to_json(content)
     if len(text.encode()) > max_bytes or mask_rows([text]) != [text]:
@@ -37,9 +38,11 @@ def summary_of(frame: Frame, max_bytes: int) -> bytes | None:
 
 def frame_from(summary: bytes) -> Frame:
     """Return a state from which the fold continues, up to an event of `NEEDS_MESSAGES`."""
-    plain, message_count, tokens, cost, open_turn, calls = json.loads(summary)
+    # A summary of an earlier version has fewer kinds of tokens, and does not count the calls without a price.
+    plain, message_count, tokens, cost, open_turn, calls, *unpriced = json.loads(summary)
     frame = Frame(**dict(zip(_PLAIN, plain, strict=True)), omitted_messages=message_count)
-    frame.tokens.update(dict(zip(TOKENS, tokens, strict=True)))
+    frame.tokens.update(dict(zip(TOKENS, tokens, strict=False)))
+    frame.unpriced_calls = sum(unpriced)
     frame.cost_usd = None if cost is None else Decimal(cost)
     frame.open_turn = None if open_turn is None else OpenTurn(*open_turn)
     for ref_id, *columns in calls:

@@ -9,10 +9,9 @@ from uuid import UUID
 
 from django.db.models import Count, Q, Sum
 
+from runs.conversation.writes import TOKENS
 from runs.models import TurnUsage
 from runs.models.run import CostSource
-
-TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,7 @@ class StepCost:
     output_tokens: int
     cache_read_tokens: int
     cache_write_tokens: int
+    cache_write_1h_tokens: int
     reasoning_tokens: int
     cost_usd: Decimal | None
     duration_ms: int | None

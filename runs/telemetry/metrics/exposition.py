@@ -33,6 +33,7 @@ _COUNTERS = {
     "safety_blocks": "Tool calls that hooks or rules denied, by project.",
     "tokens": "Tokens of model calls, by project, model and kind. Input includes cached tokens.",
     "cost_usd": "Cost of model calls in US dollars, by project and model, as far as it is known.",
+    "unpriced_calls": "Model calls whose cost is unknown and not part of `cost_usd`, by project and model.",
     "other": "What was counted without its labels, because there are too many series.",
 }
 _HISTOGRAMS = {

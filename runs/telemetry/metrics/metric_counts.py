@@ -34,6 +34,7 @@ _TOKENS = {
     "output_tokens": "output",
     "cache_read_tokens": "cache_read",
     "cache_write_tokens": "cache_write",
+    "cache_write_1h_tokens": "cache_write_1h",
     "reasoning_tokens": "reasoning",
 }
 Series = tuple[str, str]
@@ -113,7 +114,9 @@ def _turn(payload: Mapping[str, Any], project: str, usage: TurnUsage | None) -> 
         for column, token in _TOKENS.items():
             if number := getattr(usage, column):
                 counts["tokens", labels(project=project, model=model, token=token)] += number
-        if usage.cost_usd:
+        if usage.cost_usd is None:
+            counts["unpriced_calls", labels(project=project, model=model)] += 1
+        elif usage.cost_usd:
             counts["cost_usd", labels(project=project, model=model)] += float(usage.cost_usd)  # type: ignore[assignment]
     return counts
 

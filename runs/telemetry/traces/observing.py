@@ -14,6 +14,7 @@ from uuid import UUID
 
 from django.db.models.fields.json import KT
 
+from runs.conversation.writes import TOKENS
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, FlowRun
 from runs.statuses import RunStatus, ToolStatus
 from runs.telemetry.sink_kind import OutgoingEvent
@@ -42,7 +43,6 @@ NEEDED = (
     *(EventType.TOOL_START, EventType.TOOL_END, EventType.TOOL_OUTCOME_RESOLVED, *sorted(ENDS)),
 )
 _FAILED = frozenset({RunStatus.FAILED, RunStatus.STOPPED})
-_TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 
 
 def observe(events: Sequence[OutgoingEvent]) -> list[Observation]:
@@ -206,7 +206,7 @@ class _Observer:
     def _generation(self, event: OutgoingEvent, answer: AgentRunMessage, began: datetime) -> Observation:
         usage, content = self.rows.usage_of_step(answer.step_number), answer.content
         sent = [message_of(row.role, row.content) for row in self.rows.sent_before(answer)]
-        tokens = {name: getattr(usage, name) for name in _TOKENS} if usage is not None else {}
+        tokens = {name: getattr(usage, name) for name in TOKENS} if usage is not None else {}
         cost = usage.cost_usd if usage is not None else None
         return Observation(
             ObservationKind.GENERATION, span_id("answer", answer.pk), turn_span(answer.run_id, answer.step_number),

@@ -27,6 +27,7 @@ _USAGE = {
     "output_tokens": "gen_ai.usage.output_tokens",
     "cache_read_tokens": "gen_ai.usage.cache_read.input_tokens",
     "cache_write_tokens": "gen_ai.usage.cache_creation.input_tokens",
+    "cache_write_1h_tokens": "gen_ai.usage.details.ephemeral_1h_input_tokens",
     "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
 }
 #: Facts of a run in a flow → attributes.
@@ -194,11 +195,13 @@ def _langfuse(observation: Observation) -> Attributes:
 def usage_details(usage: Mapping[str, int]) -> dict[str, int]:
     """Return tokens in the disjoint buckets that Langfuse adds up."""
     read, written = usage.get("cache_read_tokens", 0), usage.get("cache_write_tokens", 0)
+    written_1h = usage.get("cache_write_1h_tokens", 0)
     details = {
         "input": max(usage.get("input_tokens", 0) - read - written, 0),
         "output": usage.get("output_tokens", 0),
         "input_cached_tokens": read,
-        "input_cache_creation": written,
+        "input_cache_creation": written - written_1h,
+        "input_cache_creation_1h": written_1h,
     }
     return {name: count for name, count in details.items() if count or name in ("input", "output")}
 

@@ -102,22 +102,33 @@ RUN_INVARIANTS: tuple[Invariant, ...] = (
     Invariant("U2", "the usage of a run is the sum of the usage of its turns", """
         SELECT r.id FROM native r LEFT JOIN (SELECT run_id, SUM(input_tokens) AS sent, SUM(output_tokens) AS said,
             SUM(cache_read_tokens) AS read, SUM(cache_write_tokens) AS kept, SUM(reasoning_tokens) AS thought,
+            SUM(cache_write_1h_tokens) AS kept_1h, COUNT(*) - COUNT(cost_usd) AS unpriced,
             SUM(cost_usd) AS cost FROM usages GROUP BY run_id) u ON u.run_id = r.id
         WHERE r.input_tokens <> COALESCE(u.sent, 0) OR r.output_tokens <> COALESCE(u.said, 0)
             OR r.cache_read_tokens <> COALESCE(u.read, 0) OR r.cache_write_tokens <> COALESCE(u.kept, 0)
-            OR r.reasoning_tokens <> COALESCE(u.thought, 0) OR (r.cost_usd IS NULL) <> (u.cost IS NULL)
+            OR r.reasoning_tokens <> COALESCE(u.thought, 0) OR r.cache_write_1h_tokens <> COALESCE(u.kept_1h, 0)
+            OR r.unpriced_calls <> COALESCE(u.unpriced, 0) OR (r.cost_usd IS NULL) <> (u.cost IS NULL)
             OR ABS(r.cost_usd - u.cost) > 0.000001"""),
     # A runner may report the tokens of the whole run alone, and its cost in place of those of the turns.
     Invariant("U2 foreign", "the usage of an external run is the sum of its turns, or what its runner reported", """
         SELECT r.id FROM external r LEFT JOIN (SELECT run_id, SUM(input_tokens) AS sent, SUM(output_tokens) AS said,
             SUM(cache_read_tokens) AS read, SUM(cache_write_tokens) AS kept, SUM(reasoning_tokens) AS thought,
+            SUM(cache_write_1h_tokens) AS kept_1h, COUNT(*) - COUNT(cost_usd) AS unpriced,
             SUM(cost_usd) AS cost FROM usages GROUP BY run_id) u ON u.run_id = r.id
         WHERE (u.sent + u.said + u.read + u.kept + u.thought > 0 AND (r.input_tokens <> u.sent
                 OR r.output_tokens <> u.said OR r.cache_read_tokens <> u.read OR r.cache_write_tokens <> u.kept
-                OR r.reasoning_tokens <> u.thought))
+                OR r.reasoning_tokens <> u.thought OR r.cache_write_1h_tokens <> u.kept_1h))
             OR (NOT r.ended AND COALESCE(u.sent + u.said + u.read + u.kept + u.thought, 0) = 0 AND r.input_tokens
                 + r.output_tokens + r.cache_read_tokens + r.cache_write_tokens + r.reasoning_tokens > 0)
             OR (r.cost_usd IS NULL AND u.cost IS NOT NULL)
             OR (r.cost_source <> 'reported' AND ((r.cost_usd IS NOT NULL AND u.cost IS NULL)
-                OR ABS(r.cost_usd - u.cost) > 0.000001))"""),
+                OR ABS(r.cost_usd - u.cost) > 0.000001 OR r.unpriced_calls <> COALESCE(u.unpriced, 0)))"""),
+    # More than rounding: a price is wrong or missing, a bucket was not read, or calls are not part of the record.
+    Invariant("U3", "the cost that a runner reported for a run is, within 1 %, the sum of what its calls cost", """
+        SELECT r.id, 'reported ' || r.cost_usd || ', counted ' || u.cost FROM external r
+        JOIN (SELECT run_id, SUM(cost_usd) AS cost, COUNT(*) - COUNT(cost_usd) AS unpriced FROM usages
+            GROUP BY run_id) u ON u.run_id = r.id
+        WHERE r.cost_source = 'reported' AND u.unpriced = 0
+            AND ABS(r.cost_usd - u.cost) > 0.01 * r.cost_usd + 0.000001""",
+        warning_only=True),
 )  # fmt: skip

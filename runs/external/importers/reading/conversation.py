@@ -26,6 +26,7 @@ from runs.external.importers.reading.json_place import JsonPlace
 from runs.external.reported_usage import read_cost, read_usage
 from runs.fixtures.format import UNKNOWN_OUTCOME
 from runs.providers.messages import canonical, request
+from runs.providers.price_tiers import details_of
 from timeline import database_clock
 from timeline.events import Payload
 from timeline.events.llm import LlmTurnEnd
@@ -54,7 +55,7 @@ class AnswerFacts:
     """What is known of an answer, or of a tool call, besides its message."""
 
     model: str = ""
-    #: Tokens, as `runs.external.reported_usage` reads them.
+    #: Tokens, as `runs.external.reported_usage` reads them, and the tier, as `runs.providers.price_tiers` does.
     usage: Mapping[str, Any] | None = None
     cost: object = None
     began_at: datetime | None = None
@@ -157,6 +158,7 @@ class ImportedConversation:
             parts=parts,
             usage=read_usage(facts.usage or {}),
             model_name=facts.model or None,
+            provider_details=details_of(facts.usage or {}) or None,
             timestamp=facts.at or database_clock.now(),
         )
         call_ids.make_usable(answer)
