@@ -123,6 +123,7 @@ def _question_of(run: AgentRun) -> str:
 
 def _cost_of(flow_run: FlowRun) -> Decimal | None:
     """Return the cost of all agents of the flow run; None if that of one is not known."""
-    costs = list(AgentRun.objects.filter(flow_run=flow_run, agent__isnull=False).values_list("cost_usd", flat=True))
-    known = [cost for cost in costs if cost is not None]
+    runs = AgentRun.objects.filter(flow_run=flow_run, agent__isnull=False)
+    costs = list(runs.values_list("cost_usd", "unpriced_calls"))
+    known = [cost for cost, unpriced in costs if cost is not None and not unpriced]
     return sum(known, Decimal(0)) if len(known) == len(costs) else None

@@ -75,6 +75,7 @@ def result_of(run: AgentRun) -> RunResult:
         input_tokens=run.input_tokens,
         output_tokens=run.output_tokens,
         cost_usd=run.cost_usd,
+        unpriced_calls=run.unpriced_calls,
     )
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from timeline.display import calls_unpriced
+
 #: Lines of the end of a conversation that a failure shows.
 TAIL = 12
 
@@ -68,6 +70,8 @@ class RunResult:
     output_tokens: int
     #: In US dollars; None if no price is known.
     cost_usd: Decimal | None
+    #: Model calls whose cost is unknown, and not part of `cost_usd`.
+    unpriced_calls: int = 0
 
     @property
     def transcript(self) -> str:
@@ -127,7 +131,7 @@ class RunResult:
     def assert_cost(self, *, at_most: Decimal | float | str) -> None:
         """Check that the cost in US dollars is known and not higher."""
         __tracebackhide__ = True
-        check_cost("run", self.cost_usd, at_most)
+        check_cost("run", self.cost_usd, at_most, self.unpriced_calls)
 
     def assert_same(self, other: RunResult) -> None:
         """Check that another run did the same: conversation, results of tools, events, tokens, cost and status."""
@@ -154,11 +158,13 @@ class RunResult:
         return "\n".join([*(["…"] if len(lines) > TAIL else []), *lines[-TAIL:]])
 
 
-def check_cost(name: str, cost_usd: Decimal | None, at_most: Decimal | float | str) -> None:
-    """Raise `AssertionError` if a cost is not known or higher than allowed."""
+def check_cost(name: str, cost_usd: Decimal | None, at_most: Decimal | float | str, unpriced_calls: int = 0) -> None:
+    """Raise `AssertionError` if a cost is not known, or only in part, or higher than allowed."""
     __tracebackhide__ = True
     if cost_usd is None:
         raise AssertionError(f"the cost of the {name} is not known: its model has no price")
+    if unpriced_calls:
+        raise AssertionError(f"the {name} costs at least {cost_usd:f} USD, {calls_unpriced(unpriced_calls)}")
     if cost_usd > Decimal(str(at_most)):
         raise AssertionError(f"the {name} costs {cost_usd:f} USD, more than {at_most}")
 

@@ -12,7 +12,7 @@ from timeline.bulk.after_commit import after_commit
 
 log = logging.getLogger("agentops.runs")
 _LEVELS = {RunStatus.FAILED: logging.ERROR, RunStatus.PAUSED: logging.WARNING}
-_TOTALS = ("step_count", "input_tokens", "output_tokens", "cost_usd")
+_TOTALS = ("step_count", "input_tokens", "output_tokens", "cost_usd", "unpriced_calls")
 _TOLD = frozenset(
     {RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.STOPPED, RunStatus.PAUSED, RunStatus.WAITING, RunStatus.RESUMED}
 )

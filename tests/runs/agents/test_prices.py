@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from runs.agents.prices import Buckets, InvalidPrices, ModelPrice, price_for, prices_of
+from runs.agents.prices import Buckets, InvalidPrices, ModelPrice, price_of_call, prices_for, prices_of
 
 PRICE: dict[str, Any] = {"model": "claude-*", "input": "3", "output": "15"}
 
 
 def test_the_buckets_are_disjoint() -> None:
-    tokens = Buckets.of(1000, 200, cache_read=600, cache_write=100, reasoning=50)
-    assert tokens == Buckets(input=300, cache_read=600, cache_write=100, output=150, reasoning=50)
-    assert Buckets.of(10, 5, cache_read=600, reasoning=9) == Buckets(0, 600, 0, 0, 9)
+    tokens = Buckets.of(1000, 200, cache_read=600, cache_write=100, cache_write_1h=40, reasoning=50)
+    assert tokens == Buckets(input=300, cache_read=600, cache_write=60, cache_write_1h=40, output=150, reasoning=50)
+    assert Buckets.of(10, 5, cache_read=600, reasoning=9) == Buckets(0, 600, 0, 0, 0, 9)
 
 
 def test_each_bucket_has_its_price() -> None:
@@ -24,6 +24,23 @@ def test_each_bucket_has_its_price() -> None:
     assert price.cost(tokens) == Decimal("0.9") + Decimal("0.18") + Decimal("0.375") + Decimal("2.25") + Decimal(1)
     [price] = prices_of({"prices": [PRICE]})
     assert price.cost(tokens) == Decimal(3) + Decimal(3)
+
+
+def test_what_is_written_for_one_hour_has_its_own_price() -> None:
+    tokens = Buckets.of(100_000, 0, cache_write=100_000, cache_write_1h=40_000)
+    [dear, as_others] = prices_of(
+        {"prices": [PRICE | {"cache_write": "3.75", "cache_write_1h": "6"}, PRICE | {"cache_write": "3.75"}]}
+    )
+    assert dear.cost(tokens) == Decimal("0.225") + Decimal("0.24")
+    assert as_others.cost(tokens) == Decimal("0.375")
+
+
+def test_a_price_of_a_tier_and_of_long_requests() -> None:
+    sizes: list[dict[str, Any]] = [{}, {"above": 200_000}, {"tier": "fast"}, {"tier": "fast", "above": 100}]
+    prices = prices_of({"prices": [PRICE | each for each in sizes]})
+    calls = [("", 5), ("", 200_000), ("", 200_001), ("fast", 100), ("fast", 101), ("batch", 5)]
+    keys = [price and price.key[1:] for price in (price_of_call(prices, *each) for each in calls)]
+    assert keys == [("", 0), ("", 0), ("", 200_000), ("fast", 0), ("fast", 100), None]
 
 
 @pytest.mark.parametrize(
@@ -39,15 +56,16 @@ def test_each_bucket_has_its_price() -> None:
 )
 def test_the_most_specific_pattern_counts(patterns: list[str], names: list[str], chosen: str | None) -> None:
     prices = [ModelPrice(model=pattern, input=Decimal(1), output=Decimal(1)) for pattern in patterns]
-    price = price_for(prices, *names)
-    assert (price.model if price else None) == chosen
+    found = prices_for(prices, *names)
+    assert [price.model for price in found] == ([chosen] if chosen else [])
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
         {"input": "-1"}, {"input": "NaN"}, {"input": "1e9"}, {"input": "0.000000001"}, {"input": "free"},
-        {"input": None}, {"model": ""}, {"model": "gpt-[5]"}, {"model": "x" * 201}, {"currency": "EUR"},
+        {"input": None}, {"tier": "Fast!"}, {"above": -1}, {"above": "many"},
+        {"model": ""}, {"model": "gpt-[5]"}, {"model": "x" * 201}, {"currency": "EUR"},
     ],
 )  # fmt: skip
 def test_it_refuses(wrong: dict[str, Any]) -> None:

@@ -55,14 +55,14 @@ def test_the_sources_of_a_cost_in_their_order() -> None:
     routed = answer(model_name="openai/gpt-5", provider_name="openrouter", provider_details={"cost": 0.0125})
     vendors = answer(model_name="gpt-5", provider_name="openai", provider_details={"cost": 7})
 
-    assert priced(routed, own) == ("project", Decimal("0.0027"), Decimal("0.0005"))
+    assert priced(routed, own) == ("project", Decimal("0.0027"), Decimal("0.0006"))
     assert priced(routed) == ("reported", Decimal("0.0125"), None)
     source, cost, saved = priced(vendors)
     # 1.25 dollars a million, 0.125 from the cache, 10 for what is received.
     assert (source, cost, saved) == ("computed", Decimal("0.003575"), Decimal("0.000675"))
     assert priced(answer(model_name="of-nobody")) == ("unknown", None, None)
     assert priced(answer(model_name="of-nobody"), own, model="local:gpt-5") == (
-        "project", Decimal("0.0027"), Decimal("0.0005"),
+        "project", Decimal("0.0027"), Decimal("0.0006"),
     )  # fmt: skip
 
 
@@ -114,7 +114,10 @@ def test_a_price_counts_from_then_on(vendor: Vendor, worker: Worker) -> None:
     client = Client()
     client.force_login(make_person(agent.project))
     usage = client.get(f"/api/projects/{agent.project.slug}/agent-runs/{after.pk}/usage").json()
-    buckets = {"fresh_input": 400, "cache_read": 600, "cache_write": 0, "visible_output": 200, "reasoning": 100}
+    buckets = {
+        "fresh_input": 400, "cache_read": 600, "cache_write": 0, "cache_write_1h": 0, "visible_output": 200,
+        "reasoning": 100,
+    }  # fmt: skip
     for shown in (usage["totals"], usage["results"][0]):
         assert (shown["cost_source"], shown["cost_usd"], shown["buckets"]) == ("project", "0.00320000", buckets)
         assert (shown["input_tokens"], shown["output_tokens"]) == (1000, 300)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from runs.actions import model_prices
 from runs.models import AgentRun, TurnUsage
 from runs.providers import base
 from runs.providers.base import ProviderUnusable
@@ -20,12 +21,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 MARK = {"type": "ephemeral", "ttl": "5m"}
 
 
-def says(text: str, *, read: int = 0, written: int = 0, plain: int = 20) -> Answer:
+def says(text: str, *, read: int = 0, written: int = 0, plain: int = 20, **also: Any) -> Answer:
     """An answer of Anthropic's with these input tokens."""
     counts = {"input_tokens": plain, "cache_read_input_tokens": read, "cache_creation_input_tokens": written}
     message = {
         "id": "msg_1", "type": "message", "role": "assistant", "content": [], "model": "claude-sonnet-4-6",
-        "stop_reason": None, "stop_sequence": None, "usage": counts | {"output_tokens": 1},
+        "stop_reason": None, "stop_sequence": None, "usage": counts | {"output_tokens": 1} | also,
     }  # fmt: skip
     events: list[dict[str, Any]] = [
         {"type": "message_start", "message": message},
@@ -77,3 +78,40 @@ def test_what_it_saves_is_counted(vendor: Vendor, worker: Worker) -> None:
     assert saved == {read.pk: Decimal("2.7"), written.pk: Decimal("-0.75")}
     assert (read.cache_read_tokens, read.input_tokens) == (1_000_000, 1_000_020)
     check(read)
+
+
+def test_one_hour_writes_and_fast_mode_are_billed_as_such(vendor: Vendor, worker: Worker) -> None:
+    """Sonnet 4.6 has no published price for fast mode, and costs 3.75 or 6 dollars a million written."""
+    split = {"ephemeral_5m_input_tokens": 600_000, "ephemeral_1h_input_tokens": 400_000}
+    vendor.answers = [says("Done.", written=1_000_000, plain=0, cache_creation=split)]
+    written = drive(run_of(), worker)
+    vendor.answers = [says("Done.", plain=1000, speed="fast")]
+    fast = drive(run_of(), worker)
+
+    assert (written.cache_write_tokens, written.cache_write_1h_tokens) == (1_000_000, 400_000)
+    assert (written.cost_usd, written.unpriced_calls) == (Decimal("2.25") + Decimal("2.4") + Decimal("0.0015"), 0)
+    assert (fast.cost_usd, fast.unpriced_calls) == (None, 1)
+    row = TurnUsage.objects.get(run=fast)
+    assert (row.tier, row.cost_note) == ("fast", "no published price for fast of claude-sonnet-4-6")
+    check(written)
+    check(fast)
+
+
+def test_a_price_of_the_project_has_the_same_buckets_and_tiers(vendor: Vendor, worker: Worker) -> None:
+    split = {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 1_000_000}
+    run = run_of()
+    price = {"model": "claude-*", "input": "1", "output": "0", "cache_write": "2", "cache_write_1h": "3"}
+    model_prices.set_price(run.project, price, by="test")
+    vendor.answers = [says("Done.", written=1_000_000, plain=0, cache_creation=split)]
+    written = drive(run, worker)
+    vendor.answers = [says("Done.", plain=1_000_000, speed="fast")]
+    unpriced = drive(run_of(), worker)
+    model_prices.set_price(run.project, {"model": "claude-*", "tier": "fast", "input": "7", "output": "0"}, by="test")
+    vendor.answers = [says("Done.", plain=1_000_000, speed="fast")]
+    fast = drive(run_of(), worker)
+
+    assert [each.cost_usd for each in (written, unpriced, fast)] == [Decimal(3), None, Decimal(7)]
+    row = TurnUsage.objects.get(run=unpriced)
+    assert (row.cost_source, row.cost_note) == ("unknown", "the project's price for claude-* is not of tier fast")
+    for each in (written, unpriced, fast):
+        check(each)

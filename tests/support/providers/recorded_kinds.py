@@ -168,7 +168,8 @@ def told_by(body: bytes) -> str:
 
 
 def buckets_in(body: bytes) -> tuple[int, ...]:
-    """The tokens that a body reports: fresh input, cache read, cache write, output without reasoning, reasoning.
+    """The tokens that a body reports: fresh input, cache read, cache write for five minutes and for one hour, output
+    without reasoning, reasoning.
 
     Anthropic counts cached input apart, OpenAI within the input; both count reasoning within the output.
     """
@@ -182,4 +183,6 @@ def buckets_in(body: bytes) -> tuple[int, ...]:
     read = used.get("cache_read_input_tokens") or (cached_of or {}).get("cached_tokens") or 0
     total = used.get("input_tokens", used.get("prompt_tokens", 0))
     fresh = total - read if cached_of else total
-    return fresh, read, used.get("cache_creation_input_tokens") or 0, output, reasoning
+    written_1h = (used.get("cache_creation") or {}).get("ephemeral_1h_input_tokens") or 0
+    written = used.get("cache_creation_input_tokens") or 0
+    return fresh, read, written - written_1h, written_1h, output, reasoning

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -320,6 +321,47 @@ def test_every_vocabulary_says_the_same(exporter: Exporter, vocabulary: str) -> 
     call = run.tool_calls.get()
     assert (call.call_id, call.input, call.status) == ("c1", CALL_ARGS, "unknown")
     assert (run.messages.get(role="assistant").model, run.prompt) == ("m-1", "Weather?")
+
+
+CLAUDE = {
+    "gen_ai.operation.name": "chat", "gen_ai.response.model": "claude-sonnet-4-5", "gen_ai.usage.input_tokens": 100_000,
+    "gen_ai.usage.output_tokens": 0, "gen_ai.usage.cache_creation.input_tokens": 100_000,
+}  # fmt: skip
+OPENAI = {"gen_ai.operation.name": "chat", "gen_ai.response.model": "gpt-5", "gen_ai.usage.input_tokens": 1_000_000}
+SPLIT = {"cache_creation": {"ephemeral_5m_input_tokens": 60_000, "ephemeral_1h_input_tokens": 40_000}}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "cost"),
+    [
+        (CLAUDE, "0.375"),
+        (CLAUDE | {"gen_ai.usage.details.ephemeral_1h_input_tokens": 40_000}, "0.465"),
+        (CLAUDE | {"ai.response.providerMetadata": json.dumps({"anthropic": {"usage": SPLIT}})}, "0.465"),
+        (
+            {
+                "langfuse.observation.type": "generation", "langfuse.observation.model.name": "claude-sonnet-4-5",
+                "langfuse.observation.usage_details": json.dumps(
+                    {"input": 0, "output": 0, "input_cache_creation_5m": 60_000, "input_cache_creation_1h": 40_000}
+                ),
+            },
+            "0.465",
+        ),
+        (OPENAI, "1.25"),
+        (OPENAI | {"openai.response.service_tier": "default"}, "1.25"),
+        (OPENAI | {"openai.response.service_tier": "flex", "openai.request.service_tier": "auto"}, "0.625"),
+        (OPENAI | {"gen_ai.openai.response.service_tier": "priority"}, "2.5"),
+        (OPENAI | {"ai.response.providerMetadata": json.dumps({"openai": {"serviceTier": "flex"}})}, "0.625"),
+        (OPENAI | {"openai.response.service_tier": "scale"}, None),
+    ],
+)  # fmt: skip
+def test_buckets_and_tiers_of_spans_are_priced(
+    exporter: Exporter, attributes: dict[str, Any], cost: str | None
+) -> None:
+    exporter.send(Span(1, attributes=attributes))
+    exporter.settle()
+
+    [run] = exporter.runs()
+    assert (run.cost_usd, run.unpriced_calls) == (None if cost is None else Decimal(cost), int(cost is None))
 
 
 def test_a_reference_that_another_run_has(exporter: Exporter) -> None:
