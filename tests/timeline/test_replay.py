@@ -143,14 +143,29 @@ def test_it_adds_up_tokens_and_money() -> None:
     )
 
     assert frame.tokens == {"input_tokens": 15, "output_tokens": 2, "cache_read_tokens": 7} | dict.fromkeys(
-        ("cache_write_tokens", "reasoning_tokens"), 0
+        ("cache_write_tokens", "cache_write_1h_tokens", "reasoning_tokens"), 0
     )
     assert frame.cost_usd == Decimal("0.00000002")
     assert frame.requested_calls[1] == 3
 
 
 def test_nobody_takes_an_unpriced_run_for_free() -> None:
-    assert told(Said("llm.turn.end", {"input_tokens": 10}, step=1)).cost_usd is None
+    frame = told(Said("llm.turn.end", {"input_tokens": 10}, step=1))
+    assert (frame.cost_usd, frame.unpriced_calls) == (None, 1)
+
+
+def test_calls_without_a_price_are_counted_until_a_cost_for_all_is_reported() -> None:
+    calls = [
+        CREATED,
+        Said("llm.turn.end", {"input_tokens": 10}, step=1),
+        Said("llm.turn.abandoned", {"usage": "unknown"}, step=2),
+        Said("llm.turn.abandoned", {}, step=2),  # the provider refused it
+        Said("llm.turn.end", {"input_tokens": 10, "cost_usd": "0.5"}, step=2),
+    ]
+    frame = told(*calls)
+    assert (frame.cost_usd, frame.unpriced_calls) == (Decimal("0.5"), 2)
+    frame = told(*calls, Said("run.completed", {"cost_usd": "0.7"}))
+    assert (frame.cost_usd, frame.unpriced_calls) == (Decimal("0.7"), 0)
 
 
 @pytest.mark.parametrize("end", ["llm.turn.end", "llm.turn.abandoned"])

@@ -74,7 +74,7 @@ def test_the_values_of_a_run(golden: AgentRun, client: Client) -> None:
         "id": str(FIRST), "agent_id": "z-agent", "title": ODD, "status": "failed", "status_reason": "",
         "source": "native", "run_kind": "session", "labels": ["é", ODD], "parent_run_id": None,
         "root_run_id": str(FIRST), "resumed_from": None, "step_count": 0, "max_steps": 50, "duration": 61.000050,
-        "input_tokens": 0, "output_tokens": 0, "cost_usd": "0.10000000", "last_seq": 2,
+        "input_tokens": 0, "output_tokens": 0, "cost_usd": "0.10000000", "unpriced_calls": 0, "last_seq": 2,
         "created_at": "2026-11-20T12:00:00.000120Z", "started_at": "2026-11-20T12:00:00.000000Z",
         "completed_at": "2026-11-20T12:01:01.000050Z", "last_event_at": "2026-11-20T12:00:00.000000Z",
     }  # fmt: skip
@@ -84,11 +84,12 @@ def test_the_values_of_a_run(golden: AgentRun, client: Client) -> None:
         "structured_output": NESTED, "error_type": "", "error_message": "", "agent_config": NESTED,
         "flow_run_id": None,
         "step_base": 0, "resumed_as": None, "starts_fresh": False, "forked_from": None, "forked_at_step": None,
-        "cache_read_tokens": 0, "cache_write_tokens": 0, "reasoning_tokens": 0, "cost_source": "unknown",
+        "cache_read_tokens": 0, "cache_write_tokens": 0, "cache_write_1h_tokens": 0,
+        "reasoning_tokens": 0, "cost_source": "unknown",
         "waited": 0, "queued_at": "2026-11-20T12:00:00.000120Z", "requeued_at": None, "not_before": None,
         "message_count": 1, "tool_call_count": 1, "error_count": 1, "child_count": 0, "attempt_count": 0,
         "total_runs": 1, "total_input_tokens": 0, "total_output_tokens": 0, "total_cost_usd": "0.10000000",
-        "total_unpriced_runs": 0,
+        "total_unpriced_runs": 0, "total_unpriced_calls": 0,
     }  # fmt: skip
     assert body(client, RUN) == {"next": None, "previous": None, "results": [row]}
     assert body(client, f"{RUN}/{FIRST}") == detail

@@ -55,7 +55,13 @@ def codes_of(body: Element) -> list[str]:
 
 def ended(status: str, seconds: float, **more: Any) -> EndedRun:
     at = datetime(2026, 5, 4, 12, tzinfo=UTC)
-    columns = {"agent_id": None, "input_tokens": 10, "output_tokens": 1, "cost_usd": Decimal("0.5")} | more
+    columns = {
+        "agent_id": None,
+        "input_tokens": 10,
+        "output_tokens": 1,
+        "cost_usd": Decimal("0.5"),
+        "unpriced_calls": 0,
+    } | more
     return EndedRun(at, status, started_at=at, worked_time=timedelta(seconds=seconds), **columns)
 
 

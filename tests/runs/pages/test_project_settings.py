@@ -164,6 +164,27 @@ def test_prices_are_set_changed_and_removed(project: Project, admin: Client) -> 
     assert [entry.actor.startswith("user:") for entry in entries] == [True] * 3
 
 
+def test_prices_of_tiers_and_sizes_are_set_changed_and_removed(project: Project, admin: Client) -> None:
+    assert set_price(admin, cache_write="1.25", cache_write_1h="2").status_code == 303
+    assert set_price(admin, tier="flex", input="0.5").status_code == 303
+    assert set_price(admin, above="200000", input="2.5").status_code == 303
+
+    page = text_of(admin.get(f"{PRICES}?model=openai-chat:gpt-5&tier=flex"))
+    assert "above 200,000 tokens" in page
+    assert 'name="tier" type="text"' in page
+    assert 'value="flex"' in page
+    assert 'value="0.5"' in page
+    project.refresh_from_db()
+    assert [price.key[1:] for price in prices_of(project.settings)] == [("", 0), ("", 200_000), ("flex", 0)]
+    assert prices_of(project.settings)[0].cache_write_1h == Decimal(2)
+    for also in ({"tier": "flex"}, {"above": "200000"}):
+        assert admin.post(f"{PRICES}/remove", {"model": "openai-chat:gpt-5", **also}).status_code == 303
+    project.refresh_from_db()
+    assert [price.key[1:] for price in prices_of(project.settings)] == [("", 0)]
+    answer = set_price(admin, tier="Very fast!", above="many")
+    assert (answer.status_code, bool(answer.context["tier"][1] or answer.context["above"][1])) == (422, True)
+
+
 @pytest.mark.parametrize(
     ("texts", "field"),
     [

@@ -100,7 +100,7 @@ def test_rows_have_their_own_use_and_that_of_all_below(viewer: Client, top: Agen
     assert row_of(page, "leaf")[4:6] == ["1.0k", "$0.1250"]
     assert row_of(page, "two")[4:6] == ["0", "–"]
     [summary] = page.all("tree-summary")
-    assert summary.words == "3 runs below · total cost $1.88, without 1 unpriced run · 3,000 tokens in, 30 out"
+    assert summary.words == "3 runs below · total cost $1.88 · 3,000 tokens in, 30 out"
 
 
 @pytest.mark.breaks_invariants("runs of others without events")
@@ -112,12 +112,15 @@ def test_the_api_has_the_same_totals(project: Project, top: AgentRun) -> None:
     own = Client().get(path, headers=headers).json()
 
     def of(row: dict[str, Any]) -> list[Any]:
-        return [row[f"total_{name}"] for name in ("runs", "input_tokens", "output_tokens", "cost_usd", "unpriced_runs")]
+        return [
+            row[f"total_{name}"]
+            for name in ("runs", "input_tokens", "output_tokens", "cost_usd", "unpriced_runs", "unpriced_calls")
+        ]
 
     assert (one["title"], one["cost_usd"], one["child_count"]) == ("one", "0.25000000", 1)
-    assert of(one) == [2, 2000, 20, "0.37500000", 0]
-    assert of(two) == [1, 0, 0, None, 1]
-    assert (own["child_count"], *of(own)) == (2, 4, 3000, 30, "1.87500000", 1)
+    assert of(one) == [2, 2000, 20, "0.37500000", 0, 0]
+    assert of(two) == [1, 0, 0, None, 1, 0]
+    assert (own["child_count"], *of(own)) == (2, 4, 3000, 30, "1.87500000", 1, 0)
 
 
 @pytest.mark.breaks_invariants("runs of others without events")

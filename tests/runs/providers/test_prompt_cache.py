@@ -99,16 +99,17 @@ def test_one_hour_writes_and_fast_mode_are_billed_as_such(vendor: Vendor, worker
 
 def test_a_price_of_the_project_has_the_same_buckets_and_tiers(vendor: Vendor, worker: Worker) -> None:
     split = {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 1_000_000}
-    run = run_of()
+    agent = make_agent(provider="llm", model=MODELS["anthropic"], tools=[])
     price = {"model": "claude-*", "input": "1", "output": "0", "cache_write": "2", "cache_write_1h": "3"}
-    model_prices.set_price(run.project, price, by="test")
+    model_prices.set_price(agent.project, price, by="test")
     vendor.answers = [says("Done.", written=1_000_000, plain=0, cache_creation=split)]
-    written = drive(run, worker)
+    written = drive(make_run(agent, "Go."), worker)
     vendor.answers = [says("Done.", plain=1_000_000, speed="fast")]
-    unpriced = drive(run_of(), worker)
-    model_prices.set_price(run.project, {"model": "claude-*", "tier": "fast", "input": "7", "output": "0"}, by="test")
+    unpriced = drive(make_run(agent, "Go."), worker)
+    fast_price = {"model": "claude-*", "tier": "fast", "input": "7", "output": "0"}
+    model_prices.set_price(agent.project, fast_price, by="test")
     vendor.answers = [says("Done.", plain=1_000_000, speed="fast")]
-    fast = drive(run_of(), worker)
+    fast = drive(make_run(agent, "Go."), worker)
 
     assert [each.cost_usd for each in (written, unpriced, fast)] == [Decimal(3), None, Decimal(7)]
     row = TurnUsage.objects.get(run=unpriced)

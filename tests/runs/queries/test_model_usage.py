@@ -50,12 +50,16 @@ def test_each_model_has_its_tokens_and_cost(run: AgentRun, client: Client) -> No
 
     answer = client.get(f"/api/projects/{run.project.slug}/agent-runs/{run.pk}/usage?limit=1").json()
 
-    none = {"cache_read_tokens": 0, "cache_write_tokens": 0, "reasoning_tokens": 0}
+    none = {"cache_read_tokens": 0, "cache_write_tokens": 0, "cache_write_1h_tokens": 0, "reasoning_tokens": 0}
     assert answer["models"] == [
-        {"model": "large", "calls": 1, "input_tokens": 10, "output_tokens": 5, "cost_usd": None, **none},
+        {
+            "model": "large", "calls": 1, "input_tokens": 10, "output_tokens": 5, "cost_usd": None,
+            "unpriced_calls": 1, **none,
+        },
         {
             "model": "small", "calls": 2, "input_tokens": 1500, "output_tokens": 300, "cache_read_tokens": 900,
-            "cache_write_tokens": 0, "reasoning_tokens": 60, "cost_usd": "0.75000000",
+            "cache_write_tokens": 0, "cache_write_1h_tokens": 0, "reasoning_tokens": 60, "cost_usd": "0.75000000",
+            "unpriced_calls": 0,
         },
     ]  # fmt: skip
     page = page_of(client, run)

@@ -14,10 +14,13 @@ from django.test import Client
 from agentops.projects.models import Project
 from runs.models import AgentRun, TurnUsage
 from runs.models.run import CostSource
+from runs.pages.overview.window_view import model_rows, total_row
+from runs.queries.overview.ended_runs import EndedRun
 from runs.upkeep import invariants
 from tests.support.accounts import make_person
 from tests.support.imported_runs import import_content, import_path, lines_of
 from tests.support.recordings.recorded_files import recording
+from timeline import database_clock
 
 pytestmark = pytest.mark.django_db
 AT = "2026-11-20T12:00:0{}.000Z"
@@ -164,7 +167,10 @@ def test_a_total_with_unpriced_calls_is_a_lower_bound_everywhere() -> None:
     listed = text_of(client, f"/p/{slug}/runs")
     assert "at least $0.0180" in listed
     assert "2 calls unpriced" in listed
-    assert lower_bound in text_of(client, f"/p/{slug}?range=30d")
+    at = database_clock.now()
+    ended = EndedRun(at, "completed", None, 3000, 3000, run.cost_usd, run.unpriced_calls, None, None)
+    assert total_row("All", [ended]).cost == lower_bound
+    assert [row.cells[3] for row in model_rows([run.pk])] == ["at least $0.0180, 1 call unpriced", "–"]
     api = f"/api/projects/{slug}/agent-runs"
     usages, row = client.get(f"{api}/{run.pk}/usage").json(), client.get(f"{api}/{run.pk}").json()
     assert (usages["totals"]["cost_usd"], usages["totals"]["unpriced_calls"]) == ("0.01800000", 2)
@@ -227,7 +233,6 @@ def test_a_reported_cost_is_compared_with_the_calls() -> None:
             {"type": "assistant", "message": answer, "session_id": "s"},
             result | {"uuid": str(cost)},
         ]
-        AgentRun.objects.all()
         [run] = import_content(json.loads(json.dumps(document).replace('"s"', f'"s{cost}"')))
         assert (run.cost_source, run.cost_usd, run.unpriced_calls) == ("reported", Decimal(str(cost)), 0)
         violations = invariants.check(run.pk)
