@@ -99,11 +99,16 @@ def buckets_of(row: AgentRun | TurnUsage) -> Buckets:
 
 
 def _cost_of(answer: ModelResponse, tier: str, prices: Sequence[ModelPrice]) -> _Cost:
-    if prices and answer.usage.has_values():
-        return _project_cost(answer.usage, tier, prices)
+    own = prices if answer.usage.has_values() else ()
+    price = price_of_call(own, tier, answer.usage.input_tokens)
+    if price is not None:
+        return _project_cost(answer.usage, price)
     reported = _reported_cost(answer)
     if reported is not None:
         return _Cost(reported, CostSource.REPORTED)
+    if own:
+        of_tier = f"tier {tier}" if tier else "the standard tier"
+        return _Cost(None, CostSource.UNKNOWN, note=f"the project's price for {own[0].model} is not of {of_tier}")
     try:
         published = _published_cost(answer, tier)
     except _Unpriced as reason:
@@ -113,11 +118,7 @@ def _cost_of(answer: ModelResponse, tier: str, prices: Sequence[ModelPrice]) -> 
     return _Cost(published.usd, CostSource.COMPUTED, _cache_saving(answer, tier, published.usd), note)
 
 
-def _project_cost(used: RequestUsage, tier: str, prices: Sequence[ModelPrice]) -> _Cost:
-    price = price_of_call(prices, tier, used.input_tokens)
-    if price is None:
-        of_tier = f"tier {tier}" if tier else "the standard tier"
-        return _Cost(None, CostSource.UNKNOWN, note=f"the project's price for {prices[0].model} is not of {of_tier}")
+def _project_cost(used: RequestUsage, price: ModelPrice) -> _Cost:
     cost, uncached = cost_by(price, _buckets(used)), cost_by(price, _buckets(_without_cache(used)))
     if cost is None:
         return _Cost(None, CostSource.UNKNOWN, note=_TOO_MUCH)

@@ -101,6 +101,8 @@ def turn_end(projection: Projection, event: IncomingEvent, payload: LlmTurnEnd) 
     response = _response(event, parts, payload.model or projection.model)
     if event.message is None:
         reported = {**(payload.usage or {}), **payload.model_dump(exclude_none=True)}
+        if payload.tier:  # by our own name, as this site gives it out
+            reported["service_tier"] = payload.tier
         response.usage, response.provider_details = read_usage(reported), details_of(reported) or None
     step = projection.next_step
     row = projection.add_answer(response, at=event.ts)

@@ -53,7 +53,10 @@ def _printable(text: str) -> str:
 _Reference = Annotated[str, StringConstraints(max_length=MAX_RUN_REFERENCE), AfterValidator(_printable)]
 _Name = Annotated[str, StringConstraints(max_length=MAX_IDENTIFIER)]
 #: The tokens of an exact answer, which are added up.
-_TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "output_reasoning_tokens")
+_TOKENS = (
+    *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens"),
+    "output_reasoning_tokens",
+)
 _ENDS = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.STOPPED})
 
 

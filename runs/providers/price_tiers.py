@@ -22,7 +22,9 @@ FIELDS = ("speed", "service_tier", "processing", "inference_geo", "traffic_type"
 
 def tier_of(details: Mapping[str, Any]) -> str:
     """Return the tier that an answer or its usage states by `FIELDS`, as providers name them."""
-    words = {_word(name, value) for name in FIELDS if isinstance(value := details.get(name), str)}
+    words = {
+        word for name in FIELDS if isinstance(value := details.get(name), str) for word in _word(name, value).split("+")
+    }
     return "+".join(sorted(words - {""}))[:MAX_TIER]
 
 
@@ -37,7 +39,7 @@ def details_of(usage: Mapping[str, Any]) -> dict[str, str]:
 
 def _word(field: str, value: str) -> str:
     # Google's traffic types are "ON_DEMAND", "ON_DEMAND_FLEX" and so on.
-    text = re.sub(r"[^a-z0-9_.-]", "", value.strip().lower()).removeprefix("on_demand_")
+    text = re.sub(r"[^a-z0-9_.+-]", "", value.strip().lower()).removeprefix("on_demand_")
     if text in _STANDARD:
         return ""
     if field == "inference_geo":

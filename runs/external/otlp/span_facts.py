@@ -120,7 +120,8 @@ def _tool_facts(attributes: Mapping[str, Any], span_name: str) -> SpanFacts:
 def _model_facts(span: ReceivedSpan, attributes: Mapping[str, Any], kind: str) -> SpanFacts:
     own = _own_usage(attributes)
     facts = SpanFacts(usage=_usage(attributes, own))
-    tier = details_of({**own, **{field: label(attributes, known) for field, known in names.TIERS.items()}})
+    stated = {field: label(attributes, known) for field, known in names.TIERS.items()}
+    tier = details_of({**own, **{field: value for field, value in stated.items() if value}})
     if tier:
         facts["tier"] = tier
     model = label(attributes, names.MODEL)

@@ -188,6 +188,28 @@ def test_the_end_closes_open_calls_and_counts_the_usage_of_the_whole_run(sender:
         15, 10, "0.25000000", "reported",
     )  # fmt: skip
     assert run.structured_output == {"n": 1}
+    assert run.unpriced_calls == 0  # the reported cost is of all calls
+
+
+@pytest.mark.parametrize(
+    ("turn", "cost"),
+    [
+        ({"usage": {"cache_creation_input_tokens": 100_000, "cache_creation": {"ephemeral_1h_input_tokens": 40_000}}},
+         "0.46500000"),
+        ({"cacheWriteTokens": 100_000, "cacheWrite1hTokens": 40_000, "inputTokens": 100_000}, "0.46500000"),
+        ({"usage": {"input_tokens": 1000, "service_tier": "standard"}}, "0.00300000"),
+        ({"usage": {"input_tokens": 1000, "service_tier": "priority"}}, "None"),
+        # By our own names, as this site gives it out.
+        ({"inputTokens": 1000, "tier": "fast", "model": "claude-opus-5"}, "0.01000000"),
+        ({"inputTokens": 1000, "tier": "fast+us-only", "model": "claude-opus-5"}, "0.01100000"),
+    ],
+)  # fmt: skip
+def test_the_buckets_and_the_tier_of_a_turn_are_priced(sender: Sender, turn: dict[str, Any], cost: str) -> None:
+    send(sender, STARTED, event("llm.turn.end", {"model": "claude-sonnet-4-5", "text": "x", **turn}))
+
+    run = the_run()
+    check(run)
+    assert (str(run.cost_usd), run.unpriced_calls) == (cost, int(cost == "None"))
 
 
 def test_no_secret_is_stored(sender: Sender) -> None:

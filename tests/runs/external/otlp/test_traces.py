@@ -351,6 +351,7 @@ SPLIT = {"cache_creation": {"ephemeral_5m_input_tokens": 60_000, "ephemeral_1h_i
         (OPENAI | {"openai.response.service_tier": "flex", "openai.request.service_tier": "auto"}, "0.625"),
         (OPENAI | {"gen_ai.openai.response.service_tier": "priority"}, "2.5"),
         (OPENAI | {"ai.response.providerMetadata": json.dumps({"openai": {"serviceTier": "flex"}})}, "0.625"),
+        (CLAUDE | {"ai.response.providerMetadata": json.dumps({"anthropic": {"service_tier": "priority"}})}, None),
         (OPENAI | {"openai.response.service_tier": "scale"}, None),
     ],
 )  # fmt: skip
