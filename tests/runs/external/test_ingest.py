@@ -196,7 +196,7 @@ def test_the_end_closes_open_calls_and_counts_the_usage_of_the_whole_run(sender:
     [
         ({"usage": {"cache_creation_input_tokens": 100_000, "cache_creation": {"ephemeral_1h_input_tokens": 40_000}}},
          "0.46500000"),
-        ({"cacheWriteTokens": 100_000, "cacheWrite1hTokens": 40_000, "inputTokens": 100_000}, "0.46500000"),
+        ({"cacheWriteTokens": 100_000, "cacheWrite1HTokens": 40_000, "inputTokens": 100_000}, "0.46500000"),
         ({"usage": {"input_tokens": 1000, "service_tier": "standard"}}, "0.00300000"),
         ({"usage": {"input_tokens": 1000, "service_tier": "priority"}}, "None"),
         # By our own names, as this site gives it out.
