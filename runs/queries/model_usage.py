@@ -10,7 +10,6 @@ from django.db.models import Count, Q, Sum
 
 from runs.conversation.writes import TOKENS
 from runs.models import AgentRun, TurnUsage
-from runs.models.run import CostSource
 
 #: Number of newest runs that are looked at.
 MAX_RUNS = 500
@@ -39,7 +38,7 @@ def usage_by_model(run_id: UUID) -> list[dict[str, Any]]:
     counts = {
         # What a program reports beyond its answers is no call that is known.
         "calls": Count("pk", filter=~Q(outcome=TurnUsage.Outcome.PROGRAM)),
-        "unpriced": Count("pk", filter=Q(cost_source=CostSource.UNKNOWN)),
+        "unpriced": Count("pk", filter=Q(cost_usd=None)),
     }
     return list(rows.annotate(**counts, **sums))
 
@@ -70,7 +69,7 @@ def used_models(project_id: UUID) -> list[UsedModel]:
     rows = (
         TurnUsage.objects.filter(run__in=list(newest[:MAX_RUNS])).exclude(model="")
         .values_list("model")
-        .annotate(calls=Count("pk"), unpriced=Count("pk", filter=Q(cost_source=CostSource.UNKNOWN)))
+        .annotate(calls=Count("pk"), unpriced=Count("pk", filter=Q(cost_usd=None)))
         .order_by("-unpriced", "model")
     )  # fmt: skip
     return [UsedModel(*row) for row in rows[:MAX_MODELS]]

@@ -11,7 +11,6 @@ from django.db.models import Count, Q, Sum
 
 from runs.conversation.writes import TOKENS
 from runs.models import TurnUsage
-from runs.models.run import CostSource
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ def step_costs(run_id: UUID, after: int, limit: int) -> list[StepCost]:
     rows: Any = TurnUsage.objects.filter(run=run_id, step_number__gt=after).values("step_number")
     summed = rows.annotate(
         n=Count("pk"),
-        without=Count("pk", filter=Q(cost_source=CostSource.UNKNOWN)),
+        without=Count("pk", filter=Q(cost_usd=None)),
         **{f"sum_{name}": Sum(name) for name in (*TOKENS, "cost_usd", "duration_ms")},
     ).order_by("step_number")
     return [_step_cost(row) for row in summed[:limit]]
