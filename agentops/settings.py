@@ -213,6 +213,7 @@ AGENTOPS_RATE_INGEST = env.integer("AGENTOPS_RATE_INGEST", 60_000, low=0, high=1
 AGENTOPS_RATE_RUN_EVENTS = env.integer("AGENTOPS_RATE_RUN_EVENTS", 300_000, low=0, high=1_000_000_000)
 AGENTOPS_API_KEY = env.text("AGENTOPS_API_KEY")
 AGENTOPS_SILENCE_S = env.seconds("AGENTOPS_SILENCE_S", 120, low=1, high=86_400)
+AGENTOPS_ABANDON_DAYS = env.integer("AGENTOPS_ABANDON_DAYS", 7, low=0, high=36_500)
 
 # --- Uploads: files to import (runs/external/uploads), of which importers refuse those above 64 MiB --------------
 AGENTOPS_UPLOAD_MIB = env.integer("AGENTOPS_UPLOAD_MIB", 64, low=1, high=64)

@@ -140,7 +140,9 @@ GROUPS: dict[str, dict[str, str]] = {
         "AGENTOPS_RATE_RUN_EVENTS": "Events per minute of one run; 0 means no limit.",
         "AGENTOPS_API_KEY": "API key of another site, for `agentops watch --url` and `agentops mcp --url`.",
         "AGENTOPS_SILENCE_S": "Seconds without an event after which the runner of a running external run counts as "
-        "silent. The run's log and page say so; nothing else happens.",
+        "silent. The run's log and page say so; it ends after `AGENTOPS_ABANDON_DAYS`.",
+        "AGENTOPS_ABANDON_DAYS": "Days without an event or an import after which a run of another program that has not "
+        "ended is stopped as `abandoned`; its next event reopens it. 0: such runs do not end by themselves.",
     },
     "Uploads": {
         "AGENTOPS_UPLOAD_MIB": "MiB of all files together that one request may upload for import, at most 64. Beyond "

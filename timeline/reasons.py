@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 OPERATOR = "operator"
+#: Why a recorded run ended: nothing has come of it for long, or an operator has stopped its recording.
+ABANDONED, RECORDING_STOPPED = "abandoned", "recording_stopped"
 
 #: A phrase follows a status ("paused, by an operator") or stands in parentheses ("Paused (step limit reached)").
 REASON_LABELS: dict[str, str] = {
@@ -35,6 +37,8 @@ REASON_LABELS: dict[str, str] = {
     "restored": "database restored",
     "slice_over": "time slice used up",
     # Stops
+    ABANDONED: "abandoned",
+    RECORDING_STOPPED: "recording stopped",
     "hook": "by a hook",
     "repeated_calls": "repeated tool calls",
     "session_ended": "its session ended",

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from timeline.events.vocabulary import EventType
+from timeline.reasons import ABANDONED
 
 #: In the order of stored summaries (runs.queries.replaying.replay_summary): new ones come last.
 TOKENS = (
@@ -174,9 +175,20 @@ def _waiting(frame: Frame, event: FoldedEvent) -> None:
     _set_status("waiting", why="reason")(frame, event)
     if frame.reason == "unknown_tool":
         # The event does not name the call. It is the one that has started and not ended.
-        for key, call in frame.calls.items():
-            if call.status == "running":
-                frame.calls[key] = replace(call, status="unknown")
+        _lose_running_calls(frame)
+
+
+def _stopped(frame: Frame, event: FoldedEvent) -> None:
+    _set_status("stopped", why="reason", terminal=True)(frame, event)
+    if frame.reason == ABANDONED:
+        # Its calls stay open, since their results may come later.
+        _lose_running_calls(frame)
+
+
+def _lose_running_calls(frame: Frame) -> None:
+    for key, call in frame.calls.items():
+        if call.status == "running":
+            frame.calls[key] = replace(call, status="unknown")
 
 
 def _rolled_back(frame: Frame, event: FoldedEvent) -> None:
@@ -280,13 +292,14 @@ _FOLDS: dict[str, Fold] = {
     EventType.RUN_CREATED: _set_status("queued"),
     EventType.RUN_STARTED: _set_status("running"),
     EventType.RUN_RECOVERED: _set_status("running"),
+    EventType.RUN_REOPENED: _set_status("running"),
     EventType.RUN_PHASE: _phase,
     EventType.RUN_WAITING: _waiting,
     EventType.RUN_PAUSED: _set_status("paused", why="reason"),
     EventType.RUN_RESUMED: _set_status("resumed", why="reason", terminal=True),
     EventType.RUN_COMPLETED: _set_status("completed", terminal=True),
     EventType.RUN_FAILED: _set_status("failed", why="error_type", terminal=True),
-    EventType.RUN_STOPPED: _set_status("stopped", why="reason", terminal=True),
+    EventType.RUN_STOPPED: _stopped,
     EventType.RUN_ROLLED_BACK: _rolled_back,
     EventType.MESSAGE_ADDED: _message,
     EventType.LLM_TURN_START: _turn_start,

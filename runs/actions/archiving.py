@@ -14,21 +14,28 @@ MAX_COUNT = 1000
 
 
 def in_progress(project: Project) -> int:
-    """Return the number of runs and flow runs that are queued, running or waiting, at most `MAX_COUNT`."""
-    count = sum(
-        rows.filter(project=project, status__in=LIVE).order_by()[:MAX_COUNT].count()
-        for rows in (AgentRun.objects.all(), FlowRun.objects.all())
-    )
-    return min(count, MAX_COUNT)
+    """Return the number of runs and flow runs of this site that are queued, running or waiting, at most `MAX_COUNT`."""
+    rows = (AgentRun.objects.in_progress(), FlowRun.objects.filter(status__in=LIVE))
+    return min(sum(each.filter(project=project).order_by()[:MAX_COUNT].count() for each in rows), MAX_COUNT)
+
+
+def being_recorded(project: Project) -> int:
+    """Return the number of recorded runs that have not ended, at most `MAX_COUNT`. They do not hinder archiving."""
+    return AgentRun.objects.being_recorded().filter(project=project).order_by()[:MAX_COUNT].count()
 
 
 def archive(project: Project, *, by: Actor) -> Project:
     """Archive a project. Raise NotArchivable while runs are in progress: nobody could answer or stop them then.
 
     A run that is created at the same moment continues to its end. Paused runs stay paused until somebody unarchives.
+    Recorded runs do not hinder it: what their programs send is refused while the project is archived.
     """
-    count = in_progress(project)
-    if count:
+    refuse_in_progress(project)
+    return archive_project(project, actor=by)
+
+
+def refuse_in_progress(project: Project) -> None:
+    """Raise NotArchivable while runs are in progress."""
+    if count := in_progress(project):
         one_or_more = "1 run is" if count == 1 else f"{count} runs are"
         raise NotArchivable(f"{one_or_more} in progress: stop them, or wait until they end")
-    return archive_project(project, actor=by)

@@ -20,7 +20,7 @@ from agentops.projects.errors import (
 )
 from agentops.projects.memberships import hide_project
 from agentops.projects.models import ApiKey, Membership, Project
-from runs.actions.archiving import in_progress
+from runs.actions.archiving import refuse_in_progress
 from runs.models import Agent, AgentRun, AlertRule, ClaudeTranscript, FileImport, Flow, FlowRun, Sink
 from timeline.models import Log
 
@@ -76,11 +76,14 @@ def delete_project(project: Project, *, confirmation: str, by: Actor) -> dict[st
 def _refusal(project: Project) -> Conflict | None:
     if project.archived_at is None:
         return NotArchived()
-    if count := in_progress(project):
-        return NotArchivable(f"{_number(count, 'run is', 'runs are')} in progress: stop them, or wait until they end")
+    try:
+        refuse_in_progress(project)
+    except NotArchivable as refusal:
+        return refusal
     held = AgentRun.objects.filter(project=project, held_at__isnull=False)
     if count := held.count():
-        return RunsOnHold(f"{_number(count, 'run is', 'runs are')} on hold: `agentops retention release` releases one")
+        one_or_more = "1 run is" if count == 1 else f"{count} runs are"
+        return RunsOnHold(f"{one_or_more} on hold: `agentops retention release` releases one")
     return ImportsInProgress() if FileImport.objects.unfinished().filter(project=project).exists() else None
 
 
@@ -89,7 +92,3 @@ def _counts(project: Project) -> dict[str, int]:
     counts = {name: rows.filter(project=project).order_by().count() for name, rows in _COUNTED.items()}
     runs = {name: counts.pop(name) for name in ("runs", "flow_runs")}
     return {**runs, EVENTS: events, **counts}
-
-
-def _number(count: int, one: str, several: str) -> str:
-    return f"{count} {one if count == 1 else several}"

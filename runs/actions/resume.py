@@ -94,8 +94,8 @@ def check_message(message: str | None) -> None:
 
 
 def _check_resumable(run: AgentRun) -> None:
-    if run.source != AgentRun.Source.NATIVE:
-        raise RunIsExternal("the run is executed elsewhere: resume it there", run_status=run.status)
+    if run.is_recorded:
+        raise RunIsExternal("another program executes the run: resume it there", run_status=run.status)
     if run.state is not RunStatus.PAUSED:
         text = f"only paused runs can be resumed; this one is {run.status}"
         raise RunNotPaused(text, run_status=run.status)

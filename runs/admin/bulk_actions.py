@@ -13,6 +13,7 @@ from agentops.projects.errors import AccessError
 from runs.access import run_for
 from runs.actions import run_actions
 from runs.errors import RunRefusal
+from runs.external import recorded_ends
 from runs.models import AgentRun
 from runs.statuses import RunStatus
 from runs.upkeep import invariants
@@ -73,5 +74,5 @@ def pause(principal: Principal, run: AgentRun) -> None:
 
 def stop(principal: Principal, run: AgentRun) -> None:
     """Stop a run. Raise Skipped if it is stopped."""
-    if run_actions.stop(principal, run).status_before is RunStatus.STOPPED:
+    if recorded_ends.stop(principal, run).status_before is RunStatus.STOPPED:
         raise Skipped("already stopped")

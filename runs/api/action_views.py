@@ -43,6 +43,7 @@ from runs.api.requests.inputs import (
     ResumeRuns,
 )
 from runs.api.run_views import RunList
+from runs.external import recorded_ends
 from runs.lifecycle.inbox import PostResult
 from runs.models import Agent, AgentRun
 from runs.queries.json_lists import Where, id_param
@@ -246,7 +247,7 @@ class PauseView(ActionView):
     }
 )
 class Stop(ActionView):
-    """Stop a run.
+    """Stop a run. Of a run that another program executes, the recording is stopped, and the program is not.
 
     Its child runs that have not ended, theirs and so on are stopped too; `GET …/children` lists them.
     """
@@ -255,7 +256,7 @@ class Stop(ActionView):
     is_body_optional = True
 
     def act(self, run: AgentRun, data: dict[str, Any]) -> Response:
-        now = run_actions.stop(self.principal, run).run
+        now = recorded_ends.stop(self.principal, run).run
         return self.run_answer(now, 200 if now.state is RunStatus.STOPPED else 202)
 
 
@@ -306,7 +307,7 @@ class Commands(ActionView):
             case "pause":
                 posted = run_actions.pause(principal, run, key=key)
             case _:
-                posted = run_actions.stop(principal, run, key=key)
+                posted = recorded_ends.stop(principal, run, key=key)
         return Response(_command_json(posted, data["type"]), 202 if posted.is_new else 200)
 
 

@@ -24,10 +24,13 @@ Handler = Callable[[Projection, IncomingEvent, Any], int]
 def apply(projection: Projection, event: IncomingEvent) -> int:
     """Project an event, and return its sequence number. Raises `RejectedEvent`, with nothing changed.
 
-    After the end of a run, events are stored as late, and change no row.
+    After the end of a run, events are stored as late, and change no row. A run that was abandoned is reopened, even by
+    an event that is then rejected.
     """
-    if projection.run.state.terminal:
+    if projection.run.is_final:
         return _late(projection, event)
+    if projection.run.is_abandoned:
+        status_events.reopened(projection, event)
     handler = _HANDLERS.get(event.type, _only_log)
     return handler(projection, event, event.payload)
 

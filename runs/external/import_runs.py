@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby, islice
@@ -25,7 +25,7 @@ from runs.lifecycle import approval_rows, reported_runs
 from runs.lifecycle.reported_runs import ReportedRun
 from runs.models import AgentRun, AgentRunToolCall, ExternalRun
 from runs.statuses import RunStatus, ToolStatus, WaitReason
-from timeline import log
+from timeline import database_clock, log
 from timeline.events import EventType, Payload
 from timeline.events.run import RunCompleted, RunFailed, RunPhase, RunStarted, RunStopped, RunWaiting
 from timeline.models import Source
@@ -120,12 +120,21 @@ def import_items(
                 for chunk in _chunks(events):
                     imports[reference].take(chunk, report)
                     progress(report)
+    if not is_live:
+        _note_import([each.run.pk for each in imports.values() if each.run.pk not in report.opened])
     for run_import in reversed(imports.values()):  # children before parents
         if run_import.head.ended or not is_live:
             run_import.end()
             progress(report)
     report.runs = [run_import.run for run_import in imports.values()]
     return report
+
+
+def _note_import(run_ids: Sequence[UUID]) -> None:
+    """Note that known runs were imported again: their retention counts from now on, whatever was new."""
+    for start in range(0, len(run_ids), CHUNK):
+        runs = ExternalRun.objects.filter(run__in=run_ids[start : start + CHUNK])
+        runs.update(imported_at=database_clock.now())
 
 
 def _open(
@@ -289,7 +298,7 @@ class _RunImport:
 
         The outcome of a call without a result is unknown.
         """
-        if self.run.state.terminal or not (self.has_news or self.head.ended):
+        if self.run.is_final or not (self.has_news or self.head.ended):
             return
         if self.last_at is None:
             # Its events came with earlier requests.

@@ -252,7 +252,7 @@ def _apply(projection: Projection, event: IncomingEvent, now: datetime) -> Event
         if run.source == AgentRun.Source.NATIVE and not event.type.startswith(_FOR_NATIVE_RUNS):
             text = f"a worker of this site executes the run: {event.type} cannot be sent for it"
             raise RejectedEvent("run_is_native", text, "/type", status=409)
-        late = run.state.terminal
+        late = run.is_final
         seq = handlers.apply(projection, event)
         for following in event.following:
             handlers.apply(projection, following)

@@ -17,7 +17,16 @@ from runs.lifecycle.transitions import PHASES
 from runs.models import AgentRun, AgentRunMessage
 from runs.providers.messages import canonical
 from runs.statuses import RunStatus
-from timeline.events.run import RunCompleted, RunFailed, RunPaused, RunPhase, RunStarted, RunStopped, RunWaiting
+from timeline.events.run import (
+    RunCompleted,
+    RunFailed,
+    RunPaused,
+    RunPhase,
+    RunReopened,
+    RunStarted,
+    RunStopped,
+    RunWaiting,
+)
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 #: Statuses that a runner may report by `run.phase`; the others have event types of their own.
@@ -37,6 +46,13 @@ def started(projection: Projection, event: IncomingEvent, payload: RunStarted) -
     if payload.prompt and not projection.position:
         message_events.add_request(projection, AgentRunMessage.Role.USER, payload.prompt, event)
     return seq
+
+
+def reopened(projection: Projection, event: IncomingEvent) -> int:
+    """Reopen an abandoned run, because of a further event."""
+    payload = RunReopened()
+    reopening = IncomingEvent(event.run_ref, payload.event_type, payload, ts=event.ts)
+    return _report(projection, reopening, RunStatus.RUNNING, completed_at=None)
 
 
 def phase(projection: Projection, event: IncomingEvent, payload: RunPhase) -> int:

@@ -70,13 +70,22 @@ def taken_along(run_ids: Collection[UUID], to: RunStatus) -> list[AgentRun]:
 
     A run that has ended takes none along, and a run that is paused already is not paused again.
     """
+    rows = AgentRun.objects.unended()
+    descendants = rows.exclude(status=RunStatus.PAUSED) if to is RunStatus.PAUSED else rows
+    return _below(list(rows.filter(pk__in=run_ids).values_list("pk", flat=True)), descendants)
+
+
+def recorded_below(run: AgentRun) -> list[AgentRun]:
+    """Return the runs whose recording ends with that of a recorded run: its recorded children, theirs and so on."""
+    return _below([run.pk], AgentRun.objects.being_recorded())
+
+
+def _below(run_ids: Collection[UUID], rows: RunQuerySet) -> list[AgentRun]:
+    """Return the descendants of these runs among `rows`, level by level. A query for each level."""
     affected: list[AgentRun] = []
-    parents = list(AgentRun.objects.unended().filter(pk__in=run_ids).values_list("pk", flat=True))
+    parents = run_ids
     while parents:
-        rows = AgentRun.objects.unended().filter(parent_run__in=parents).exclude(pk__in=run_ids)
-        if to is RunStatus.PAUSED:
-            rows = rows.exclude(status=RunStatus.PAUSED)
-        level = list(rows.for_list().order_by("pk"))
+        level = list(rows.filter(parent_run__in=parents).exclude(pk__in=run_ids).for_list().order_by("pk"))
         affected += level
         parents = [run.pk for run in level]
     return affected

@@ -175,8 +175,9 @@ def _post(run_id: UUID, kind: Type, payload: dict[str, Any], *, by: str, key: st
         run = AgentRun.objects.select_for_update(no_key=True).filter(pk=run_id).first()
         if run is None:
             raise RunNotFound(f"no run {run_id}")
-        if run.source != AgentRun.Source.NATIVE:
-            raise RunIsExternal("the run is executed elsewhere, and takes no commands here", run_status=run.status)
+        if run.is_recorded:
+            text = "another program executes the run: control it there; here, a stop ends its recording"
+            raise RunIsExternal(text, run_status=run.status)
         status_before = run.state
         earlier = RunCommand.objects.filter(run=run, key=key).first() if key is not None else None
         if earlier is not None:

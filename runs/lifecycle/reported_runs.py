@@ -84,11 +84,12 @@ def open_run(project: Project, reported: ReportedRun) -> AgentRun:
         queued_at=now,
     )
     run.save(force_insert=True)
-    ExternalRun.objects.create(run=run, sender=reported.by[:200])
+    is_import = reported.source == AgentRun.Source.IMPORT
+    imported_at = database_clock.now() if is_import else None
+    ExternalRun.objects.create(run=run, sender=reported.by[:200], imported_at=imported_at)
     parent = str(reported.parent.pk) if reported.parent else None
     rows = transcript.add_requests(run, _first_messages(reported), step=1, epoch=None, position=0)
     created = RunCreated(agent=agent or None, parent_run_id=parent, by=reported.by or None)
-    is_import = reported.source == AgentRun.Source.IMPORT
     entries = [Entry(created, ts=reported.created_at), *(transcript.message_event(row) for row, _ in rows)]
     source = Source.IMPORT if is_import else Source.INGEST
     queued = [replace(entry, phase=PHASES[RunStatus.QUEUED]) for entry in entries]
@@ -112,12 +113,13 @@ def report(
     source: Source,
     reason: str = "",
     at: datetime | None = None,
+    is_final: bool = True,
     **changes: Any,
 ) -> list[AppendResult]:
     """Set the reported status and append its event, in the caller's transaction, which has locked the run's row.
 
     `at` is the time of the event. Open calls, commands and the approval of a run that ends are
-    closed first.
+    closed first. Unless the end `is_final`, calls stay open: the run may be reopened, and then gets their results.
     """
     at = at or database_clock.now()
     if to.terminal:
@@ -131,7 +133,8 @@ def report(
         setattr(run, name, value)
     run.save(update_fields=["status", "status_reason", *changes])
     if to.terminal:
-        tool_results.close_open_calls(run, epoch=None, source=source)
+        if is_final:
+            tool_results.close_open_calls(run, epoch=None, source=source)
         command_outcomes.close(run.pk, to)
     results = log.append(run.pk, [*before, entry], source=source, run_kind=RunKind(run.run_kind))
     if previous != run.status:

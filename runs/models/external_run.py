@@ -17,6 +17,8 @@ class ExternalRun(models.Model):
     open_texts = models.JSONField(default=dict)
     #: The actor that sent the last events, as the audit log names it.
     sender = models.CharField(max_length=200, blank=True, default="")
+    #: When a file was last imported that has the run, by the database's clock. Null for runs that send events.
+    imported_at = models.DateTimeField(null=True)
     #: The time of the last event of a runner whose silence was noticed. Null while it sends events.
     silent_since = models.DateTimeField(null=True)
 

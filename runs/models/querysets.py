@@ -31,6 +31,21 @@ LISTED = (
 class RunQuerySet(models.QuerySet["AgentRun"]):
     """Queries on runs."""
 
+    def native(self) -> RunQuerySet:
+        """Return the runs that this site executes."""
+        return self.filter(source="native")
+
+    def recorded(self) -> RunQuerySet:
+        """Return the runs that other programs execute, and that are only recorded here."""
+        return self.exclude(source="native")
+
+    def in_progress(self) -> RunQuerySet:
+        """Return the runs that keep a project busy: native ones that are queued, running or waiting.
+
+        A recorded run never does. Its program may be gone, and this site can neither stop it nor wait for it.
+        """
+        return self.native().filter(status__in=LIVE)
+
     def runnable(self) -> RunQuerySet:
         """Return the runs that a worker may claim now, in the order of claiming.
 
@@ -50,7 +65,26 @@ class RunQuerySet(models.QuerySet["AgentRun"]):
 
     def unended(self) -> RunQuerySet:
         """Return the native runs that are paused or live."""
-        return self.filter(Q(status=RunStatus.PAUSED) | Q(status__in=LIVE), source="native")
+        return self.native().filter(Q(status=RunStatus.PAUSED) | Q(status__in=LIVE))
+
+    def being_recorded(self) -> RunQuerySet:
+        """Return the recorded runs that have not ended. Uses the index `run_unended`."""
+        return self.recorded().filter(completed_at=None)
+
+    def silent_since(self, moment: datetime) -> RunQuerySet:
+        """Return the recorded runs whose last event and last import were before `moment`.
+
+        By the clock of this site: a file, or a runner's clock, may say that a run ended years ago.
+        """
+        return self.recorded().filter(_nothing_since(moment))
+
+    def ended_before(self, moment: datetime) -> RunQuerySet:
+        """Return the ended runs whose retention counts from before `moment`. Uses the index `run_retention`."""
+        return self.filter(Q(source="native") | _nothing_since(moment), completed_at__lt=moment)
+
+    def left_before(self, moment: datetime) -> RunQuerySet:
+        """Return the recorded runs whose retention counts from before `moment`, and that end later or never."""
+        return self.silent_since(moment).filter(Q(completed_at=None) | Q(completed_at__gt=Now()))
 
     def for_list(self) -> RunQuerySet:
         """Load the columns of a list row, annotated with `agent_name` and `summary_start`."""
@@ -71,6 +105,11 @@ class RunQuerySet(models.QuerySet["AgentRun"]):
     def newer_than(self, created_at: datetime, run_id: UUID) -> RunQuerySet:
         """Return the runs before this position in the list."""
         return self.filter(created_at__gte=created_at).exclude(created_at=created_at, pk__lte=run_id)
+
+
+def _nothing_since(moment: datetime) -> Q:
+    not_imported = Q(external__imported_at=None) | Q(external__imported_at__lt=moment)
+    return Q(log__last_event_at__lt=moment) & not_imported
 
 
 _AllRuns = models.Manager.from_queryset(RunQuerySet)

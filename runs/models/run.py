@@ -15,6 +15,7 @@ from runs.models.agent import Agent
 from runs.models.querysets import RunManager, RunQuerySet
 from runs.statuses import STATUSES, TERMINAL, RunStatus
 from timeline.models import Log, RunKind
+from timeline.reasons import ABANDONED
 
 
 def choices(enum: type[StrEnum]) -> list[tuple[str, str]]:
@@ -191,6 +192,21 @@ class AgentRun(models.Model):
     def state(self) -> RunStatus:
         """The status as a member of `RunStatus`."""
         return STATUSES[self.status]
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether another program executes the run, which is only recorded here."""
+        return self.source != AgentRun.Source.NATIVE
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether a recorded run was ended because nothing came of it. Its next event reopens it."""
+        return self.is_recorded and self.state is RunStatus.STOPPED and self.status_reason == ABANDONED
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the run has ended, and later events are only added to its log."""
+        return self.state.terminal and not self.is_abandoned
 
     def step_limit(self, cap: int) -> int:
         """Return the number of the last allowed step, counted over the lineage, whose limit is `cap`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from django.db.models import Avg, Count, QuerySet, Sum, TextField
 from django.db.models.functions import Cast, Length
@@ -35,19 +36,20 @@ class RetentionEstimate:
 
 
 def estimate(project: Project, days: int) -> RetentionEstimate:
-    """Return what a retention of `days` days would delete, without runs on hold. At most five queries."""
+    """Return what a retention of `days` days would delete, without runs on hold. At most seven queries."""
     before = database_clock.now() - timedelta(days=days)
-    old = AgentRun.objects.filter(project=project, completed_at__lt=before, held_at=None).order_by("completed_at", "pk")
+    runs_of_project = AgentRun.objects.filter(project=project, held_at=None)
+    old = runs_of_project.ended_before(before).order_by("completed_at", "pk")
+    left = runs_of_project.left_before(before).order_by("created_at", "pk")
     old_flow_runs = FlowRun.objects.filter(project=project, completed_at__lt=before).order_by("completed_at", "pk")
-    runs, events = _totals(old)
-    flow_runs, flow_events = _totals(old_flow_runs)
+    counts = [_totals(rows) for rows in (old, left, old_flow_runs)]
+    total, events = (sum(each) for each in zip(*counts, strict=True))
     oldest = old.values_list("completed_at", flat=True).first()
-    total = runs + flow_runs
     return RetentionEstimate(
         runs=min(total, MAX_RUNS),
         is_more=total > MAX_RUNS,
-        events=events + flow_events,
-        size=int((events + flow_events) * _event_size(old)) if events else 0,
+        events=events,
+        size=int(events * _event_size([*_first_ids(old), *_first_ids(left)])) if events else 0,
         oldest=oldest,
     )
 
@@ -59,9 +61,12 @@ def _totals(rows: QuerySet[Any]) -> tuple[int, int]:
     return sums["runs"], sums["events"] or 0
 
 
-def _event_size(old: QuerySet[AgentRun]) -> float:
-    """Return the average size of the first events of the oldest runs, in bytes."""
-    ids = list(old.values_list("pk", flat=True)[:20])
+def _first_ids(rows: QuerySet[AgentRun]) -> list[UUID]:
+    return list(rows.values_list("pk", flat=True)[:20])
+
+
+def _event_size(ids: list[UUID]) -> float:
+    """Return the average size of the first events of these runs, in bytes."""
     sample = (
         Event.objects.filter(log__in=ids).order_by("log", "seq").annotate(size=Length(Cast("payload", TextField())))
     )

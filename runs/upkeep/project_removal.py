@@ -199,12 +199,12 @@ def _may_remove(group: RunGroup, runs: Sequence[Hidden]) -> bool:
 
 def _has_worker(run: Hidden) -> bool:
     """Whether a worker holds the run, or may take it."""
-    return isinstance(run, AgentRun) and run.source == AgentRun.Source.NATIVE and run.status in LIVE
+    return isinstance(run, AgentRun) and not run.is_recorded and run.status in LIVE
 
 
 def _stop_live(group: RunGroup) -> None:
     """Stop the runs that were started while their project was being hidden. One with a worker stops after its step."""
-    live = AgentRun.objects.filter(pk__in=group.run_ids, status__in=LIVE, source=AgentRun.Source.NATIVE)
+    live = AgentRun.objects.in_progress().filter(pk__in=group.run_ids)
     for run_id in live.values_list("pk", flat=True):
         # It has ended meanwhile.
         with suppress(RunRefusal):

@@ -23,7 +23,7 @@ from agentops.projects.audit import Actor, name_of, record
 from agentops.projects.idempotency_keys import delete_expired_keys
 from agentops.projects.models import Project
 from runs.errors import RunNotFound
-from runs.models import AgentRun, Chore, FlowRun
+from runs.models import AgentRun, Chore, FileImport, FlowRun, ImportState
 from runs.upkeep import old_records
 from runs.upkeep.group_removal import (
     HEADS,
@@ -41,7 +41,6 @@ from timeline import database_clock
 #: The number of runs per query.
 PAGE = 200
 CHORE = "retention"
-_ROWS: tuple[QuerySet[Any], ...] = (AgentRun.objects.all(), FlowRun.objects.all())
 DAILY = timedelta(days=1)
 
 
@@ -85,7 +84,7 @@ def preview(project: Project, days: int | None) -> RemovalReport:
 
 
 def apply(report: RemovalReport, *, by: Actor) -> Removal:
-    """Remove the groups that ended more than `report.days` days ago, and finish interrupted removals.
+    """Remove the groups whose retention began more than `report.days` days ago, and finish interrupted removals.
 
     Yields after each batch and counts the rows in `report`. Iteration may stop at any point; what was removed is then
     audited too.
@@ -94,13 +93,24 @@ def apply(report: RemovalReport, *, by: Actor) -> Removal:
         yield from finish_unfinished(report.project, report.rows)
         if report.days is not None:
             before = _cutoff(report.days)
-            why = _removing(report, before, by=by)
             for group in _due_groups(report, before):
-                yield from hide_and_remove(group, why, report.rows)
+                yield from hide_and_remove(group, _removing(report, group, before, by=by), report.rows)
     finally:
         if report.rows:
             details = {"older_than_days": report.days, "runs": report.runs, "rows": dict(report.rows)}
             record(by, RetentionAuditAction.RETENTION_APPLIED, project=report.project, after=details)
+
+
+def kept_until(project: Project, imported_at: datetime) -> datetime | None:
+    """Return when retention deletes what was imported then, unless more comes of it. None: it is kept forever."""
+    return None if project.retention_days is None else imported_at + timedelta(days=project.retention_days)
+
+
+def kept_until_of(file_import: FileImport) -> datetime | None:
+    """Return when retention deletes the runs of an uploaded file: see `kept_until`. None also if it is not imported."""
+    if file_import.state != ImportState.DONE or file_import.finished_at is None:
+        return None
+    return kept_until(file_import.project, file_import.finished_at)
 
 
 def daily() -> Removal:
@@ -155,9 +165,10 @@ def _set_hold(
     return run
 
 
-def _removing(report: RemovalReport, before: datetime, *, by: Actor) -> Removing:
+def _removing(report: RemovalReport, group: RunGroup, before: datetime, *, by: Actor) -> Removing:
+    what = "it ended" if group.has_ended else "its last event was"
     return Removing(
-        reason=f"it ended more than {report.days} {'day' if report.days == 1 else 'days'} ago",
+        reason=f"{what} more than {report.days} {'day' if report.days == 1 else 'days'} ago",
         by=name_of(by),
         may_remove=lambda group, _: group.reason_to_keep(report.project, before) is None,
     )
@@ -173,7 +184,12 @@ def _cutoff(days: int) -> datetime:
 def _due_groups(report: RemovalReport, before: datetime) -> Iterator[RunGroup]:
     """Yield the groups of the project to remove, oldest first, and count the ones that are kept."""
     root_ids: set[UUID] = set()
-    old_runs = (_pages_of_old(rows.filter(project=report.project), before) for rows in _ROWS)
+    runs = AgentRun.objects.filter(project=report.project)
+    flow_runs = FlowRun.objects.filter(project=report.project, completed_at__lt=before)
+    old_runs = (
+        *(_pages(ended, "completed_at") for ended in (runs.ended_before(before), flow_runs)),
+        _pages(runs.left_before(before), "created_at"),
+    )
     for page in chain.from_iterable(old_runs):
         for group in run_groups_of(run_id for run_id in page if run_id not in root_ids):
             reason = group.reason_to_keep(report.project, before)
@@ -185,14 +201,14 @@ def _due_groups(report: RemovalReport, before: datetime) -> Iterator[RunGroup]:
                 report.kept_groups[reason] += 1
 
 
-def _pages_of_old(rows: QuerySet[Any], before: datetime) -> Iterator[list[UUID]]:
-    """Yield pages of runs or flow runs that ended before a time, oldest first, using the index for retention."""
-    runs = rows.filter(completed_at__lt=before).order_by("completed_at", "pk")
-    page = list(runs.values_list("completed_at", "pk")[:PAGE])
+def _pages(rows: QuerySet[Any], column: str) -> Iterator[list[UUID]]:
+    """Yield pages of the IDs of runs or flow runs, in the order of a column of times."""
+    runs = rows.order_by(column, "pk")
+    page = list(runs.values_list(column, "pk")[:PAGE])
     while page:
         yield [run_id for _, run_id in page]
         if len(page) < PAGE:
             return
         time, run_id = page[-1]
-        rest = runs.filter(completed_at__gte=time).exclude(completed_at=time, pk__lte=run_id)
-        page = list(rest.values_list("completed_at", "pk")[:PAGE])
+        rest = runs.filter(**{f"{column}__gte": time}).exclude(**{column: time, "pk__lte": run_id})
+        page = list(rest.values_list(column, "pk")[:PAGE])

@@ -19,6 +19,10 @@ from runs.models import AgentRun, AgentRunToolCall, FlowRun
 
 #: The columns that link a run to another one.
 LINKS = ("root_run_id", "parent_run_id", "resumed_from_id", "forked_from_id", "flow_run_id")
+_COLUMNS = (
+    *("pk", "project_id", "completed_at", "held_at"),
+    *("source", "log__last_event_at", "external__imported_at", *LINKS),
+)
 #: The number of IDs in one query.
 QUERY_BATCH = 200
 
@@ -27,16 +31,18 @@ class RetentionReason(StrEnum):
     """The reason why a group is kept."""
 
     HELD = "held"  # one of its runs is on hold
-    NEEDED = "needed"  # one of its runs is live, or ended too recently
+    NEEDED = "needed"  # one of its runs is live, ended too recently, or was recorded too recently
 
 
 class Member(NamedTuple):
-    """The columns of a run or a flow run that retention needs."""
+    """What retention needs of a run or a flow run."""
 
     run_id: UUID
     project_id: UUID
     completed_at: datetime | None
     held_at: datetime | None
+    #: When its retention began. None: it has not.
+    kept_from: datetime | None
 
 
 @dataclass(frozen=True)
@@ -50,11 +56,16 @@ class RunGroup:
         """The sorted IDs of the runs, which is the order of locking."""
         return sorted(member.run_id for member in self.members)
 
-    def reason_to_keep(self, project: Project, ended_before: datetime) -> RetentionReason | None:
-        """Return why the group is kept, or None if all its runs ended before `ended_before`."""
+    @property
+    def has_ended(self) -> bool:
+        """Whether all its runs have ended. Recorded runs may never do."""
+        return all(member.completed_at is not None for member in self.members)
+
+    def reason_to_keep(self, project: Project, before: datetime) -> RetentionReason | None:
+        """Return why the group is kept, or None if the retention of all its runs began before `before`."""
         if any(member.held_at is not None for member in self.members):
             return RetentionReason.HELD
-        if all(_has_ended(member, project, ended_before) for member in self.members):
+        if all(_is_due(member, project, before) for member in self.members):
             return None
         return RetentionReason.NEEDED
 
@@ -77,9 +88,13 @@ def run_groups_of(run_ids: Iterable[UUID]) -> list[RunGroup]:
     return [RunGroup(tuple(members[run_id] for run_id in group if run_id in members)) for group in _groups(neighbours)]
 
 
-def _has_ended(member: Member, project: Project, ended_before: datetime) -> bool:
-    ended = member.completed_at is not None and member.completed_at < ended_before
-    return ended and member.project_id == project.pk
+def _is_due(member: Member, project: Project, before: datetime) -> bool:
+    return member.kept_from is not None and member.kept_from < before and member.project_id == project.pk
+
+
+def _last(*moments: datetime | None) -> datetime | None:
+    """Return the last of the times at which this site recorded a run, as in `RunQuerySet.silent_since`."""
+    return max((moment for moment in moments if moment is not None), default=None)
 
 
 def _links(run_ids: Collection[UUID], members: dict[UUID, Member]) -> Iterator[tuple[UUID, UUID]]:
@@ -89,16 +104,16 @@ def _links(run_ids: Collection[UUID], members: dict[UUID, Member]) -> Iterator[t
         related = Q(pk__in=batch)
         for link in LINKS:
             related |= Q(**{f"{link.removesuffix('_id')}__in": batch})
-        columns = ("pk", "project_id", "completed_at", "held_at", *LINKS)
-        for run_id, project_id, completed_at, held_at, *linked in AgentRun.objects.filter(related).values_list(
-            *columns
-        ):
-            members[run_id] = Member(run_id, project_id, completed_at, held_at)
+        for run_id, project_id, completed_at, held_at, *rest in AgentRun.objects.filter(related).values_list(*_COLUMNS):
+            source, last_event_at, imported_at, *linked = rest
+            is_native = source == AgentRun.Source.NATIVE
+            kept_from = completed_at if is_native else _last(last_event_at, imported_at)
+            members[run_id] = Member(run_id, project_id, completed_at, held_at, kept_from)
             yield run_id, run_id
             yield from ((run_id, second) for second in linked if second is not None)
         flow_runs = FlowRun.objects.filter(pk__in=batch).values_list("pk", "project_id", "completed_at")
         for flow_run_id, project_id, completed_at in flow_runs:
-            members[flow_run_id] = Member(flow_run_id, project_id, completed_at, None)
+            members[flow_run_id] = Member(flow_run_id, project_id, completed_at, None, completed_at)
             yield flow_run_id, flow_run_id
         spawned = AgentRunToolCall.objects.filter(child_run__isnull=False)
         spawned = spawned.filter(Q(run__in=batch) | Q(child_run__in=batch))

@@ -17,7 +17,7 @@ from agentops.projects import mailing
 from runs.alerts import evaluation, sending
 from runs.alerts.conditions import STATES
 from runs.engine.shutdown import Shutdown
-from runs.external import live_sessions
+from runs.external import live_sessions, recorded_ends
 from runs.external.otlp import settling
 from runs.models import AlertRule
 from runs.upkeep import project_removal, retention, search_index
@@ -54,7 +54,7 @@ def going_on(what: str) -> Iterator[None]:
 
 
 def tidy(shutdown: Shutdown) -> None:
-    """Apply the retention every hour if it is due, and let forgotten sessions wait, until the process ends.
+    """Apply the retention every hour if it is due, let sessions wait, and end abandoned runs, until the process ends.
 
     Errors do not end the worker.
     """
@@ -65,6 +65,9 @@ def tidy(shutdown: Shutdown) -> None:
             _work_off(retention.daily(), shutdown)
         with going_on("the search for sessions that nobody follows"):
             live_sessions.let_forgotten_wait()
+        with going_on("the search for abandoned runs"):
+            while not shutdown.requested.is_set() and recorded_ends.end_abandoned():
+                pass
 
 
 def delete_projects(shutdown: Shutdown) -> None:

@@ -147,6 +147,14 @@ class RunRecovered(Payload):
         return sentence("Recovered by another worker", because(self.cause))
 
 
+@register(EventType.RUN_REOPENED)
+class RunReopened(Payload):
+    """An event came for a recorded run that had ended as abandoned. It runs again."""
+
+    def describe(self) -> str:
+        return "Reopened by a further event"
+
+
 @register(EventType.RUN_ROLLED_BACK)
 class RunRolledBack(Payload):
     """Messages of an incomplete step were removed from the conversation. They remain in the log."""

@@ -13,6 +13,7 @@ from django_eventstream.utils import sse_encode_event
 from timeline import events, log, outgoing
 from timeline.live.cursor import StreamCursor
 from timeline.models import Event
+from timeline.reasons import ABANDONED
 
 #: SSE event name → data, or the data of several messages. An empty piece only moves the reader's cursor.
 Piece = Mapping[str, str | Sequence[str]]
@@ -55,7 +56,7 @@ class Rendering:
         for event, piece in zip(batch, pieces, strict=True):
             cursor = str(StreamCursor(event.seq, incarnation))
             frame = b"" if self.is_merged else _encode(piece, cursor)
-            items.append(Item(event.seq, cursor, piece, frame, event.type in _TERMINAL, self.closes_after(event)))
+            items.append(Item(event.seq, cursor, piece, frame, _is_last(event), self.closes_after(event)))
         return items
 
     def frame(self, items: Sequence[Item]) -> tuple[bytes, int]:
@@ -93,7 +94,9 @@ class Item:
         return len(self.frame) + sum(len(data) for _, data in _messages(self.piece))
 
 
-_TERMINAL = events.TERMINAL_TYPES
+def _is_last(event: Event) -> bool:
+    """Whether a log ends with this event. An abandoned run may be reopened: its stream stays open."""
+    return event.type in events.TERMINAL_TYPES and event.payload.get("reason") != ABANDONED
 
 
 def _encode(piece: Piece, cursor: str) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any, ClassVar
 
@@ -28,6 +29,7 @@ from runs.external.uploads import cancelling, intake
 from runs.external.uploads.import_progress import set_progress
 from runs.external.uploads.intake import Upload, UploadTooLarge
 from runs.models import FileImport, ImportState
+from runs.upkeep import retention
 
 FORM, URL_FORM = "multipart/form-data", "application/x-www-form-urlencoded"
 #: Bytes of a body that is kept in memory, and of each read.
@@ -81,12 +83,19 @@ class ImportRow(serializers.ModelSerializer):  # type: ignore[misc]
 class ImportAnswer(ImportRow):
     """An uploaded file and its import, with the runs of the file."""
 
+    kept_until = serializers.SerializerMethodField(
+        help_text="When retention deletes the runs, unless later events or imports come. Null: never, or not imported."
+    )
+
     run_ids = serializers.ListField(
         child=serializers.UUIDField(), help_text="IDs of its first runs, at most 100, once the import is done."
     )
 
     class Meta(ImportRow.Meta):
-        fields = (*ImportRow.Meta.fields, "run_ids")
+        fields = (*ImportRow.Meta.fields, "run_ids", "kept_until")
+
+    def get_kept_until(self, file_import: FileImport) -> datetime | None:
+        return retention.kept_until_of(file_import)
 
 
 class ImportsAnswer(serializers.Serializer):  # type: ignore[misc]

@@ -95,7 +95,7 @@ class RunWriter:
 
         `error`: the type and the text of what it failed of, or, with `is_stopped`, of why it was stopped.
         """
-        if self.run.state.terminal:
+        if self.run.is_final:
             return
         self.conversation.number_from("end:")
         self.take(self.conversation.close())

@@ -7,6 +7,7 @@ from typing import Any
 from agentops.projects.management.base import AgentopsCommand, operator
 from runs.actions import run_actions
 from runs.actions.run_actions import BulkOutcome
+from runs.external import recorded_ends
 from runs.lifecycle import children
 from runs.management.agent import fork_command, outcome_command, resume_all
 from runs.management.agent.references import find_run
@@ -63,13 +64,14 @@ def stop(command: AgentopsCommand, options: dict[str, Any]) -> None:
     if options["dry_run"]:
         _write_affected(command, run, RunStatus.STOPPED, options)
         return
-    _write_state(command, run_actions.stop(operator(), run).run, "stops at its next step", options)
+    _write_state(command, recorded_ends.stop(operator(), run).run, "stops at its next step", options)
 
 
 def _write_affected(command: AgentopsCommand, run: AgentRun, to: RunStatus, options: dict[str, Any]) -> None:
     """Print the runs that a stop or a pause would affect: the run, and the child runs that it takes along."""
     is_affected = not run.state.terminal and run.state is not to
-    ids = [run.pk] * is_affected + [each.pk for each in children.taken_along([run.pk], to) if is_affected]
+    along = children.recorded_below(run) if run.is_recorded else children.taken_along([run.pk], to)
+    ids = [run.pk, *(each.pk for each in along)] if is_affected else []
     found = AgentRun.objects.select_related("project", "log").in_bulk(ids)
     rows = [row_of(found[run_id]) for run_id in ids if run_id in found]
     if options["json"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,15 @@ from runs.external.importers import formats
 from runs.external.importers.base import ImportFile, ImportRefused, UnreadableFile
 from runs.external.uploads.prepared_import import prepared
 from runs.models import AgentRun
+from runs.upkeep import retention
+from timeline import database_clock
 
 
 class Command(AgentopsCommand):
     help = (
         "Import transcripts of other agent programs as runs. Each file is imported as a whole or not at all;"
         " importing it again, or a longer version of it, adds only what is new."
+        " Retention counts from the import, or from later events, and never from the times in the file."
         " The exit code is the highest of all files."
     )
 
@@ -71,7 +75,8 @@ class Command(AgentopsCommand):
             importing = prepared(project, file, importer, by=operator(), progress=self._progress(path))
             with importing as import_all, transaction.atomic():
                 report = import_all()
-                rows = [_row(run, importer.name, report) for run in report.runs]
+                kept_until = retention.kept_until(project, database_clock.now())
+                rows = [_row(run, importer.name, report, kept_until) for run in report.runs]
                 transaction.set_rollback(options["dry_run"])
             return rows
 
@@ -92,7 +97,7 @@ class Command(AgentopsCommand):
         return show
 
 
-def _row(run: AgentRun, format_: str, report: ImportReport) -> dict[str, Any]:
+def _row(run: AgentRun, format_: str, report: ImportReport, kept_until: datetime | None) -> dict[str, Any]:
     run.refresh_from_db()
     state = "new" if run.pk in report.opened else "continued" if report.events_of[run.pk] else "unchanged"
     return {
@@ -102,4 +107,5 @@ def _row(run: AgentRun, format_: str, report: ImportReport) -> dict[str, Any]:
         "tool_calls": run.tool_calls.count(),
         "tokens": run.input_tokens + run.output_tokens,
         "state": state,
+        "kept_until": "forever" if kept_until is None else kept_until.date().isoformat(),
     }

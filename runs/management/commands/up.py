@@ -83,7 +83,7 @@ class Command(AgentopsCommand):
     def _tell_what_continues(self) -> None:
         """Print how many runs the next start continues. A database that fails now must not prevent the end."""
         try:
-            count = AgentRun.objects.filter(status__in=CLAIMED_FROM).count()
+            count = AgentRun.objects.native().filter(status__in=CLAIMED_FROM).count()
         except DatabaseError:
             return
         finally:

@@ -22,6 +22,7 @@ from runs.external.uploads import cancelling, intake
 from runs.external.uploads.import_progress import set_progress
 from runs.external.uploads.intake import TooManyImports, Upload, UploadInvalid, UploadTooLarge
 from runs.models import AgentRun, FileImport
+from runs.upkeep import retention
 from runs.upkeep.old_records import IMPORT_KEPT, UPLOAD_KEPT
 from timeline.display import clean
 
@@ -62,6 +63,7 @@ def detail(request: HttpRequest, project: str, import_id: UUID) -> HttpResponse:
     context = {
         **_context(entry),
         "import": file_import,
+        "kept_until": retention.kept_until_of(file_import),
         "digest": bytes(file_import.sha256).hex(),
         "runs": [runs[run_id] for run_id in file_import.run_ids if run_id in runs],
         "unlisted": file_import.run_count - len(file_import.run_ids),

@@ -21,6 +21,7 @@ from runs.access import run_for
 from runs.actions import run_actions
 from runs.actions.unknown_calls import OutcomeChoice
 from runs.errors import CommandKeyTaken, InvalidInput, InvalidMaxSteps, MessageEmpty, RunRefusal
+from runs.external import recorded_ends
 from runs.lifecycle import questions
 from runs.models import AgentRun, FlowRun
 from runs.pages.forms import fields
@@ -96,9 +97,9 @@ def pause(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun
 @_action("Not stopped")
 def stop(request: HttpRequest, principal: Principal, run: AgentRun) -> AgentRun:
     """Stop the run, or request it from its worker."""
-    updated = run_actions.stop(principal, run).run
+    updated = recorded_ends.stop(principal, run).run
     if updated.state is RunStatus.STOPPED:
-        messages.success(request, "Run stopped.")
+        messages.success(request, "Recording stopped." if run.is_recorded else "Run stopped.")
     else:
         messages.info(request, "Stop requested.")
     return run

@@ -17,7 +17,7 @@ from runs.models import AgentRun, Attempt, RunCommand
 from runs.pages.run import waits
 from runs.pages.run.banner import Banner, actor_label, href_of, label_of, newest_event, parse_time
 from runs.pages.run.child_banners import child_banners
-from runs.pages.run.external_banners import external_banners
+from runs.pages.run.external_banners import abandoned_banner, external_banners
 from runs.pages.run.facts import RunData, unknown_call_count
 from runs.pages.run.lineage import Lineage
 from runs.statuses import LOST, PauseReason, RunStatus, WaitReason
@@ -172,6 +172,8 @@ def _failed(data: RunData, lineage: Lineage) -> list[Banner]:
 
 
 def _stopped(data: RunData, lineage: Lineage) -> list[Banner]:
+    if data.run.is_abandoned:
+        return [abandoned_banner(data.run)]
     event = newest_event(data.run.pk, EventType.RUN_STOPPED)
     payload = payload_of(event) if event is not None else {}
     by = actor_label(payload.get("by"))

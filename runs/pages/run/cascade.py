@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from runs.lifecycle.children import taken_along
+from runs.lifecycle.children import recorded_below, taken_along
 from runs.models import AgentRun
 from runs.pages.timeline.cards import LINE
 from runs.statuses import RunStatus
@@ -50,8 +50,10 @@ class Cascade:
 
 def cascade_of(run: AgentRun) -> Cascade:
     """Return what a stop and a pause take along. A query for each level, and two more."""
-    if run.state.terminal or run.source != AgentRun.Source.NATIVE:
+    if run.state.terminal:
         return Cascade()
+    if run.is_recorded:
+        return Cascade(stop=_named(recorded_below(run)))
     stopped = taken_along([run.pk], RunStatus.STOPPED)
     if not stopped:
         return Cascade()

@@ -32,6 +32,7 @@ def external_banners(run: AgentRun) -> list[Banner]:
         if since is None or database_clock.now() - since <= timedelta(seconds=settings.AGENTOPS_SILENCE_S):
             return []
         text = "Its runner has sent no event since then. It may be at work, have ended, or have lost its connection."
+        text += _end()
         return [Banner(level="warn", icon="clock", head="Runner silent", text=text, since=since)]
     if run.state is RunStatus.WAITING:
         head, text = what_waits(run)
@@ -39,6 +40,18 @@ def external_banners(run: AgentRun) -> list[Banner]:
     if run.state is RunStatus.PAUSED:
         return [Banner(level="info", icon="paused", head="Paused", text=_REPORTED, since=since)]
     return []
+
+
+def abandoned_banner(run: AgentRun) -> Banner:
+    """Return the banner of a run that was ended because nothing came of it."""
+    text = "Nothing has come from its program since then. The next event reopens the run."
+    return Banner(level="info", icon="stopped", head="Abandoned", text=text, at=run.completed_at)
+
+
+def _end() -> str:
+    """Return when a silent run ends by itself."""
+    days = settings.AGENTOPS_ABANDON_DAYS
+    return f" After {days} day{'' if days == 1 else 's'} without an event, the run ends as abandoned." if days else ""
 
 
 def what_waits(run: AgentRun) -> tuple[str, str]:

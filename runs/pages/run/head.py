@@ -126,7 +126,7 @@ def head_of(request: HttpRequest, principal: Principal, data: RunData) -> Head:
         poll_seconds=_poll_seconds(data),
         commands=_commands(request, run),
         action_commands=action_commands(request, run),
-        refused=_refused(refusals, fork_refusal),
+        refused=_refused(run, refusals, fork_refusal),
     )
 
 
@@ -136,12 +136,12 @@ def _poll_seconds(data: RunData) -> int | None:
     return PARENT_POLL_SECONDS if data.child_count else POLL_SECONDS
 
 
-def _refused(refusals: ActionRefusals, fork_refusal: str) -> list[tuple[str, str]]:
+def _refused(run: AgentRun, refusals: ActionRefusals, fork_refusal: str) -> list[tuple[str, str]]:
     reasons = [
         ("Resume", refusals.resume),
         ("Pause", refusals.pause),
         ("Send message", refusals.send),
-        ("Stop", refusals.stop),
+        ("Stop recording" if run.is_recorded else "Stop", refusals.stop),
         ("Fork", fork_refusal),
     ]
     return [(label, reason) for label, reason in reasons if reason]
@@ -160,12 +160,15 @@ def _for_user(request: HttpRequest, run: AgentRun, banner: Banner, refusals: Act
 
 def refusals_of(run: AgentRun, pending: Sequence[RunCommand], *, allowed: bool) -> ActionRefusals:
     """Return which actions are not available, to a user who may operate the run if `allowed`."""
-    if not allowed or run.source != AgentRun.Source.NATIVE:
-        why = NOT_ALLOWED if not allowed else EXTERNAL
-        # People decide here about the calls of a session's sub-agents.
-        return ActionRefusals(why, why, why, why, "" if allowed and session_subagents.is_subagent(run) else why)
-    requested = {command.type for command in pending}
     ended = f"The run has ended: it is {run.status}." if run.state.terminal else ""
+    if not allowed:
+        return ActionRefusals(*(NOT_ALLOWED for _ in range(5)))
+    if session_subagents.is_subagent(run):
+        # It ends with its session. People decide here about its calls.
+        return ActionRefusals(EXTERNAL, EXTERNAL, EXTERNAL, EXTERNAL)
+    if run.is_recorded:
+        return ActionRefusals(EXTERNAL, EXTERNAL, ended, EXTERNAL, EXTERNAL)
+    requested = {command.type for command in pending}
     return ActionRefusals(
         resume=_why_not_resume(run),
         pause=ended or _why_not_pause(run, requested),
@@ -192,7 +195,7 @@ def _why_not_pause(run: AgentRun, requested: set[str]) -> str:
 def _why_not_fork(run: AgentRun, *, allowed: bool) -> str:
     if not allowed:
         return NOT_ALLOWED
-    if run.source != AgentRun.Source.NATIVE:
+    if run.is_recorded:
         return "An external run has no checkpoints to fork from."
     return "" if run.step_count else "This run has not completed a step yet."
 

@@ -14,6 +14,7 @@ from agentops.projects.errors import Conflict, NotConfirmed
 from agentops.projects.requests import principal_of
 from agentops.projects.settings_pages.page_parts import sentence
 from runs.actions import project_deletion
+from runs.actions.archiving import being_recorded
 from runs.pages.agents.agents_page import page_context
 
 #: Count → what a person calls it, for one and for several.
@@ -58,6 +59,7 @@ def _page(request: HttpRequest, entry: EnteredProject, *, error: str = "", statu
     context: dict[str, Any] = {
         **page_context(entry, "settings"),
         "rows": [(count, NOUNS[name][count != 1]) for name, count in found.counts.items() if count],
+        "being_recorded": being_recorded(entry.project),
         "refusal": sentence(found.refusal) if found.refusal else "",
         "error": error,
         "command": f"agentops project delete {entry.project.slug}",

@@ -82,6 +82,8 @@ def _page(
         "member_form": member_form(),
         "key_form": key_form(),
         "archive_error": archive_error,
+        "in_progress": archiving.in_progress(entry.project),
+        "being_recorded": archiving.being_recorded(entry.project),
     }
     return render(request, "projects/general.html", context, status=status)
 

@@ -48,8 +48,11 @@ _NAMES = {
         FROM flow_runs{by_id})""",
     "visits": "AS NOT MATERIALIZED (SELECT * FROM flow_visits{by_flow})",
     "approvals": "AS NOT MATERIALIZED (SELECT * FROM agent_run_approvals{by_run})",
-    "endings": """AS (SELECT run_id, COUNT(*) AS n, MIN(type) AS type, MIN(seq) AS seq FROM events
-        WHERE type IN ('run.completed', 'run.failed', 'run.stopped', 'run.resumed') AND NOT late GROUP BY run_id)""",
+    "reopenings": "AS (SELECT run_id, MAX(seq) AS seq FROM events WHERE type = 'run.reopened' GROUP BY run_id)",
+    "endings": """AS (SELECT e.run_id, COUNT(*) AS n, MIN(e.type) AS type, MIN(e.seq) AS seq FROM events e
+        LEFT JOIN reopenings o ON o.run_id = e.run_id
+        WHERE e.type IN ('run.completed', 'run.failed', 'run.stopped', 'run.resumed') AND NOT e.late
+            AND e.seq > COALESCE(o.seq, 0) GROUP BY e.run_id)""",
     "event_counts": """AS NOT MATERIALIZED (SELECT run_id, ref_id, type, COUNT(*) AS n FROM events
         WHERE ref_id IS NOT NULL GROUP BY run_id, ref_id, type)""",
     "open_calls": """AS (SELECT run_id, MIN(step_number) AS step FROM calls WHERE status IN ('planned', 'running')

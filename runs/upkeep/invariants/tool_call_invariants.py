@@ -40,9 +40,10 @@ TOOL_CALL_INVARIANTS: tuple[Invariant, ...] = (
         SELECT t.run_id, t.id FROM calls t
         WHERE NOT t.has_output
             AND (t.status IN ('completed', 'error', 'denied') OR t.result_message_id IS NOT NULL)"""),
-    Invariant("T6", "no tool call is open in a run that ended", """
+    Invariant("T6", "no tool call is open in a run that ended for good", """
         SELECT r.id, t.id FROM runs r JOIN open_calls o ON o.run_id = r.id JOIN calls t ON t.run_id = r.id
-        WHERE r.ended AND t.step_number >= o.step AND (t.status IN ('planned', 'running')
+        WHERE r.ended AND (r.source = 'native' OR r.status_reason <> 'abandoned')
+            AND t.step_number >= o.step AND (t.status IN ('planned', 'running')
             OR (t.status = 'unknown' AND t.result_message_id IS NULL))"""),
     Invariant("T9", "an approval is pending as long as its run waits for it", """
         SELECT r.id, a.id FROM runs r LEFT JOIN approvals a ON a.run_id = r.id AND a.state = 'pending'

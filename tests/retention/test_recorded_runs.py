@@ -1,0 +1,230 @@
+"""Runs that other programs execute: they never keep a project busy, and their retention counts from what came last."""
+
+from __future__ import annotations
+
+import json
+import threading
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.core.management import call_command
+from django.test import Client
+from django.utils import timezone
+
+from agentops.projects.models import Project, Role
+from runs.engine.shutdown import Shutdown
+from runs.external import live_sessions
+from runs.external.importers import formats
+from runs.external.importers.base import ImportFile
+from runs.external.ingest import Sender, record
+from runs.external.uploads.execution import import_next
+from runs.lifecycle import inbox
+from runs.models import Agent, AgentRun, ExternalRun
+from runs.queries.retention_estimate import estimate
+from runs.upkeep import project_removal, retention
+from runs.worker import housekeeping
+from tests.support.accounts import make_person, with_key
+from tests.support.factories import drive, make_run
+from tests.support.imported_runs import import_path
+from tests.support.recordings.recorded_files import recording
+from tests.support.upkeep.old_runs import aged, apply, there
+from tests.support.waiting import eventually
+from timeline.models import Log, Tombstone
+
+pytestmark = [pytest.mark.django_db, pytest.mark.every_database]
+
+SESSION = "public-cases/11-project-with-sessions-cannot-be-deleted/one.jsonl"
+ENDED = "mini-swe-agent/local.traj.json"
+LONG_AGO = "2020-01-01T00:00:00Z"
+
+
+def reported(project: Project, name: str, *events: tuple[str, dict[str, Any]], ts: str | None = None) -> AgentRun:
+    """A run of a runner, whose clock may be wrong."""
+    documents = [
+        {"runId": name, "type": type_, "payload": payload} for type_, payload in (("run.started", {}), *events)
+    ]
+    documents = [{**document, "ts": ts} if ts else document for document in documents]
+    assert [result.error for result in record(Sender(project, "key:test"), documents) if result.error] == []
+    return AgentRun.objects.get(project=project, external_id=name)
+
+
+def imported(project: Project) -> AgentRun:
+    """A session of January 2026 that waits for its user."""
+    [run] = import_path(project, recording(SESSION)).runs
+    return run
+
+
+def watched(project: Project, path: Path) -> AgentRun:
+    """The same session with another ID, followed while it goes on."""
+    content = recording(SESSION).read_bytes().replace(b"83f6445c-b782-5f83", b"93f6445c-b782-5f83")
+    path.write_bytes(content)
+    file = ImportFile.open(path)
+    [run] = live_sessions.store(project, list(formats.find(file).read(file)), by="test").runs
+    return run
+
+
+def recorded_ago(run: AgentRun, days: float) -> AgentRun:
+    """The run, as if its last event, and its import, had come so long ago."""
+    then = timezone.now() - timedelta(days=days)
+    Log.objects.filter(pk=run.pk, last_event_at__gt=then).update(last_event_at=then)
+    ExternalRun.objects.filter(run=run, imported_at__isnull=False).update(imported_at=then)
+    return run
+
+
+# --- Retention ------------------------------------------------------------------------------------------------------
+
+
+def test_an_import_is_kept_from_its_import_on(project: Project) -> None:
+    """Whatever the times in its file say: no run disappears that a command has just reported as imported."""
+    waiting = imported(project)
+    [ended] = import_path(project, recording(ENDED)).runs[:1]
+    AgentRun.objects.filter(pk=ended.pk).update(completed_at=datetime.fromisoformat(LONG_AGO))
+
+    assert (estimate(project, 90).runs, apply(project).runs) == (0, 0)
+    for run in (waiting, ended):
+        recorded_ago(run, 89)
+    assert (estimate(project, 90).runs, apply(project).runs) == (0, 0)
+    for run in (waiting, ended):
+        recorded_ago(run, 91)
+
+    assert estimate(project, 90).runs == retention.preview(project, 90).runs == 2
+    assert apply(project).runs == 2
+    assert there(waiting, ended) == [False, False]
+    reasons = set(Tombstone.objects.values_list("reason", flat=True))
+    assert reasons == {"it ended more than 90 days ago", "its last event was more than 90 days ago"}
+
+
+def test_a_second_import_counts_anew(project: Project) -> None:
+    """Even one that adds nothing: it has reported the run as there."""
+    run = recorded_ago(imported(project), 91)
+
+    report = import_path(project, recording(SESSION))
+
+    assert (report.events, report.runs) == (0, [run])
+    assert apply(project).runs == 0
+
+
+@pytest.mark.parametrize("ts", [None, LONG_AGO, "2099-01-01T00:00:00Z"])
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_a_reported_run_is_kept_from_its_last_event_on(project: Project, ts: str | None, has_ended: bool) -> None:
+    """By the clock of this site, not by that of its runner; whether the runner has reported an end or not."""
+    run = reported(project, "r1", *([("run.completed", {})] if has_ended else []), ts=ts)
+
+    assert (estimate(project, 90).runs, apply(project).runs) == (0, 0)
+    recorded_ago(run, 89)
+    assert apply(project).runs == 0
+    recorded_ago(run, 91)
+    if ts is None:
+        AgentRun.objects.filter(pk=run.pk, completed_at__isnull=False).update(
+            completed_at=timezone.now() - timedelta(days=91)
+        )
+
+    assert (estimate(project, 90).runs, apply(project).runs) == (1, 1)
+
+
+def test_a_group_waits_for_the_last_of_its_runs(project: Project, agent: Agent) -> None:
+    """A recorded child of an old run, and an old recorded child of a run that goes on."""
+    old, live = aged(make_run(agent), 100), make_run(agent)
+    of_old, of_live = reported(project, "r1"), recorded_ago(reported(project, "r2"), 100)
+    AgentRun.objects.filter(pk=of_old.pk).update(parent_run=old)
+    AgentRun.objects.filter(pk=of_live.pk).update(parent_run=live)
+
+    assert apply(project).runs == 0
+    recorded_ago(of_old, 91)
+
+    assert apply(project).runs == 2
+    assert there(old, of_old, live, of_live) == [False, False, True, True]
+
+
+def test_the_import_says_how_long_its_runs_are_kept(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command, the API and the page."""
+    day = (timezone.now() + timedelta(days=90)).date().isoformat()
+    call_command("import_run", str(recording(SESSION)), "--project", "alpha", "--json")
+    assert [row["kept_until"] for row in json.loads(capsys.readouterr().out)] == [day]
+
+    client = Client(headers=with_key(project, "ingest", "read"))
+    upload = SimpleUploadedFile("one.jsonl", recording(SESSION).read_bytes())
+    [waiting] = client.post("/api/projects/alpha/imports", {"file": upload}).json()["results"]
+    url = f"/api/projects/alpha/imports/{waiting['id']}"
+    assert client.get(url).json()["kept_until"] is None
+    assert import_next()
+    assert client.get(url).json()["kept_until"][:10] == day
+    person = Client()
+    person.force_login(make_person(project, Role.ADMIN))
+    assert "Kept until" in person.get(f"/p/alpha/imports/{waiting['id']}").content.decode()
+    Project.objects.update(retention_days=None)
+    assert client.get(url).json()["kept_until"] is None
+
+
+# --- One project with runs of every kind ----------------------------------------------------------------------------
+
+
+def export(project: Project, capsys: pytest.CaptureFixture[str]) -> set[str]:
+    call_command("export", "--project", project.slug)
+    return {json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()}
+
+
+def test_one_project_with_runs_of_every_kind(
+    project: Project, agent: Agent, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What goes and stays, in the retention, the archiving and the deletion, is what the pages have said before."""
+    admin = Client()
+    admin.force_login(make_person(project, Role.ADMIN))
+    own, busy = aged(drive(make_run(agent)), 91), make_run(agent)
+    old_import, new_import = recorded_ago(imported(project), 91), watched(project, tmp_path / "watched.jsonl")
+    silent, ended = recorded_ago(reported(project, "r1"), 91), reported(project, "r2", ("run.completed", {}))
+    runner, alive = Client(headers=with_key(project, "ingest")), {"runId": "r2", "type": "x.alive"}
+    pages = f"/p/{project.slug}/settings"
+
+    # Retention
+    page = admin.get(f"{pages}/retention?days=90").content.decode()
+    assert "3 runs</strong>" in " ".join(page.split())
+    assert "counts from its last event or its last import" in page
+    with_old = export(project, capsys)
+    assert with_old == {str(run.pk) for run in (own, busy, old_import, new_import, silent, ended)}
+    assert apply(project).runs == 3
+    assert there(own, old_import, silent, busy, new_import, ended) == [False] * 3 + [True] * 3
+
+    # Archive
+    page = " ".join(admin.get(pages).content.decode().split())
+    assert "1 run is in progress.</strong>" in page
+    assert "1 recorded run has not ended." in page
+    assert admin.post(f"{pages}/archive", {"slug": project.slug}).status_code == 409
+    inbox.stop(busy.pk, by="user:ada")
+    assert "in progress.</strong>" not in admin.get(pages).content.decode()
+    assert admin.post(f"{pages}/archive", {"slug": project.slug}).status_code == 303
+
+    # What is archived is exported as before, and takes no events
+    assert export(project, capsys) == {str(run.pk) for run in (busy, new_import, ended)}
+    refused = runner.post("/api/internal/agent-events", alive, content_type="application/json")
+    assert (refused.status_code, refused.json()["code"]) == (403, "project_archived")
+
+    # Deletion
+    page = " ".join(admin.get(f"{pages}/delete").content.decode().split())
+    assert "<li>3 runs</li>" in page
+    assert "1 recorded run has not ended." in page
+    answer = admin.post(f"{pages}/delete", {"slug": project.slug})
+    assert answer.status_code == 303
+    for _ in project_removal.remove(project_removal.pending().get(pk=project.pk)):
+        pass
+    assert there(busy, new_import, ended) == [False] * 3
+    assert not Project._base_manager.filter(pk=project.pk).exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_ends_what_is_abandoned(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the retention, in the same rounds."""
+    monkeypatch.setattr(housekeeping, "FIRST_S", 0.01)
+    run = recorded_ago(reported(project, "r1"), 8)
+    shutdown = Shutdown()
+    thread = threading.Thread(target=housekeeping.tidy, args=[shutdown])
+    thread.start()
+    try:
+        eventually(lambda: AgentRun.objects.get(pk=run.pk).is_abandoned, why="it is ended")
+    finally:
+        shutdown.request(0)
+        thread.join(60)
+    assert not thread.is_alive()
