@@ -83,7 +83,8 @@ CONTROL_TOOLS = (
     ),
     ApiTool(
         "stop_run", "Stop a run",
-        "Stop a run and its child runs that have not ended, for good: they cannot be resumed.",
+        "Stop a run and its child runs that have not ended, for good: they cannot be resumed. Of a run that another "
+        "program executes, only the recording is stopped.",
         OneRun, stop_run, is_write=True, is_destructive=True,
     ),
     ApiTool(

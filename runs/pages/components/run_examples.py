@@ -11,6 +11,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from agentops.projects.access import Action
+from runs.models import AgentRun
 from runs.pages.components.rendered_examples import Example, ExampleFrame
 from runs.pages.components.sample_banners import all_banners, waits
 from runs.pages.components.sample_content import ContentKind, SampleContent
@@ -50,12 +51,12 @@ def run_examples(request: HttpRequest, content: SampleContent) -> Iterator[Examp
 
 def _controls(content: SampleContent) -> Iterator[Example]:
     """Yield the buttons that pause and stop a run with its child runs: possible, and refused."""
-    run, ended = sample_run(content, RunStatus.RUNNING), sample_run(content, RunStatus.COMPLETED)
-    for title, refusals in (
-        ("Pause and stop", refusals_of(run, [], allowed=True)),
-        ("Pause and stop, refused", refusals_of(ended, [], allowed=True)),
-    ):
-        context = {"run": run, "refusals": refusals, "cascade": sample_cascade(content)}
+    run, ended, recorded = (sample_run(content, RunStatus(name)) for name in ("running", "completed", "running"))
+    recorded.source = AgentRun.Source.EXTERNAL
+    for title, each in (("Pause and stop", run), ("Pause and stop, refused", ended), ("Stop recording", recorded)):
+        context = {
+            "run": each, "refusals": refusals_of(each, [], allowed=True), "cascade": sample_cascade(content),
+        }  # fmt: skip
         yield Example(title, "runs/_tree_actions.html", context, ExampleFrame.ACTIONS)
 
 

@@ -23,6 +23,7 @@ from runs.pages.run.lineage import Lineage
 from runs.pages.run.waits import open_call, question_of
 from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
 from timeline.display import clean, clip
+from timeline.reasons import ABANDONED
 
 _NO_LINEAGE = Lineage([sample_id(1)], 1, [], None, None, [])
 
@@ -75,6 +76,7 @@ def _of_external_runs(content: SampleContent) -> Iterator[Banner]:
         (RunStatus.PAUSED, ""),
         (RunStatus.WAITING, WaitReason.UNKNOWN_TOOL),
         (RunStatus.WAITING, content.title),
+        (RunStatus.STOPPED, ABANDONED),
     ):
         run = sample_run(content, status, reason)
         run.source = AgentRun.Source.EXTERNAL
