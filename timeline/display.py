@@ -139,7 +139,8 @@ def format_duration(seconds: float) -> str:
     minutes, rest = divmod(max(int(seconds), 0), 60)
     if minutes < 60:
         return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
-    return f"{minutes // 60} h {minutes % 60:02} min"
+    hours = minutes // 60
+    return f"{hours} h {minutes % 60:02} min" if hours < 24 else f"{hours // 24} d {hours % 24:02} h"
 
 
 def format_ms(ms: float) -> str:

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render, resolve_url
 
 from agentops.http.methods import require_POST, require_safe
-from agentops.projects import notifications
+from agentops.projects import mailing, notifications
 from agentops.projects.access import Action, enter, project_for
 from agentops.projects.errors import InvalidQuery
 from agentops.projects.login.addresses import is_verified
@@ -45,7 +45,7 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
         "older": page[-1].pk if len(batch) > PAGE_SIZE else None,
         "has_email": settings.AGENTOPS_EMAIL,
         "is_verified": is_verified(request.user),
-        "gets_mail": Action.OPERATE in entry.actions,
+        "gets_mail": Action.OPERATE in entry.actions and mailing.gets_mail(owner, principal.user_id),
     }
     return render(request, "projects/notifications.html", context)
 

@@ -31,7 +31,7 @@ from agentops.limits.turns import rounds
 from agentops.projects import approval_links
 from agentops.projects.access import RULES, Action
 from agentops.projects.login.addresses import is_verified, with_addresses
-from agentops.projects.models import Membership, Notification, NotificationReceipt
+from agentops.projects.models import Membership, Notification, NotificationReceipt, Project
 from agentops.projects.names import one_line
 from timeline import database_clock
 
@@ -94,12 +94,23 @@ def take_due(project_id: UUID) -> Notification | None:
 
 def recipients(notification: Notification) -> list[Any]:
     """Return the active operators and admins with a verified address who have not received the notification."""
-    roles = RULES[Action.OPERATE].roles
-    members = Membership.objects.filter(project=notification.project_id, role__in=roles)
+    members = _members(notification.project_id)
     had = NotificationReceipt.objects.filter(notification=notification.pk, emailed_at__isnull=False)
     people = get_user_model().objects.filter(pk__in=members.values("user"), is_active=True).exclude(email="")
     remaining = with_addresses(people.exclude(pk__in=had.values("user"))).order_by("pk")
     return [person for person in remaining if is_verified(person)]
+
+
+def gets_mail(project: Project, user_id: int | None) -> bool:
+    """Whether a user is one of those whom mail about a project goes to, once their address is verified.
+
+    Superusers who are no members may operate every project, and get no mail about it.
+    """
+    return _members(project.pk).filter(user=user_id).exists()
+
+
+def _members(project_id: UUID) -> QuerySet[Membership]:
+    return Membership.objects.filter(project=project_id, role__in=RULES[Action.OPERATE].roles)
 
 
 def send(notification: Notification, is_stopping: Callable[[], bool]) -> None:

@@ -24,7 +24,7 @@ from runs.pages.forms import fork_form, start
 from runs.pages.imports import imports_page, ingest_page
 from runs.pages.overview import charts_page, overview_page
 from runs.pages.run import action_pages, fixture_download, media_page, payloads, replay_page, run_page
-from runs.pages.runs import bulk_labels, bulk_resume, downloads, runs_page, saved_views_page
+from runs.pages.runs import bulk_compare, bulk_labels, bulk_resume, downloads, runs_page, saved_views_page
 from runs.pages.search import search_page
 from runs.pages.settings import approval_rules_page, deletion_page, general_page, limits_page, prices_page
 from runs.pages.system import system_page
@@ -42,6 +42,7 @@ urlpatterns = [
     path("p/<slug:project>/runs/rows", runs_page.rows, name="list-rows"),
     path("p/<slug:project>/runs/stream", runs_page.stream, name="list-stream"),
     path("p/<slug:project>/runs/resume", bulk_resume.resume, name="resume-many"),
+    path("p/<slug:project>/runs/compare", bulk_compare.show, name="compare-selected"),
     path("p/<slug:project>/runs/label", bulk_labels.change, name="label-many"),
     path("p/<slug:project>/runs/export/<slug:file_format>", downloads.index, name="export-list"),
     path("p/<slug:project>/runs/views", saved_views_page.save, name="save-view"),

@@ -9,6 +9,7 @@
 
   const button = form.querySelector("[data-bulk]");
   const label = form.querySelector("[data-bulk-label]");
+  const compare = form.querySelector("[data-compare]");
   const all = document.querySelector("[data-pick-all]");
   const boxes = () => [...document.querySelectorAll('input[name="id"][form="bulk"]')];
 
@@ -16,6 +17,8 @@
     const checkboxes = boxes();
     const selected = checkboxes.filter((box) => box.checked).length;
     button.disabled = !selected;
+    compare.disabled = selected !== 2;
+    compare.title = selected === 2 ? "" : "Select two runs";
     label.textContent = selected ? `Resume ${selected} selected…` : "Resume selected…";
     all.checked = selected > 0 && selected === checkboxes.length;
     all.indeterminate = selected > 0 && selected < checkboxes.length;

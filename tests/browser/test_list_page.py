@@ -149,3 +149,23 @@ def test_the_list_lives_on_after_a_restart(tabs: Tabs, web: WebThread, runs: lis
     make_run(runs[0].project.agents.get(), "After the restart")
 
     expect(page.locator("#new-runs")).to_have_text("1 new run")
+
+
+def test_a_long_title_from_right_to_left_shows_its_beginning(tabs: Tabs, web: WebThread, runs: list[AgentRun]) -> None:
+    """It is cut at its own end, on the left. A long one from left to right is cut on the right, as before."""
+    titles_of = {"rtl": "בדוק את המחירים של כל הספקים ברשימה " * 8, "ltr": "Compare the prices of all suppliers " * 8}
+    for run, title in zip(runs, titles_of.values(), strict=False):
+        AgentRun.objects.filter(pk=run.pk).update(title=title[:200])
+    page = open_list(tabs, web, runs)
+
+    shown = page.evaluate(
+        """() => [...document.querySelectorAll("tr.run td.title a bdi")].map((title) => {
+          const range = document.createRange();
+          range.setStart(title.firstChild, 0);
+          range.setEnd(title.firstChild, 5);
+          const [text, cell] = [range.getBoundingClientRect(), title.closest("td").getBoundingClientRect()];
+          return text.left >= cell.left && text.right <= cell.right && title.scrollWidth > 0;
+        })"""
+    )
+
+    assert shown == [True] * 3

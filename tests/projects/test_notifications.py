@@ -13,8 +13,10 @@ from django.db import transaction
 from django.test import Client
 from django.utils import timezone
 
-from agentops.projects import notifications
+from agentops.projects import mailing, notifications
+from agentops.projects.access import SYSTEM
 from agentops.projects.inbox_pages import PAGE_SIZE
+from agentops.projects.memberships import add_member
 from agentops.projects.models import Notification, NotificationReceipt, Project, Role
 from agentops.projects.notifications import LOOK, MAX_COUNT, MAX_TEXT, MAX_TITLE, RETENTION, notify
 from tests.support.accounts import make_person, verify_address
@@ -218,6 +220,25 @@ def test_the_page_says_who_gets_mail(role: Role, email: str, said: str, project:
         verify_address(person)
 
     assert said in signed_in(person).get(INBOX).content.decode()
+
+
+def test_a_superuser_who_is_no_member_is_not_told_of_mail(project: Project, settings: Any) -> None:
+    """They may operate every project, and mail goes to its members alone."""
+    settings.AGENTOPS_EMAIL = True
+    root = make_person()
+    root.is_superuser, root.email = True, "root@b.test"
+    root.save()
+    verify_address(root)
+    notification = told(project)
+
+    page = signed_in(root).get(INBOX).content.decode()
+
+    assert "You also receive notifications" not in page
+    assert "Operators and admins of the project also receive notifications by e-mail." in page
+    assert root not in mailing.recipients(notification)
+    add_member(project, root, Role.OPERATOR, actor=SYSTEM)
+    assert "You also receive notifications" in signed_in(root).get(INBOX).content.decode()
+    assert root in mailing.recipients(notification)
 
 
 def test_the_page_says_where_there_is_no_mail(project: Project, ann: User) -> None:

@@ -90,7 +90,11 @@ def test_it_shows_json_for_people() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"), [(0, "0 s"), (59.9, "59 s"), (60, "1 min 00 s"), (3599, "59 min 59 s"), (7260, "2 h 01 min")]
+    ("seconds", "words"),
+    [
+        *((0, "0 s"), (59.9, "59 s"), (60, "1 min 00 s"), (3599, "59 min 59 s"), (7260, "2 h 01 min")),
+        *((86_399, "23 h 59 min"), (86_400, "1 d 00 h"), (7 * 86_400 + 3 * 3600 + 59, "7 d 03 h")),
+    ],
 )
 def test_spans_of_time(seconds: float, words: str) -> None:
     assert format_duration(seconds) == words

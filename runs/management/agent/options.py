@@ -99,7 +99,10 @@ def _add_reads(add: AddSubcommand) -> None:
     for name, help_text in (
         ("messages", "List a run's messages, newest last"),
         ("calls", "List a run's tool calls, newest last"),
-        ("errors", "List the failed attempts of a run, including those before a successful retry"),
+        (
+            "errors",
+            "List the errors of a run, as its page does: failed attempts, also before a retry, and failed calls",
+        ),
     ):
         records = add(name, f"runs.management.agent.record_lists.{name}", help=help_text)
         _add_run_argument(records)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from runs.management.agent.run_table import Facts, redacted, shorten
 from runs.management.agent.show import message_of
 from runs.models import Agent, AgentRun, AgentRunToolCall, RunError
 from runs.queries.json_columns import to_json
+from runs.queries.run_tabs import failures_list
 from timeline.redaction.redact import DEFAULT as REDACTOR
 from timeline.redaction.redact import JSON
 
@@ -74,19 +76,35 @@ def calls_of(run: AgentRun, limit: int) -> list[Facts]:
 
 
 def errors_of(run: AgentRun, limit: int) -> list[Facts]:
-    rows: Sequence[RunError] = _last(run.errors.order_by("-step_number", "-pk"), limit)
-    return [
-        {
-            "step_number": row.step_number,
-            "context": redacted(row.context),
-            "attempt": row.attempt,
-            "error_type": row.error_type,
-            "message": shorten(redacted(row.message)),
-            "details": shorten(redacted(row.details)),
-            "created_at": row.created_at,
-        }
-        for row in rows
-    ]
+    """Return the newest errors, in order: the failed attempts, and the failures of the page that are no attempts."""
+    rows: list[RunError] = _last(run.errors.order_by("-step_number", "-pk"), limit)
+    attempts = Counter((row.step_number, row.error_type, row.message) for row in rows)
+    for event in failures_list.last_failures(run.pk, limit):
+        kind, message = failures_list.kind_of(event.payload), failures_list.message_of(event.payload)
+        same = (event.step or 0, kind, message)
+        if attempts[same]:
+            attempts[same] -= 1
+            continue
+        context = str(event.payload.get("tool_name") or event.type)
+        rows.append(
+            RunError(
+                step_number=event.step, context=context, attempt=event.payload.get("attempt") or 0, error_type=kind,
+                message=message, details=str(event.payload.get("details") or ""), created_at=event.ts,
+            )
+        )  # fmt: skip
+    return [_error(row) for row in sorted(rows, key=lambda row: row.created_at)[-limit:]]
+
+
+def _error(row: RunError) -> Facts:
+    return {
+        "step_number": row.step_number,
+        "context": redacted(row.context),
+        "attempt": row.attempt,
+        "error_type": redacted(row.error_type),
+        "message": shorten(redacted(row.message)),
+        "details": shorten(redacted(row.details)),
+        "created_at": row.created_at,
+    }
 
 
 def _last(newest_first: QuerySet[Any], limit: int) -> list[Any]:

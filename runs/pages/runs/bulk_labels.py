@@ -11,6 +11,7 @@ from django.urls import reverse
 
 from agentops.http.methods import require_POST
 from agentops.projects.access import Action, project_for
+from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
 from runs.actions.annotations import labels
 from runs.errors import RunRefusal
@@ -27,7 +28,7 @@ def change(request: HttpRequest, project: str) -> HttpResponse:
     principal = principal_of(request)
     owner = project_for(principal, project, Action.OPERATE)
     form = request.POST
-    ids = _ids(form)
+    ids = selected_ids(form)
     label = fields.line(form.get("new_label", ""))
     is_removal = form.get("do") == "remove-label"
     # Runs of other projects and removed ones are left out.
@@ -43,24 +44,28 @@ def change(request: HttpRequest, project: str) -> HttpResponse:
         messages.success(request, f"Label “{label}” {verb} {count} run{'' if count == 1 else 's'}.")
     except RunRefusal as refusal:
         messages.error(request, f"Labels not changed: {refusal}.")
+    return HttpResponse(status=303, headers={"Location": list_of(owner, form)})
+
+
+def list_of(project: Project, form: QueryDict) -> str:
+    """Return the address of the list that a form was on."""
     query = ListQuery.parse(_list_query(form))
-    location = reverse("runs:list", args=[owner.slug]) + (
-        query.query_string(before=query.before, after=query.after) or "?all=1"
-    )
-    return HttpResponse(status=303, headers={"Location": location})
+    parameters = query.query_string(before=query.before, after=query.after)
+    return reverse("runs:list", args=[project.slug]) + (parameters or "?all=1")
 
 
-def _ids(form: QueryDict) -> list[UUID]:
+def selected_ids(form: QueryDict) -> list[UUID]:
+    """Return the IDs of the selected runs. Raises `InvalidListQuery`."""
     try:
         ids = [UUID(text) for text in dict.fromkeys(form.getlist("id"))]
     except ValueError:
         raise InvalidListQuery("id must be a run ID") from None
     if len(ids) > MAX_RUNS:
-        raise InvalidListQuery(f"at most {MAX_RUNS} runs can be labelled at once, not {len(ids)}")
+        raise InvalidListQuery(f"at most {MAX_RUNS} runs can be selected at once, not {len(ids)}")
     return ids
 
 
 def _list_query(form: QueryDict) -> QueryDict:
-    """Return the query of the list that the form was on, whose parameters are among its fields."""
+    """Return the query of the list, whose parameters are among the fields of the form."""
     own = {"id", "new_label", "do", "csrfmiddlewaretoken"}
     return QueryDict(urlencode([(name, value) for name in form if name not in own for value in form.getlist(name)]))

@@ -12,7 +12,7 @@ from agentops.http.methods import require_safe
 from runs.pages.run.banner import href_of, label_of
 from runs.pages.run.run_tabs import tab_context
 from runs.pages.timeline.fragments import seq_of
-from runs.queries.run_tabs.failures_list import failures
+from runs.queries.run_tabs.failures_list import failures, kind_of, message_of
 from timeline.display import Clip, clip
 from timeline.event_rows import EventRow, payload_of, row_of
 from timeline.models import Event
@@ -51,8 +51,5 @@ def errors(request: HttpRequest, run_id: UUID) -> HttpResponse:
 
 def _listed(event: Event, page: str) -> ListedError:
     payload = payload_of(event)
-    kind = payload.get("error_type")
-    status = payload.get("status")
-    message = next((payload[name] for name in ("error", "reason", "preview") if isinstance(payload.get(name), str)), "")
-    reason = label_of(str(kind or (status if isinstance(status, str) else "")))
-    return ListedError(row_of(event, page), event.step, reason, clip(message, MESSAGE_BYTES), href_of(event))
+    reason, message = label_of(kind_of(payload)), clip(message_of(payload), MESSAGE_BYTES)
+    return ListedError(row_of(event, page), event.step, reason, message, href_of(event))

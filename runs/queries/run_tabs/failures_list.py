@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
 from uuid import UUID
 
 from timeline import log
@@ -12,6 +14,22 @@ from timeline.models import Event
 def failures(run_id: UUID, after: int, limit: int) -> list[Event]:
     """Return at most `limit` failures after event `after`, in order."""
     return list(log.events_of(run_id).filter(FAILURES, seq__gt=after)[:limit])
+
+
+def last_failures(run_id: UUID, limit: int) -> list[Event]:
+    """Return at most `limit` failures, the newest, in order."""
+    return list(log.events_of(run_id).filter(FAILURES).order_by("-seq")[:limit])[::-1]
+
+
+def message_of(payload: Mapping[str, Any]) -> str:
+    """Return the message of a failure; empty if it has none."""
+    return next((payload[name] for name in ("error", "reason", "preview") if isinstance(payload.get(name), str)), "")
+
+
+def kind_of(payload: Mapping[str, Any]) -> str:
+    """Return the code of the kind of failure: its error type, or else the status that it reports."""
+    status = payload.get("status")
+    return str(payload.get("error_type") or (status if isinstance(status, str) else ""))
 
 
 def next_failure(run_id: UUID, after: int) -> int | None:

@@ -7,9 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.test import Client
 from django.utils import timezone
 
+from runs.external.ingest import Sender, record
 from runs.models import Agent, AgentRun, RunError
+from tests.support.accounts import make_person
 from tests.support.factories import drive
 from tests.support.factories import make_run as make_any_run
 from tests.support.redact_samples import TOKENS
@@ -44,16 +47,43 @@ def test_calls(played: AgentRun, command: Command) -> None:
 
 
 def test_errors(played: AgentRun, command: Command) -> None:
-    assert command("agent", "errors", str(played.pk)) == ""
+    assert {line[1] for line in lines(command("agent", "errors", str(played.pk)))} == {"Edit"}
     RunError.objects.create(
         run=played, step_number=2, context="llm", error_type="rate_limited", created_at=timezone.now(),
         message=f"slow down, {TOKENS['anthropic']()}", details="status_code: 429",
     )  # fmt: skip
 
-    [[step, context, attempt, kind, message, details, _]] = lines(command("agent", "errors", str(played.pk)))
+    [*_, [step, context, attempt, kind, message, details, _]] = lines(command("agent", "errors", str(played.pk)))
     assert (step, context, attempt, kind) == ("2", "llm", "0", "rate_limited")
     assert "sk-ant" not in message
     assert details == "status_code: 429"
+
+
+def test_errors_agree_with_the_page(played: AgentRun, command: Command) -> None:
+    """Also those of a runner's calls, which are no attempts. An error that both know is listed once."""
+    started = {"runId": "r1", "type": "run.started", "payload": {"agent": "coder"}}
+    documents = [
+        started,
+        {"runId": "r1", "type": "error", "payload": {"errorType": "rate_limited", "error": "slow down"}},
+        {"runId": "r1", "type": "tool.end", "payload": {"callId": "c", "toolName": "grep", "error": "no such file"}},
+        {"runId": "r1", "type": "run.failed", "payload": {"errorType": "gave_up", "error": "too hard"}},
+    ]
+    assert [one.error for one in record(Sender(played.project, "key:test"), documents) if one.error] == []
+    run = AgentRun.objects.get(external_id="r1")
+    client = Client()
+    client.force_login(make_person(run.project))
+    page = client.get(f"/runs/{run.pk}/errors").content.decode()
+
+    rows = json.loads(command("agent", "errors", str(run.pk), "--json"))
+
+    assert [(row["context"], row["error_type"], row["message"]) for row in rows] == [
+        ("runner", "rate_limited", "slow down"),
+        ("grep", "error", "no such file"),
+        ("run.failed", "gave_up", "too hard"),
+    ]
+    for row in rows:
+        assert row["message"] in page
+    assert len(json.loads(command("agent", "errors", str(run.pk), "--json", "--limit", "2"))) == 2
 
 
 def test_defs(agent: Agent, command: Command, refused: Any) -> None:

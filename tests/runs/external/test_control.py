@@ -1,4 +1,4 @@
-"""An external run is watched, not controlled: no action changes it, and its page says what its runner reports."""
+"""An external run is recorded, not controlled: only a stop changes it, and its page says what its runner reports."""
 
 from __future__ import annotations
 
@@ -47,14 +47,13 @@ def reported_more(project: Project, type_: str) -> AgentRun:
 
 
 @pytest.mark.parametrize("status", ["running", "paused", "waiting"])
-def test_every_action_is_refused_and_writes_nothing(status: str) -> None:
+def test_every_action_but_a_stop_is_refused_and_writes_nothing(status: str) -> None:
     reason = {"running": {"status": "running"}, "paused": {"reason": "operator"}, "waiting": {"reason": "input"}}
     run = reported(("run.phase" if status == "running" else f"run.{status}", reason[status]))
     before = Event.objects.count()
 
     for act in (
         lambda: run_actions.pause(SYSTEM, run),
-        lambda: run_actions.stop(SYSTEM, run),
         lambda: run_actions.send(SYSTEM, run, "hello"),
         lambda: run_actions.reply(SYSTEM, run, "hello"),
         lambda: run_actions.resume(SYSTEM, run),
@@ -104,7 +103,7 @@ def test_its_page_says_that_the_runner_is_silent() -> None:
 
 
 @pytest.mark.every_database
-def test_silence_is_noticed_once_and_ends_nothing(settings: Settings) -> None:
+def test_silence_is_noticed_once_and_ends_nothing_soon(settings: Settings) -> None:
     """By the sweep of any worker; until the runner sends again. Other statuses, and native runs, may be quiet."""
     settings.AGENTOPS_SILENCE_S = 60
     run = reported()

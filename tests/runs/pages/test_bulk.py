@@ -322,3 +322,35 @@ def test_the_list_costs_the_same_with_boxes(project: Project) -> None:
         paused(project)
 
     assert queries(client) == few
+
+
+# --- Compare --------------------------------------------------------------------------------------------------------
+
+
+def compare(client: Client, *runs: AgentRun) -> str:
+    """Where the comparison of the selected runs leads to."""
+    answer = client.post("/p/alpha/runs/compare", {"id": [str(run.pk) for run in runs], "status": "queued"})
+    assert answer.status_code == 303
+    return str(answer["Location"])
+
+
+def test_two_selected_runs_are_compared(project: Project) -> None:
+    """The older one first, whatever the order of the rows."""
+    older, newer = queued(project, "One"), queued(project, "Two")
+    client = client_of(project)
+    assert "Compare selected" in client.get("/p/alpha/runs?all=1").content.decode()
+
+    location = compare(client, newer, older)
+
+    assert location == f"/compare?a={older.pk}&b={newer.pk}"
+    assert client.get(location).status_code == 200
+
+
+def test_another_number_of_runs_is_not_compared(project: Project) -> None:
+    """The list comes back with its filters. A run of another project is none of the selected ones."""
+    client, one = client_of(project), queued(project)
+    foreign = queued(make_project("beta"))
+
+    assert compare(client, one, foreign) == "/p/alpha/runs?status=queued"
+    assert "Not compared: select two runs, not 1." in client.get("/p/alpha/runs").content.decode()
+    assert client.post("/p/beta/runs/compare", {"id": [str(one.pk)]}).status_code == 404
