@@ -76,7 +76,6 @@ _RUN_ICONS: dict[str, str] = {
     EventType.RUN_PAUSED: "paused",
     EventType.RUN_RESUMED: "resumed",
     EventType.RUN_RECOVERED: "retry",
-    EventType.RUN_REOPENED: "retry",
     EventType.RUN_COMPLETED: "completed",
     EventType.RUN_FAILED: "failed",
     EventType.RUN_STOPPED: "stopped",

@@ -7,6 +7,8 @@ import re
 OPERATOR = "operator"
 #: Why a recorded run ended: nothing has come of it for long, or an operator has stopped its recording.
 ABANDONED, RECORDING_STOPPED = "abandoned", "recording_stopped"
+#: Why an abandoned run is running again.
+REOPENED = "reopened"
 
 #: A phrase follows a status ("paused, by an operator") or stands in parentheses ("Paused (step limit reached)").
 REASON_LABELS: dict[str, str] = {
@@ -44,6 +46,7 @@ REASON_LABELS: dict[str, str] = {
     "session_ended": "its session ended",
     # Ends of attempts, abandoned model calls, recoveries and rollbacks
     "continued": "continued",
+    REOPENED: "reopened by a further event",
     "crash": "worker died",
     "died": "worker died",
     "died_alone": "worker died without other runs",

@@ -166,7 +166,7 @@ def _count_totals(frame: Frame, payload: Mapping[str, Any]) -> None:
 
 
 def _phase(frame: Frame, event: FoldedEvent) -> None:
-    frame.status, frame.phase = str(event.payload["status"]), event.phase
+    frame.status, frame.phase, frame.terminal = str(event.payload["status"]), event.phase, False
     # For "running", the reason describes the event, not the status.
     frame.reason = "" if frame.status == "running" else str(event.payload.get("reason") or "")
 
@@ -292,7 +292,6 @@ _FOLDS: dict[str, Fold] = {
     EventType.RUN_CREATED: _set_status("queued"),
     EventType.RUN_STARTED: _set_status("running"),
     EventType.RUN_RECOVERED: _set_status("running"),
-    EventType.RUN_REOPENED: _set_status("running"),
     EventType.RUN_PHASE: _phase,
     EventType.RUN_WAITING: _waiting,
     EventType.RUN_PAUSED: _set_status("paused", why="reason"),

@@ -22,11 +22,11 @@ from timeline.events.run import (
     RunFailed,
     RunPaused,
     RunPhase,
-    RunReopened,
     RunStarted,
     RunStopped,
     RunWaiting,
 )
+from timeline.reasons import REOPENED
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
 #: Statuses that a runner may report by `run.phase`; the others have event types of their own.
@@ -50,7 +50,7 @@ def started(projection: Projection, event: IncomingEvent, payload: RunStarted) -
 
 def reopened(projection: Projection, event: IncomingEvent) -> int:
     """Reopen an abandoned run, because of a further event."""
-    payload = RunReopened()
+    payload = RunPhase(status=RunStatus.RUNNING, reason=REOPENED)
     reopening = IncomingEvent(event.run_ref, payload.event_type, payload, ts=event.ts)
     return _report(projection, reopening, RunStatus.RUNNING, completed_at=None)
 

@@ -74,7 +74,10 @@ class RunStarted(Payload):
 
 @register(EventType.RUN_PHASE)
 class RunPhase(Payload):
-    """The status changed to one without its own event type, such as `queued` at the end of a slice."""
+    """The status changed to one without its own event type, such as `queued` at the end of a slice.
+
+    `running` with the reason `reopened`: a further event came for a recorded run that had ended as abandoned.
+    """
 
     status: Name
     reason: str | None = None
@@ -145,14 +148,6 @@ class RunRecovered(Payload):
 
     def describe(self) -> str:
         return sentence("Recovered by another worker", because(self.cause))
-
-
-@register(EventType.RUN_REOPENED)
-class RunReopened(Payload):
-    """An event came for a recorded run that had ended as abandoned. It runs again."""
-
-    def describe(self) -> str:
-        return "Reopened by a further event"
 
 
 @register(EventType.RUN_ROLLED_BACK)

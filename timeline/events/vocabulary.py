@@ -17,7 +17,6 @@ class EventType(StrEnum):
     RUN_PAUSED = "run.paused"
     RUN_RESUMED = "run.resumed"
     RUN_RECOVERED = "run.recovered"
-    RUN_REOPENED = "run.reopened"
     RUN_ROLLED_BACK = "run.rolled_back"
     RUN_SESSION = "run.session"
     RUN_COMPLETED = "run.completed"
@@ -76,7 +75,6 @@ TERMINAL_TYPES: frozenset[str] = frozenset(
 RESERVED_TYPES: frozenset[str] = frozenset(
     {
         EventType.RUN_RECOVERED,
-        EventType.RUN_REOPENED,
         EventType.RUN_ROLLED_BACK,
         EventType.RUN_SESSION,
         EventType.LLM_USAGE,

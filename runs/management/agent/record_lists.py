@@ -16,6 +16,7 @@ from runs.management.agent.show import message_of
 from runs.models import Agent, AgentRun, AgentRunToolCall, RunError
 from runs.queries.json_columns import to_json
 from runs.queries.run_tabs import failures_list
+from timeline.models import Event
 from timeline.redaction.redact import DEFAULT as REDACTOR
 from timeline.redaction.redact import JSON
 
@@ -77,25 +78,19 @@ def calls_of(run: AgentRun, limit: int) -> list[Facts]:
 
 def errors_of(run: AgentRun, limit: int) -> list[Facts]:
     """Return the newest errors, in order: the failed attempts, and the failures of the page that are no attempts."""
-    rows: list[RunError] = _last(run.errors.order_by("-step_number", "-pk"), limit)
-    attempts = Counter((row.step_number, row.error_type, row.message) for row in rows)
+    attempts: list[RunError] = _last(run.errors.order_by("-step_number", "-pk"), limit)
+    rows = [_attempt(row) for row in attempts]
+    known = Counter[tuple[int | None, str, str]]((row.step_number, row.error_type, row.message) for row in attempts)
     for event in failures_list.last_failures(run.pk, limit):
         kind, message = failures_list.kind_of(event.payload), failures_list.message_of(event.payload)
-        same = (event.step or 0, kind, message)
-        if attempts[same]:
-            attempts[same] -= 1
-            continue
-        context = str(event.payload.get("tool_name") or event.type)
-        rows.append(
-            RunError(
-                step_number=event.step, context=context, attempt=event.payload.get("attempt") or 0, error_type=kind,
-                message=message, details=str(event.payload.get("details") or ""), created_at=event.ts,
-            )
-        )  # fmt: skip
-    return [_error(row) for row in sorted(rows, key=lambda row: row.created_at)[-limit:]]
+        if known[event.step, kind, message]:
+            known[event.step, kind, message] -= 1
+        else:
+            rows.append(_failure(event, kind, message))
+    return sorted(rows, key=lambda row: row["created_at"])[-limit:]
 
 
-def _error(row: RunError) -> Facts:
+def _attempt(row: RunError) -> Facts:
     return {
         "step_number": row.step_number,
         "context": redacted(row.context),
@@ -104,6 +99,18 @@ def _error(row: RunError) -> Facts:
         "message": shorten(redacted(row.message)),
         "details": shorten(redacted(row.details)),
         "created_at": row.created_at,
+    }
+
+
+def _failure(event: Event, kind: str, message: str) -> Facts:
+    return {
+        "step_number": event.step,
+        "context": redacted(str(event.payload.get("tool_name") or event.type)),
+        "attempt": event.payload.get("attempt") or 0,
+        "error_type": redacted(kind),
+        "message": shorten(redacted(message)),
+        "details": shorten(redacted(str(event.payload.get("details") or ""))),
+        "created_at": event.ts,
     }
 
 

@@ -72,7 +72,6 @@ def other_events(content: SampleContent) -> Iterator[SampleEvent]:
     yield SampleEvent(E.RUN_WAITING, {"reason": WaitReason.INPUT, "question": text, "choices": [name, name]})
     yield SampleEvent(E.RUN_PAUSED, {"reason": "operator", "by": name, "detail": text})
     yield SampleEvent(E.RUN_RECOVERED, {"cause": "lease_expired", "last_event_at": _LATER})
-    yield SampleEvent(E.RUN_REOPENED, {})
     yield SampleEvent(E.RUN_RESUMED, {"run_id": child, "by": name})
     yield SampleEvent(E.RUN_FAILED, {"error_type": "server_error", "error": error})
     yield SampleEvent(E.RUN_STOPPED, {"by": name, "reason": text})

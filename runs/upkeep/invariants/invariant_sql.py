@@ -34,7 +34,8 @@ _NAMES = {
     "native": "AS NOT MATERIALIZED (SELECT * FROM runs WHERE source = 'native')",
     "external": "AS NOT MATERIALIZED (SELECT * FROM runs WHERE source <> 'native')",
     "events": """AS NOT MATERIALIZED (SELECT log_id AS run_id, seq, event_id, type, ref_id, source, epoch, late,
-        node_id, {decision} AS decision, {error_type} AS error_type FROM agent_run_events{by_log})""",
+        node_id, {decision} AS decision, {error_type} AS error_type,
+        {reason} AS reason FROM agent_run_events{by_log})""",
     "messages": """AS NOT MATERIALIZED (SELECT id, run_id, position, role, step_number, epoch, rolled_back_at
         FROM agent_run_messages{by_run})""",
     "calls": """AS NOT MATERIALIZED (SELECT id, run_id, message_id, status, effect, idempotency_key, starts,
@@ -48,7 +49,8 @@ _NAMES = {
         FROM flow_runs{by_id})""",
     "visits": "AS NOT MATERIALIZED (SELECT * FROM flow_visits{by_flow})",
     "approvals": "AS NOT MATERIALIZED (SELECT * FROM agent_run_approvals{by_run})",
-    "reopenings": "AS (SELECT run_id, MAX(seq) AS seq FROM events WHERE type = 'run.reopened' GROUP BY run_id)",
+    "reopenings": """AS (SELECT run_id, MAX(seq) AS seq FROM events
+        WHERE type = 'run.phase' AND reason = 'reopened' AND NOT late GROUP BY run_id)""",
     "endings": """AS (SELECT e.run_id, COUNT(*) AS n, MIN(e.type) AS type, MIN(e.seq) AS seq FROM events e
         LEFT JOIN reopenings o ON o.run_id = e.run_id
         WHERE e.type IN ('run.completed', 'run.failed', 'run.stopped', 'run.resumed') AND NOT e.late
@@ -69,7 +71,7 @@ _HALF_MINUTE_AGO = {
 #: SQL for a text in an event's payload.
 _PAYLOAD_TEXT = {"postgresql": "payload ->> '{}'", "sqlite": "json_extract(payload, '$.{}')"}
 #: The payload fields that invariants use.
-_PAYLOAD_FIELDS = ("decision", "error_type")
+_PAYLOAD_FIELDS = ("decision", "error_type", "reason")
 
 
 class CheckTimedOut(Exception):

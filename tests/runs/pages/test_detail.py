@@ -347,7 +347,7 @@ def test_a_resume_says_what_it_will_do(run: AgentRun, settings: Any) -> None:
 def test_the_record_of_another_runner_is_not_steered_here(run: AgentRun) -> None:
     AgentRun.objects.filter(pk=run.pk).update(source="import")
 
-    assert actions(run) == set()
+    assert actions(run) == {"stop"}
     assert "executed by an external runner" in head_of(run).words
 
 
