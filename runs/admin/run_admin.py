@@ -35,7 +35,8 @@ EFFECTS = {
     ),
     RunStatus.STOPPED: (
         "This cannot be undone: a stopped run cannot be resumed. A tool call that is running now may still take "
-        "effect; open calls get the status unknown."
+        "effect; open calls get the status unknown. Of a run that another program executes, only the recording is "
+        "stopped."
     ),
 }
 #: Related tables on a run's page; messages, tool calls and events are only linked.
@@ -270,7 +271,9 @@ class AgentRunAdmin(RecordAdmin):
 
     def _confirm(self, request: HttpRequest, rows: QuerySet[AgentRun], verb: str, to: RunStatus) -> HttpResponse:
         """Show what an action will do to the runs and to their children, with a button to do it."""
-        along = children.taken_along([run.pk for run in rows], to)
+        run_ids = [run.pk for run in rows]
+        along = children.taken_along(run_ids, to)
+        along += children.recorded_below(run_ids) if to is RunStatus.STOPPED else []
         context = {
             **self.admin_site.each_context(request),
             "title": f"{verb.capitalize()} these runs?",

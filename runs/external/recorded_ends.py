@@ -59,7 +59,7 @@ def _stop_recording(run_id: UUID, *, by: str) -> PostResult:
         return PostResult(run, status_before)
     if status_before.terminal:
         raise RunTerminal(f"the recording has ended: the run is {run.status}", run_status=run.status)
-    for each in (run, *map(_locked, [child.pk for child in children.recorded_below(run)])):
+    for each in (run, *map(_locked, [child.pk for child in children.recorded_below([run.pk])])):
         if each is not None and not each.state.terminal:
             _end(each, RunStopped(reason=RECORDING_STOPPED, by=by), Source.WEB)
     return PostResult(run, status_before, is_new=True)

@@ -71,13 +71,16 @@ def taken_along(run_ids: Collection[UUID], to: RunStatus) -> list[AgentRun]:
     A run that has ended takes none along, and a run that is paused already is not paused again.
     """
     rows = AgentRun.objects.unended()
-    descendants = rows.exclude(status=RunStatus.PAUSED) if to is RunStatus.PAUSED else rows
+    descendants = rows.exclude(pk__in=run_ids)
+    if to is RunStatus.PAUSED:
+        descendants = descendants.exclude(status=RunStatus.PAUSED)
     return _below(list(rows.filter(pk__in=run_ids).values_list("pk", flat=True)), descendants)
 
 
-def recorded_below(run: AgentRun) -> list[AgentRun]:
-    """Return the runs whose recording ends with that of a recorded run: its recorded children, theirs and so on."""
-    return _below([run.pk], AgentRun.objects.being_recorded())
+def recorded_below(run_ids: Collection[UUID]) -> list[AgentRun]:
+    """Return the runs whose recording ends with that of these recorded runs: their recorded children and so on."""
+    rows = AgentRun.objects.being_recorded()
+    return _below(list(rows.filter(pk__in=run_ids).values_list("pk", flat=True)), rows.exclude(pk__in=run_ids))
 
 
 def _below(run_ids: Collection[UUID], rows: RunQuerySet) -> list[AgentRun]:
@@ -85,7 +88,7 @@ def _below(run_ids: Collection[UUID], rows: RunQuerySet) -> list[AgentRun]:
     affected: list[AgentRun] = []
     parents = run_ids
     while parents:
-        level = list(rows.filter(parent_run__in=parents).exclude(pk__in=run_ids).for_list().order_by("pk"))
+        level = list(rows.filter(parent_run__in=parents).for_list().order_by("pk"))
         affected += level
         parents = [run.pk for run in level]
     return affected

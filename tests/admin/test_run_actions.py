@@ -9,6 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from agentops.projects.models import AuditEntry, Project, Role
+from runs.external.ingest import Sender, record
 from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.statuses import RunStatus
@@ -89,6 +90,20 @@ def test_stop_asks_first(client: Client, project: Project) -> None:
     assert AgentRun.objects.get(pk=run.pk).state is RunStatus.STOPPED
     assert AuditEntry.objects.filter(action="run.stopped", object_id=str(run.pk)).count() == 1
     assert ask(client, "stop", [run], sure="yes") == [f"Skipped {run.pk}: already stopped."]
+
+
+def test_stop_ends_the_recording_of_runs_of_other_programs(client: Client, project: Project) -> None:
+    """And that of their recorded children, which the page names before."""
+    for name, payload in (("r1", {}), ("r2", {"parent_run_id": "r1", "title": "Child"})):
+        record(Sender(project, "key:test"), [{"runId": name, "type": "run.started", "payload": payload}])
+    run = AgentRun.objects.get(external_id="r1")
+
+    text = client.post(LIST, {"action": "stop", "index": "0", "_selected_action": str(run.pk)}).content.decode()
+    assert "only the recording is stopped" in text
+    assert "Child runs that are stopped too: 1" in text
+
+    assert ask(client, "stop", [run], sure="yes") == ["Stop requested: 1 run."]
+    assert set(AgentRun.objects.values_list("status", "status_reason")) == {("stopped", "recording_stopped")}
 
 
 @pytest.mark.parametrize("role", Role)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import threading
 from datetime import datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.core.management import call_command
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
@@ -32,7 +35,7 @@ from tests.support.imported_runs import import_path
 from tests.support.recordings.recorded_files import recording
 from tests.support.upkeep.old_runs import aged, apply, there
 from tests.support.waiting import eventually
-from timeline.models import Log, Tombstone
+from timeline.models import Event, Log, Tombstone
 
 pytestmark = [pytest.mark.django_db, pytest.mark.every_database]
 
@@ -137,6 +140,17 @@ def test_a_group_waits_for_the_last_of_its_runs(project: Project, agent: Agent) 
 
     assert apply(project).runs == 2
     assert there(old, of_old, live, of_live) == [False, False, True, True]
+
+
+def test_runs_of_earlier_versions_get_the_time_of_their_import(project: Project) -> None:
+    run, external = imported(project), reported(project, "r1")
+    ExternalRun.objects.update(imported_at=None)
+
+    import_module("runs.migrations.0042_fill_imported_at").fill(apps, connection.schema_editor())
+
+    last = Event.objects.filter(log=run.pk).order_by("-seq").values_list("created_at", flat=True).first()
+    assert dict(ExternalRun.objects.values_list("run", "imported_at")) == {run.pk: last, external.pk: None}
+    assert apply(project).runs == 0
 
 
 def test_the_import_says_how_long_its_runs_are_kept(project: Project, capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,7 +70,7 @@ def stop(command: AgentopsCommand, options: dict[str, Any]) -> None:
 def _write_affected(command: AgentopsCommand, run: AgentRun, to: RunStatus, options: dict[str, Any]) -> None:
     """Print the runs that a stop or a pause would affect: the run, and the child runs that it takes along."""
     is_affected = not run.state.terminal and run.state is not to
-    along = children.recorded_below(run) if run.is_recorded else children.taken_along([run.pk], to)
+    along = children.recorded_below([run.pk]) if run.is_recorded else children.taken_along([run.pk], to)
     ids = [run.pk, *(each.pk for each in along)] if is_affected else []
     found = AgentRun.objects.select_related("project", "log").in_bulk(ids)
     rows = [row_of(found[run_id]) for run_id in ids if run_id in found]

@@ -53,7 +53,7 @@ def cascade_of(run: AgentRun) -> Cascade:
     if run.state.terminal:
         return Cascade()
     if run.is_recorded:
-        return Cascade(stop=_named(recorded_below(run)))
+        return Cascade(stop=_named(recorded_below([run.pk])))
     stopped = taken_along([run.pk], RunStatus.STOPPED)
     if not stopped:
         return Cascade()
