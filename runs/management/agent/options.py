@@ -157,8 +157,8 @@ def _add_commands(add: AddSubcommand) -> None:
     )  # fmt: skip
     stop = add(
         "stop", "runs.management.agent.run_commands.stop",
-        help="Stop a run and its child runs that have not ended; they cannot be resumed. Of a run of another program, stop "
-        "the recording",
+        help="Stop a run and its child runs that have not ended; they cannot be resumed. Of a run of another program, "
+        "stop the recording",
     )  # fmt: skip
     for parser, verb in ((pause, "paused"), (stop, "stopped")):
         parser.add_argument("--dry-run", action="store_true", help=f"list the runs that would be {verb}")
