@@ -23,6 +23,10 @@ from timeline import database_clock
 
 log = logging.getLogger(__name__)
 ACCEPTED, DUPLICATE = "accepted", "duplicate"
+#: Spans that name their work by a word that is not known. They are counted by what became of them, too.
+UNKNOWN_OPERATION = "unknown_operation"
+#: All other outcomes are codes of refusals.
+NOT_REFUSED = frozenset({ACCEPTED, DUPLICATE, UNKNOWN_OPERATION})
 #: The sender of all runner secrets together, as the audit log names it.
 RUNNER = "runner"
 FLUSH_S = 2.0

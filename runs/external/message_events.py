@@ -56,11 +56,14 @@ def add_request(
         message = request(UserPromptPart(contents.user_content(content), timestamp=at))
     row = projection.add_message(role, message, step=projection.next_step, at=event.ts)
     if role == Role.USER and projection.run.prompt is None and not contents.is_of_program(text_of(row.content)):
-        turn = row.content["parts"][0]["content"]
-        lines = text_of(row.content).strip().splitlines()
-        title = {} if projection.run.title or not lines else {"title": lines[0][:200]}
-        projection.set_run(prompt=turn, **title)
+        projection.set_run(**asked_by(row, title=projection.run.title))
     return projection.append_message_event(row, event if is_own else None)
+
+
+def asked_by(row: AgentRunMessage, *, title: str) -> dict[str, Any]:
+    """Return the columns of a run that was asked this user message, whose first line is its title if it has none."""
+    lines = text_of(row.content).strip().splitlines()
+    return {"prompt": row.content["parts"][0]["content"], "title": title or (lines[0][:200] if lines else "")}
 
 
 def _tool_result(projection: Projection, event: IncomingEvent, payload: MessageAdded) -> int:

@@ -19,6 +19,8 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart,
 
 from runs.agents.prices import ModelPrice, readable_prices
 from runs.conversation import call_ids, tool_starts, transcript, turn_usage
+from runs.conversation.message_text import text_of
+from runs.external import contents
 from runs.conversation.writes import TOKENS
 from runs.external.event_input import IncomingEvent
 from runs.external.streamed_texts import DELTA_TYPES, StreamedTexts
@@ -176,6 +178,12 @@ class Projection:
         )
         self._messages.append(row)
         return row
+
+    @property
+    def newest_user_message(self) -> AgentRunMessage | None:
+        """The last user message among those that are not written yet, without texts that programs add."""
+        rows = (row for row in reversed(self._messages) if row.role == Role.USER)
+        return next((row for row in rows if not contents.is_of_program(text_of(row.content))), None)
 
     def add_row(self, row: AgentRunMessage) -> None:
         """Add a message that was made by others, at the next position."""

@@ -24,7 +24,7 @@ from runs.api.ingest.ingest_view import count_refusal
 from runs.api.ingest.otlp_requests import body_of, caller_of, encoding_of, key_of
 from runs.external import ingest_counts
 from runs.external.ingest import Sender
-from runs.external.ingest_counts import ACCEPTED, DUPLICATE
+from runs.external.ingest_counts import ACCEPTED, DUPLICATE, UNKNOWN_OPERATION
 from runs.external.otlp.log_events import key_of as session_key_of
 from runs.external.otlp.received import ExportReport, logs_of, spans_of
 from runs.external.otlp.recording import record_logs, record_spans
@@ -146,7 +146,9 @@ def _count(key: ApiKey | None, report: ExportReport, refusal: Exception | None =
     if key is None:
         return
     rejected = report.codes if refusal is None else {}
-    outcomes = {ACCEPTED: report.accepted, DUPLICATE: report.known, **rejected}
+    outcomes = {
+        ACCEPTED: report.accepted, DUPLICATE: report.known, UNKNOWN_OPERATION: report.unknown_operations, **rejected
+    }  # fmt: skip
     outcomes = {code: count for code, count in outcomes.items() if count and code != _METRICS}
     ingest_counts.count(key.project_id, f"key:{key.prefix}", outcomes)
 

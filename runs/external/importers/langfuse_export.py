@@ -16,11 +16,13 @@ from runs.external.importers.reading.conversation import AnswerFacts, ChatMessag
 from runs.external.importers.reading.json_place import MAX_NAME, JsonPlace, documents, looks_like
 from runs.external.importers.reading.observed_messages import (
     answered_message,
+    asked_text,
     instructions_of,
     open_call,
     sent_messages,
     with_call_id,
 )
+from runs.lifecycle.title_limits import MAX_TITLE
 from runs.providers.messages import canonical
 from runs.providers.price_tiers import details_of
 from runs.statuses import RunStatus
@@ -75,9 +77,12 @@ class LangfuseImporter:
         roots = [one for one in observations if one.at("parentObservationId").value is None]
         has_failed = any(one.at("level").value == "ERROR" for one in roots)
         models = (one.at("model").label() for one in observations)
+        generations = (one.at("input") for one in observations if one.at("type").value == _GENERATION)
+        asked = asked_text(trace.at("input")) or next(map(asked_text, generations), "")
         head = ImportedRun(
             run_ref=root.run_reference(self.name, trace.at("id").value),
             agent=trace.at("name").label(),
+            title=asked[:MAX_TITLE],
             model=next((model for model in models if model), ""),
             session_id=trace.at("sessionId").label(),
             created_at=trace.at("timestamp").time() or next((one.at("startTime").time() for one in observations), None),

@@ -11,15 +11,28 @@ from typing import Any
 
 AGENT, MODEL_CALL, TOOL_CALL, EMBEDDING, OTHER = "agent", "model", "tool", "embedding", "other"
 
-#: The attribute that names the kind of a span, and what its values mean. Other values are of other spans.
+
+def _others(*values: str) -> dict[str, str]:
+    """Return values of work that is no part of a conversation."""
+    return dict.fromkeys(values, OTHER)
+
+
+#: The attributes that name the kind of a span, and what their known values mean. Any other value says nothing.
 KINDS: Mapping[str, Mapping[str, str]] = {
     "langfuse.observation.type": {
         "agent": AGENT,
         "generation": MODEL_CALL,
         "embedding": EMBEDDING,
         "tool": TOOL_CALL,
+        **_others("span", "event", "chain", "retriever", "evaluator", "guardrail"),
     },
-    "openinference.span.kind": {"AGENT": AGENT, "LLM": MODEL_CALL, "EMBEDDING": EMBEDDING, "TOOL": TOOL_CALL},
+    "openinference.span.kind": {
+        "AGENT": AGENT,
+        "LLM": MODEL_CALL,
+        "EMBEDDING": EMBEDDING,
+        "TOOL": TOOL_CALL,
+        **_others("CHAIN", "RETRIEVER", "RERANKER", "GUARDRAIL", "EVALUATOR", "PROMPT"),
+    },
     "gen_ai.operation.name": {
         "invoke_agent": AGENT,
         "chat": MODEL_CALL,
@@ -27,6 +40,7 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "generate_content": MODEL_CALL,
         "embeddings": EMBEDDING,
         "execute_tool": TOOL_CALL,
+        **_others("create_agent", "invoke_workflow", "plan", "retrieval"),
     },
     "ai.operationId": {
         "ai.generateText.doGenerate": MODEL_CALL,
@@ -36,9 +50,28 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "ai.embed.doEmbed": EMBEDDING,
         "ai.embedMany.doEmbed": EMBEDDING,
         "ai.toolCall": TOOL_CALL,
+        # They enclose the calls.
+        **_others(
+            "ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject", "ai.embed", "ai.embedMany"
+        ),
     },
-    "traceloop.span.kind": {"agent": AGENT, "tool": TOOL_CALL},
-    "llm.request.type": {"chat": MODEL_CALL, "completion": MODEL_CALL, "embedding": EMBEDDING},
+    "traceloop.span.kind": {"agent": AGENT, "tool": TOOL_CALL, **_others("workflow", "task")},
+    "llm.request.type": {
+        "chat": MODEL_CALL,
+        "completion": MODEL_CALL,
+        "embedding": EMBEDDING,
+        "rerank": OTHER,
+    },
+}
+#: What the end of an unknown value of these attributes means. LiteLLM's are `acompletion`, `anthropic_messages`,
+#: `aresponses`, `aembedding` and `amoderation`; the first one that matches counts.
+ENDINGS: Mapping[str, Sequence[str]] = {
+    EMBEDDING: ("embed", "embedding", "embeddings"),
+    OTHER: ("moderation", "rerank", "transcription", "speech", "image_generation", "image_edit", "image_variation"),
+    MODEL_CALL: (
+        *("completion", "completions", "responses", "messages", "generate_content", "generate_content_stream"),
+        *("chat", "converse", "converse_stream", ".doGenerate", ".doStream"),
+    ),
 }
 #: Attributes that only spans of one kind have, for those that do not name it.
 SIGNS: Mapping[str, Sequence[str]] = {
@@ -67,6 +100,9 @@ SESSION = (
 )
 RESPONSE_ID = ("gen_ai.response.id", "ai.response.id")
 TITLE = ("langfuse.trace.name",)
+PROVIDER = ("gen_ai.provider.name", "gen_ai.system", "llm.provider", "ai.model.provider")
+#: What the AI SDK passes on of the provider's own answer, as JSON.
+PROVIDER_METADATA = "ai.response.providerMetadata"
 INPUT = (
     *("gen_ai.input.messages", "ai.prompt.messages", "langfuse.observation.input", "gen_ai.prompt"),
     *("input.value", "ai.prompt", "traceloop.entity.input"),
@@ -86,22 +122,32 @@ USAGE: Mapping[str, Sequence[str]] = {
         *("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.usage.completion_tokens"),
         *("llm.token_count.completion", "ai.usage.outputTokens", "ai.usage.completionTokens"),
     ),
+    "total_tokens": (
+        *("gen_ai.usage.total_tokens", "llm.usage.total_tokens", "llm.token_count.total", "ai.usage.totalTokens"),
+    ),
     "cache_read_tokens": (
         *("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens"),
+        *("gen_ai.usage.input_tokens.cached", "gen_ai.usage.input_tokens.cache_read"),
         *("gen_ai.usage.details.cache_read_tokens", "llm.token_count.prompt_details.cache_read"),
-        *("llm.usage.cache_read_input_tokens", "ai.usage.cachedInputTokens"),
+        *("llm.usage.cache_read_input_tokens", "ai.usage.inputTokenDetails.cacheReadTokens"),
+        "ai.usage.cachedInputTokens",
     ),
     "cache_write_tokens": (
         *("gen_ai.usage.cache_creation.input_tokens", "gen_ai.usage.cache_creation_input_tokens"),
+        *("gen_ai.usage.cache_write.input_tokens", "gen_ai.usage.cache_write_input_tokens"),
+        *("gen_ai.usage.input_tokens.cache_write", "gen_ai.usage.input_tokens.cache_creation"),
         *("gen_ai.usage.details.cache_write_tokens", "llm.token_count.prompt_details.cache_write"),
-        "llm.usage.cache_creation_input_tokens",
+        *("llm.usage.cache_creation_input_tokens", "ai.usage.inputTokenDetails.cacheWriteTokens"),
     ),
     "cache_write_1h_tokens": (
         *("gen_ai.usage.details.ephemeral_1h_input_tokens", "gen_ai.usage.cache_creation.ephemeral_1h_input_tokens"),
     ),
+    #: Input tokens that were neither read from a cache nor written to it.
+    "uncached_tokens": ("ai.usage.inputTokenDetails.noCacheTokens",),
     "reasoning_tokens": (
         *("gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens", "llm.usage.reasoning_tokens"),
-        *("llm.token_count.completion_details.reasoning", "ai.usage.reasoningTokens"),
+        *("gen_ai.usage.output_tokens.reasoning", "llm.token_count.completion_details.reasoning"),
+        *("ai.usage.outputTokenDetails.reasoningTokens", "ai.usage.reasoningTokens"),
         "gen_ai.usage.details.reasoning_tokens",
     ),
 }

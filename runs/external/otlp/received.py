@@ -84,6 +84,8 @@ class ExportReport:
     known: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     codes: Counter[str] = field(default_factory=Counter)
+    #: Spans that name their work by a word that is not known, repeated ones included.
+    unknown_operations: int = 0
 
     def reject(self, code: str, reason: str, count: int = 1) -> None:
         self.reasons[reason] += count

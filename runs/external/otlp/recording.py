@@ -17,7 +17,7 @@ from runs.external.ingest import Sender
 from runs.external.otlp.log_events import key_of, kind_of_log, log_facts, time_of
 from runs.external.otlp.received import TOO_MANY, ExportReport, ReceivedLog, ReceivedSpan
 from runs.external.otlp.settling import QUIET
-from runs.external.otlp.span_facts import facts_of, kind_of
+from runs.external.otlp.span_facts import facts_of, is_known_work, kind_of
 from runs.models import OtlpGroup, OtlpItem
 from timeline import database_clock
 from timeline.redaction.redact import DEFAULT as REDACTOR
@@ -32,6 +32,7 @@ def record_spans(sender: Sender, spans: Sequence[ReceivedSpan], report: ExportRe
     """Store spans, by trace. A repeated span changes nothing."""
     by_trace: dict[str, dict[str, OtlpItem]] = {}
     for span in spans:
+        report.unknown_operations += not is_known_work(span)
         _add(by_trace.setdefault(span.trace_id, {}), _span_item(span), report)
     for trace_id, items in by_trace.items():
         _record(sender, trace_id, items, report)

@@ -15,6 +15,7 @@ from runs.conversation.message_text import text_of
 from runs.external import contents, handlers
 from runs.external.event_input import IncomingEvent, RejectedEvent
 from runs.external.importers.reading.conversation import ChatMessage, ImportedConversation
+from runs.external.message_events import asked_by
 from runs.external.projection import Projection
 from runs.lifecycle import reported_runs
 from runs.lifecycle.reported_runs import ReportedRun
@@ -76,6 +77,17 @@ class RunWriter:
             except RejectedEvent:
                 # It speaks of a call that the run does not have.
                 continue
+
+    def take_request(self, events: Iterable[IncomingEvent]) -> None:
+        """Project the messages that a model was sent.
+
+        Of the first request of a run, the last user message is its prompt: those before it are the conversation so far.
+        """
+        is_first, title = self.run.prompt is None, self.run.title
+        self.take(events)
+        asked = self.projection.newest_user_message if is_first else None
+        if asked is not None:
+            self.projection.set_run(**asked_by(asked, title=title))
 
     def report(self, payload: Payload, at: datetime | None) -> None:
         """Project an event of the run's status."""

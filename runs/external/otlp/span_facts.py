@@ -5,17 +5,15 @@ The facts are JSON: they are stored until the place of the span in its trace is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any, TypedDict
 
-from runs.agents.prices import MAX_TOKENS
-from runs.external.importers.langfuse_export import tokens_of_details
 from runs.external.otlp import attribute_names as names
 from runs.external.otlp.attribute_names import AGENT, EMBEDDING, MODEL_CALL, OTHER, TOOL_CALL, first, label
 from runs.external.otlp.received import ReceivedSpan
 from runs.external.otlp.span_messages import decoded, input_of, output_of, with_details
-from runs.external.reported_usage import read_usage
+from runs.external.otlp.span_usage import own_usage, usage_of_span
 from runs.providers.price_tiers import details_of
 from runs.statuses import RunStatus
 
@@ -56,13 +54,36 @@ class SpanFacts(TypedDict, total=False):
 
 
 def kind_of(span: ReceivedSpan) -> str:
-    """Return what kind of work a span is."""
-    for attribute, meanings in names.KINDS.items():
-        value = span.attributes.get(attribute)
-        if isinstance(value, str):
-            return meanings.get(value, OTHER)
+    """Return what kind of work a span is.
+
+    A name of work that is not known says nothing: other attributes decide, and then the end of that name.
+    """
+    values = names_of_work(span)
+    known = (names.KINDS[attribute].get(value) for attribute, value in values.items())
+    kind = next((kind for kind in known if kind is not None), None)
+    if kind is not None:
+        return kind
+    by_ending = _kind_by_ending(values.values())
+    if by_ending in (EMBEDDING, OTHER):
+        return by_ending
     signs = (kind for kind, attributes in names.SIGNS.items() if first(span.attributes, attributes) is not None)
-    return next(signs, OTHER)
+    return next(signs, by_ending or OTHER)
+
+
+def names_of_work(span: ReceivedSpan) -> dict[str, str]:
+    """Return what a span calls its work, by attribute."""
+    values = ((attribute, span.attributes.get(attribute)) for attribute in names.KINDS)
+    return {attribute: value for attribute, value in values if isinstance(value, str)}
+
+
+def is_known_work(span: ReceivedSpan) -> bool:
+    """Return whether one of a span's names of its work is known, or it has none."""
+    values = names_of_work(span)
+    return not values or any(value in names.KINDS[attribute] for attribute, value in values.items())
+
+
+def _kind_by_ending(values: Iterable[str]) -> str | None:
+    return next((kind for value in values for kind, ends in names.ENDINGS.items() if value.endswith(tuple(ends))), None)
 
 
 def facts_of(span: ReceivedSpan, kind: str) -> SpanFacts:
@@ -118,8 +139,8 @@ def _tool_facts(attributes: Mapping[str, Any], span_name: str) -> SpanFacts:
 
 
 def _model_facts(span: ReceivedSpan, attributes: Mapping[str, Any], kind: str) -> SpanFacts:
-    own = _own_usage(attributes)
-    facts = SpanFacts(usage=_usage(attributes, own))
+    own = own_usage(attributes)
+    facts = SpanFacts(usage=usage_of_span(attributes, own))
     stated = {field: label(attributes, known) for field, known in names.TIERS.items()}
     tier = details_of({**own, **{field: value for field, value in stated.items() if value}})
     if tier:
@@ -142,41 +163,6 @@ def _id_in(value: Any) -> str:
     """Return the ID of a response that OpenInference has recorded as it was."""
     found = value.get("id") if isinstance(value, dict) else None
     return found[:200] if isinstance(found, str) and found.isprintable() else ""
-
-
-def _own_usage(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what Vercel's AI SDK has of the usage by the names of the provider; empty without it."""
-    metadata = decoded(attributes.get(names.PROVIDER_METADATA))
-    own: dict[str, Any] = {}
-    for facts in metadata.values() if isinstance(metadata, Mapping) else ():
-        if isinstance(facts, Mapping):
-            usage = facts.get("usage")
-            own |= {**facts, **(usage if isinstance(usage, Mapping) else {})}
-    return own
-
-
-def _usage(attributes: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, int]:
-    """Return the tokens, of which all input tokens include the cached ones. Empty if none are reported."""
-    details = decoded(attributes.get(names.LANGFUSE_USAGE))
-    if isinstance(details, Mapping):
-        return tokens_of_details(details)
-    counts = {field: _count(first(attributes, known)) for field, known in names.USAGE.items()}
-    usage = {field: count for field, count in counts.items() if count is not None}
-    written_1h = read_usage(own).cache_write_1h_tokens if own else 0
-    if written_1h and "cache_write_1h_tokens" not in usage:
-        usage["cache_write_1h_tokens"] = written_1h
-        usage["cache_write_tokens"] = max(usage.get("cache_write_tokens", 0), written_1h)
-    cached = usage.get("cache_read_tokens", 0) + usage.get("cache_write_tokens", 0)
-    if cached > usage.get("input_tokens", 0):
-        # The conventions count cached tokens in, and some libraries pass Anthropic's own count on, which does not.
-        usage["input_tokens"] = usage.get("input_tokens", 0) + cached
-    return usage
-
-
-def _count(value: Any) -> int | None:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS else None
 
 
 def _cost(attributes: Mapping[str, Any]) -> float | str | None:

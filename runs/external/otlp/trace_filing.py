@@ -16,6 +16,7 @@ from runs.external.importers.reading.conversation import AnswerFacts, ChatMessag
 from runs.external.importers.reading.json_place import JsonPlace
 from runs.external.importers.reading.observed_messages import (
     answered_message,
+    asked_text,
     instructions_of,
     open_call,
     sent_messages,
@@ -28,6 +29,7 @@ from runs.external.otlp.trace_plan import TracePlan, Unit, plan, usage_of
 from runs.external.otlp.trace_tree import TraceTree
 from runs.external.reported_usage import read_cost
 from runs.lifecycle.reported_runs import ReportedRun
+from runs.lifecycle.title_limits import MAX_TITLE
 from runs.models import AgentRun, OtlpGroup, OtlpItem
 from runs.providers.messages import canonical
 from timeline.events.child import ChildRunStarted
@@ -146,10 +148,17 @@ class TraceFiling:
             external_id=self._reference(),
             agent=next((name for name in names if name), _UNNAMED_AGENT),
             model=next((model for model in models if model), ""),
-            title=next(((item.facts or {}).get("title", "") for item in known if (item.facts or {}).get("title")), ""),
+            title=self._title(agent, known),
             by=self.group.sender,
             created_at=began.started_at,
         )
+
+    def _title(self, agent: OtlpItem | None, known: Iterable[OtlpItem]) -> str:
+        """Return what the trace, or an agent within it, was asked by its outermost span; empty if that says nothing."""
+        names = [str((item.facts or {}).get("title", "")) for item in known if agent is None]
+        outermost = agent or self.tree.root() or self.tree.outermost_agent()
+        asked = asked_text(_place((outermost.facts or {}).get("input"))) if outermost is not None else ""
+        return next((name for name in names if name), asked[:MAX_TITLE])
 
     def _reference(self) -> str:
         return f"otlp:{self.group.key}"
@@ -188,7 +197,7 @@ class TraceFiling:
         open_calls = writer.conversation.open_calls
         messages = [*instructions_of(_place(also)), *_sent(value)]
         sent = [with_call_id(message, open_calls) for message in messages]
-        writer.take(writer.conversation.add_request(sent, at))
+        writer.take_request(writer.conversation.add_request(sent, at))
         writer.has_request = writer.has_request or any(message.role == "user" for message in sent)
 
     def _write_model_call(self, unit: Unit, facts: SpanFacts, writer: RunWriter, following: Iterable[Unit]) -> None:

@@ -17,7 +17,7 @@ from agentops.projects.access import Action, enter
 from agentops.projects.models import ApiKey, Project, Scope
 from agentops.projects.requests import principal_of
 from runs.external import ingest_counts
-from runs.external.ingest_counts import ACCEPTED, DUPLICATE, RUNNER
+from runs.external.ingest_counts import ACCEPTED, DUPLICATE, RUNNER, UNKNOWN_OPERATION
 from runs.models import IngestCount
 from runs.upkeep.old_records import COUNTS_KEPT
 from timeline import database_clock
@@ -47,6 +47,8 @@ class IngestHealth:
     #: When the last accepted event of the last 24 hours arrived.
     last_at: datetime | None = None
     duplicates: int = 0
+    #: Spans of the last 24 hours that were filed by their other attributes, since the name of their work is not known.
+    unknown_operations: int = 0
     #: Code of the error → events, or requests that were refused as a whole, in the last 24 hours, most frequent first.
     rejected: dict[str, int] = field(default_factory=dict)
 
@@ -106,6 +108,8 @@ def _add(health: IngestHealth, row: Mapping[str, Any], now: datetime) -> None:
         health.last_at = row["last"]
     elif row["outcome"] == DUPLICATE:
         health.duplicates = row["day"]
+    elif row["outcome"] == UNKNOWN_OPERATION:
+        health.unknown_operations = row["day"]
     else:
         health.rejected[row["outcome"]] = row["day"]
 

@@ -16,7 +16,7 @@ from django.db.models import Count, Max, Sum
 from agentops.projects.models import Project
 from runs.agents import budgets
 from runs.agents.budgets import Budget
-from runs.external.ingest_counts import ACCEPTED, DUPLICATE
+from runs.external.ingest_counts import ACCEPTED, NOT_REFUSED
 from runs.models import AgentRun, IngestCount, Sink
 from runs.queries.overview.day_use import used_since
 from runs.queries.overview.flow_sums import unended_by_status
@@ -77,7 +77,7 @@ def _ingest(project: Project, now: datetime) -> Iterator[SiteLine]:
     recent = IngestCount.objects.filter(project=project, minute__gte=begin, outcome=ACCEPTED)
     minutes = (now - begin).total_seconds() / 60
     rate = (recent.aggregate(count=Sum("count"))["count"] or 0) / minutes
-    rejected = sum(row["count"] for name, row in outcomes.items() if name not in (ACCEPTED, DUPLICATE))
+    rejected = sum(row["count"] for name, row in outcomes.items() if name not in NOT_REFUSED)
     last = max(row["last"] for row in outcomes.values())
     text = f"{rate:,.0f} events/min, last {format_duration(database_clock.seconds_between(last, now))} ago"
     if rejected:

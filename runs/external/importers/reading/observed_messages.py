@@ -52,6 +52,21 @@ def sent_messages(place: JsonPlace, attributes: Mapping[str, Any]) -> list[ChatM
     return [] if value is None else [ChatMessage(role="user", content=_text(value))]
 
 
+def asked_text(place: JsonPlace) -> str:
+    """Return the first line of the last user message of a request; empty if its form is not known, or it has none."""
+    place = _opened(place, _is_request)
+    is_text = isinstance(place.value, str) and not place.value.lstrip().startswith(("{", "["))
+    if not is_text and not _is_request(place.value):
+        return ""
+    try:
+        messages = sent_messages(place, {})
+    except ImportRefused:
+        return ""
+    texts = [contents.text_content(message.content).strip() for message in messages if message.role == "user"]
+    asked = [text for text in texts if text and not contents.is_of_program(text)]
+    return asked[-1].partition("\n")[0] if asked else ""
+
+
 def answered_message(place: JsonPlace, call_prefix: str) -> ChatMessage:
     """Return the answer of a response. Calls without an ID get one that begins with `call_prefix`."""
     value = place.value

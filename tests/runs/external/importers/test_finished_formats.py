@@ -29,7 +29,7 @@ FOLDERS = {
 }
 #: Folders with recordings of other kinds.
 OTHERS = ("claude-agent-sdk", "claude-code", "claude-code-growing", "claude-code-synthetic", "codex", "fixtures-format",
-          "gemini-cli", "llm-http", "otlp")  # fmt: skip
+          "gemini-cli", "llm-http", "otlp", "public-cases")  # fmt: skip
 
 
 @pytest.fixture

@@ -1,0 +1,35 @@
+"""The title of an imported Langfuse trace is what it was asked, not what its conversation began with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.imported_runs import import_content
+
+pytestmark = pytest.mark.django_db
+HISTORY = [
+    {"role": "user", "content": "Plan my trip"},
+    {"role": "assistant", "content": "Sure."},
+    {"role": "user", "content": "Book\nthe hotel"},
+]
+
+
+@pytest.mark.parametrize(
+    ("asked", "title"),
+    [(None, "Book"), ("Go", "Go"), ({"messages": HISTORY[:1]}, "Plan my trip"), ('{"state": {"x": 1}}', "Book")],
+)
+def test_a_trace_is_named_by_its_input_or_by_the_last_message_of_its_first_generation(asked: Any, title: str) -> None:
+    generation = {
+        "id": "g", "traceId": "t", "type": "GENERATION", "startTime": "2026-01-05T10:00:00Z", "model": "gpt-4o",
+        "input": HISTORY, "output": {"role": "assistant", "content": "Booked."},
+    }  # fmt: skip
+    later = generation | {
+        "id": "h",
+        "startTime": "2026-01-05T10:01:00Z",
+        "input": [{"role": "user", "content": "later"}],
+    }
+    [run] = import_content({"id": "t", "name": "trip", "input": asked, "observations": [generation, later]})
+
+    assert (run.title, run.agent_config["agent_id"]) == (title, "trip")
