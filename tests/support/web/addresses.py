@@ -105,6 +105,7 @@ PAGES: dict[str, dict[str, str]] = {
     "p/<slug:project>/runs/rows": {"GET": READ},
     "p/<slug:project>/runs/stream": {"GET": READ},
     "p/<slug:project>/runs/resume": {"POST": OPERATE},
+    "p/<slug:project>/runs/compare": {"POST": READ},
     "p/<slug:project>/runs/label": {"POST": OPERATE},
     "p/<slug:project>/runs/export/<slug:file_format>": {"GET": READ},
     "p/<slug:project>/runs/views": {"POST": READ},
