@@ -26,6 +26,7 @@ CHUNKS = frozenset({EventType.LLM_TEXT_DELTA, EventType.LLM_THINKING_DELTA, Even
 _WARNINGS = frozenset(
     {EventType.RUN_PAUSED, EventType.RUN_WAITING, EventType.RUN_RECOVERED, EventType.BUDGET_WARNING}
     | {EventType.RUN_STOPPED, EventType.RUN_ROLLED_BACK, EventType.SAFETY_BLOCK, EventType.CONTEXT_TRIMMED}
+    | {EventType.IMPORT_LEFT_OUT}
 )
 
 #: Decisions that keep a call from running, or a run from going on by itself.
@@ -49,7 +50,7 @@ _FAMILIES = {
     "work": ("file.", "git.", "deploy."),
     "child": ("handoff", "child_run."),
     "flow": ("flow.", "node.", "edge.", "loop."),
-    "notice": ("error", "budget.", "context."),
+    "notice": ("error", "budget.", "context.", "import."),
 }
 _ICONS = {
     "run": "run",

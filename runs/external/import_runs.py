@@ -19,6 +19,7 @@ from runs.external import handlers
 from runs.external.event_input import IncomingEvent, RejectedEvent
 from runs.external.importers.base import GrowingEvent, ImportedRun, Importer, ImportFile, Item
 from runs.external.importers.import_budget import budget_of, read_counted
+from runs.external.importers.reading.left_out import LeftOut
 from runs.external.projection import Projection
 from runs.external.reported_usage import read_cost
 from runs.lifecycle import approval_rows, reported_runs
@@ -49,6 +50,8 @@ class ImportReport:
     events: int = 0
     #: Events that were imported before.
     known_events: int = 0
+    #: What of the file was not imported.
+    left_out: LeftOut = field(default_factory=LeftOut)
 
 
 Progress = Callable[[ImportReport], None]
@@ -88,11 +91,13 @@ def import_file(
 
     try:
         with budget_of(file, watch) as budget:
-            return import_items(project, read_counted(importer, file), by=by, progress=after_chunk)
+            report = import_items(project, read_counted(importer, file), by=by, progress=after_chunk)
     except RejectedEvent as error:
         raise file.refuse(error.detail, pointer=error.pointer) from error
     except NotImported as error:
         raise file.refuse(str(error)) from error
+    report.left_out = file.left_out
+    return report
 
 
 @transaction.atomic
@@ -270,6 +275,8 @@ class _RunImport:
         A hook tells so sooner than the last lines of the file are read. A sub-agent that waits for an approval of this
         site has other calls, which go on.
         """
+        if all(event.type == EventType.IMPORT_LEFT_OUT for event in new_events):
+            return False
         if self.run.status_reason == WaitReason.APPROVAL and approval_rows.is_pending(self.run):
             return False
         if new_events[0].type == EventType.RUN_PHASE:

@@ -64,6 +64,8 @@ class FileImport(models.Model):
     sha256 = models.BinaryField(max_length=32)
     #: The name of the importer: as requested, then as recognised. Empty until it is known.
     format = models.CharField(max_length=64, blank=True)
+    #: Whether a damaged line makes it refused.
+    is_strict = models.BooleanField(default=False, db_default=False)
     state = models.CharField(max_length=9, choices=ImportState.choices, default=ImportState.WAITING)
     #: How often a worker has taken it; the fencing token of that worker.
     attempts = models.PositiveSmallIntegerField(default=0)
@@ -78,6 +80,8 @@ class FileImport(models.Model):
     unchanged_runs = models.PositiveIntegerField(default=0)
     #: IDs of the first runs of the file, in its order.
     run_ids = models.JSONField(default=list)
+    #: What of the file was not imported, as `runs.external.importers.reading.left_out` dumps it. Null: nothing, so far.
+    left_out = models.JSONField(null=True)
     #: Why it was refused or failed: names the file, and the line or the JSON pointer.
     error = models.TextField(blank=True)
     #: The reason for programs, such as `import_too_large`. Empty unless it was refused.

@@ -18,20 +18,20 @@ from timeline.models import Event
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
 
 
-def import_path(project: Project, path: Path) -> ImportReport:
+def import_path(project: Project, path: Path, *, is_strict: bool = False) -> ImportReport:
     """Import a file, whose format is recognised by its content, and check the runs that it leaves."""
-    file = ImportFile.open(path)
+    file = ImportFile.open(path, is_strict=is_strict)
     report = import_file(project, file, formats.find(file), by="command:test")
     for run in report.runs:
         check_run(run)
     return report
 
 
-def import_content(document: Any, name: str = "") -> list[AgentRun]:
+def import_content(document: Any, name: str = "", *, is_strict: bool = False) -> list[AgentRun]:
     """Import bytes, or a document as JSON, and return the runs. `name`: of the format; by default, by its content."""
     content = document if isinstance(document, bytes) else json.dumps(document).encode()
     project, _ = Project.objects.get_or_create(slug="imported-content", defaults={"name": "Imported content"})
-    file = ImportFile("file.json", content)
+    file = ImportFile("file.json", content, is_strict=is_strict)
     runs = import_file(project, file, formats.find(file, name), by="test").runs
     for run in runs:
         run.refresh_from_db()

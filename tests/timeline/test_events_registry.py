@@ -52,6 +52,7 @@ TYPES = [
     "error",
     "budget.warning",
     "context.trimmed",
+    "import.left_out",
     "file.changed",
     "git.commit",
     "deploy.triggered",

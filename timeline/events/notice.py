@@ -1,4 +1,4 @@
-"""Payloads of notices: errors, budget warnings and a trimmed context."""
+"""Payloads of notices: errors, budget warnings, a trimmed context, and what an import has left out."""
 
 from __future__ import annotations
 
@@ -53,3 +53,21 @@ class ContextTrimmed(Payload):
     def describe(self) -> str:
         what = number(self.turns, "turn") or number(self.messages, "message") or "Old turns"
         return sentence(what, "removed from the request to fit the context window")
+
+
+@register(EventType.IMPORT_LEFT_OUT)
+class ImportLeftOut(Payload):
+    """A line of the file that the run was imported from was left out, or a part of it, because it is damaged.
+
+    `has_more`: there are damaged lines after it that have no events of their own.
+    """
+
+    file: str | None = None
+    line: Count | None = None
+    reason: str | None = None
+    has_more: bool = False
+
+    def describe(self) -> str:
+        place = f"Line {self.line:,}" if self.line is not None else "A line"
+        what = f"{place} and later ones were left out" if self.has_more else f"{place} was left out"
+        return sentence(what, self.file and f"of {self.file}") + (f": {self.reason}" if self.reason else "")

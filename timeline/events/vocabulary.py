@@ -45,6 +45,7 @@ class EventType(StrEnum):
     ERROR = "error"
     BUDGET_WARNING = "budget.warning"
     CONTEXT_TRIMMED = "context.trimmed"
+    IMPORT_LEFT_OUT = "import.left_out"
     FILE_CHANGED = "file.changed"
     GIT_COMMIT = "git.commit"
     DEPLOY_TRIGGERED = "deploy.triggered"

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db.models import QuerySet
 from django.http import HttpResponse, UnreadablePostError
 from django.urls import reverse
-from drf_spectacular.utils import OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiResponse, extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -23,6 +23,7 @@ from runs.api.action_views import ActionView
 from runs.api.base_views import ApiView, ListView
 from runs.api.negotiation import MaskedJSONRenderer
 from runs.api.problems import Fault, Problem, echo
+from runs.api.requests.bodies import Choice
 from runs.api.requests.inputs import EmptyBody
 from runs.api.requests.queries import QuerySerializer, Text
 from runs.external.uploads import cancelling, intake
@@ -34,6 +35,7 @@ from runs.upkeep import retention
 FORM, URL_FORM = "multipart/form-data", "application/x-www-form-urlencoded"
 #: Bytes of a body that is kept in memory, and of each read.
 MEMORY_BYTES, READ_BYTES = 64 * 1024, 1024 * 1024
+_STRICT = "Refuse a file of which a line is damaged, instead of leaving the line out."
 _FORMAT = "Name of the format; by default, it is recognised by the content."
 UPLOAD_BODY: dict[str, Any] = {
     FORM: {
@@ -41,6 +43,7 @@ UPLOAD_BODY: dict[str, Any] = {
         "properties": {
             "file": {"type": "array", "items": {"type": "string", "format": "binary"}, "minItems": 1},
             "format": {"type": "string", "description": _FORMAT},
+            "strict": {"type": "boolean", "description": _STRICT, "default": False},
         },
         "required": ["file"],
         "additionalProperties": False,
@@ -49,18 +52,32 @@ UPLOAD_BODY: dict[str, Any] = {
 }
 
 
+class LeftOutLine(serializers.Serializer):  # type: ignore[misc]
+    """A line that was left out, or of which a part was."""
+
+    line = serializers.IntegerField(help_text="From 1.")
+    reason = serializers.CharField()
+
+
 class ImportRow(serializers.ModelSerializer):  # type: ignore[misc]
     """An uploaded file and its import."""
 
     sha256 = serializers.SerializerMethodField(help_text="SHA-256 of the file, in hexadecimal digits.")
     state = serializers.ChoiceField(choices=ImportState.choices)
     events_done = serializers.IntegerField(help_text="Events that are imported so far.")
+    strict = serializers.BooleanField(source="is_strict", help_text="Whether a damaged line makes it refused.")
+    left_out = serializers.SerializerMethodField(help_text="Damaged lines of the file that were not imported.")
+    left_out_lines = serializers.SerializerMethodField(help_text="The first 20 of them, with the reason.")
+    cut_line = serializers.SerializerMethodField(
+        help_text="Number of a last line that is not complete. It is no damage, and imported with a longer file."
+    )
 
     class Meta:
         model = FileImport
         fields: tuple[str, ...] = (
             *("id", "file_name", "size", "sha256", "format", "state", "events_done", "events", "new_events"),
             *("new_runs", "continued_runs", "unchanged_runs", "error", "error_code"),
+            *("strict", "left_out", "left_out_lines", "cut_line"),
             *("created_by", "created_at", "started_at", "finished_at"),
         )
         extra_kwargs: ClassVar = {
@@ -78,6 +95,16 @@ class ImportRow(serializers.ModelSerializer):  # type: ignore[misc]
 
     def get_sha256(self, file_import: FileImport) -> str:
         return bytes(file_import.sha256).hex()
+
+    def get_left_out(self, file_import: FileImport) -> int:
+        return int((file_import.left_out or {}).get("count", 0))
+
+    @extend_schema_field(LeftOutLine(many=True))
+    def get_left_out_lines(self, file_import: FileImport) -> list[dict[str, Any]]:
+        return list((file_import.left_out or {}).get("lines", []))
+
+    def get_cut_line(self, file_import: FileImport) -> int | None:
+        return (file_import.left_out or {}).get("cut_line")
 
 
 class ImportAnswer(ImportRow):
@@ -107,6 +134,7 @@ class ImportsAnswer(serializers.Serializer):  # type: ignore[misc]
 class UploadQuery(QuerySerializer):
     name = Text(help_text="Name of the file, if the body is the file itself.")
     format = Text(max_length=64, help_text=_FORMAT)
+    strict = Choice(choices=["true", "false"], required=False, help_text=_STRICT)
 
 
 class Imports(ListView):
@@ -139,16 +167,23 @@ class Imports(ListView):
         project = self.get_project(Action.IMPORT)
         _check_type(request)
         if request._request.content_type == FORM:
-            imports = intake.store(self.principal, project, _files(request), self._format())
+            files = _files(request)
+            imports = intake.store(self.principal, project, files, self._format(), is_strict=self._is_strict())
         else:
             with _spooled(request) as content:
                 upload = Upload(self.query.get("name", "upload"), content, content.seek(0, 2))
-                imports = intake.store(self.principal, project, [upload], self._format())
+                imports = intake.store(self.principal, project, [upload], self._format(), is_strict=self._is_strict())
         return Response({"results": ImportRow(imports, many=True).data}, 202, headers=self._location(imports))
 
     def _format(self) -> str:
         # In a form, or in the query.
         return str(self.request._request.POST.get("format") or self.query.get("format", ""))
+
+    def _is_strict(self) -> bool:
+        text = self.request._request.POST.get("strict")
+        if text not in (None, "true", "false"):
+            raise Problem(f"strict must be true or false, not {echo(text)}", code="invalid_value", status=422)
+        return (text or self.query.get("strict")) == "true"
 
     def _location(self, imports: list[FileImport]) -> dict[str, str]:
         """Return the address of the import, if there is one only."""
@@ -208,9 +243,12 @@ def _check_type(request: Request) -> None:
 def _files(request: Request) -> list[Upload]:
     """Return the files of a form. Raises `Problem` for other fields."""
     form, files = request._request.POST, request._request.FILES
-    unknown = [*(name for name in form if name != "format"), *(name for name in files if name != "file")]
+    unknown = [
+        *(name for name in form if name not in ("format", "strict")),
+        *(name for name in files if name != "file"),
+    ]
     if unknown:
-        text = f"there is no field {echo(unknown[0])} here; known are file and format"
+        text = f"there is no field {echo(unknown[0])} here; known are file, format and strict"
         faults = [Fault(f"/{unknown[0][:64]}", "unknown_field", text)]
         raise Problem(text, code="unknown_field", status=422, errors=faults)
     return [Upload(file.name or "", file.file, file.size or 0) for file in files.getlist("file")]

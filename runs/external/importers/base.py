@@ -12,22 +12,28 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pydantic_ai.messages import ModelResponse, ModelResponsePart
 
 from agentops.http import strict_json
 from agentops.limits.work_budget import WorkBudget
 from runs.external.event_input import IncomingEvent
-from runs.external.importers.reading.stored_bytes import StoredBytes, StoredLine
+from runs.external.importers.reading.json_lines import BOM, Damage, split_line
+from runs.external.importers.reading.left_out import LeftOut
+from runs.external.importers.reading.stored_bytes import BLOCK, MAX_LINE, StoredBytes, StoredLine
 from runs.statuses import RunStatus
 from timeline.redaction.redact import BARE
 
 MIB = 1024 * 1024
-#: Bytes of the largest file.
-MAX_FILE = 64 * MIB
-#: Bytes of a file by which its format is recognised, if it consists of lines.
-SAMPLE = 64 * 1024
+#: Bytes of the largest file of lines, which are read one by one, and of what is read into memory as a whole.
+MAX_FILE, MAX_DOCUMENT = 1024 * MIB, 64 * MIB
+#: Bytes of whole lines by which the format of a file is recognised.
+SAMPLE = 16 * MIB
+#: Records by which it is recognised.
+FIRST_RECORDS = 20
+#: Lines among which they are.
+FIRST_LINES = 100
 
 
 def read_json(content: bytes) -> Any:
@@ -124,9 +130,35 @@ class UnreadableFile(ImportRefused):
     """What is not a file, or may not be read."""
 
 
+class FileChanged(ImportRefused):
+    """A file that is not what it was when its reading began."""
+
+
 Item = ImportedRun | IncomingEvent
-#: Returns the JSON value of a line.
+#: Returns the JSON value of a record.
 Reader = Callable[[], Any]
+
+
+class Record(NamedTuple):
+    """A record of a file of lines."""
+
+    #: The number of its line, from 1.
+    line: int
+    #: From 1: several records may be on a line.
+    part: int
+    value: Any
+    #: Reads the record again, so that nobody has to keep its value. None: the file keeps it.
+    read: Reader | None
+
+    @property
+    def name(self) -> str:
+        """Its place, which is the same in all versions of the file."""
+        return str(self.line) if self.part == 1 else f"{self.line}.{self.part}"
+
+
+def without_bom(stored: StoredBytes) -> StoredBytes:
+    """Return the content without the byte order mark that some programs write at its beginning."""
+    return stored.after(len(BOM)) if stored.read(0, len(BOM)) == BOM else stored
 
 
 NOT_A_FILE = "not a file that can be read"
@@ -150,27 +182,32 @@ class ImportFile:
     Lines are read from where the bytes are, one after the other; a document is read into memory as a whole.
     """
 
-    def __init__(self, name: str, content: bytes | StoredBytes = b"") -> None:
+    def __init__(self, name: str, content: bytes | StoredBytes = b"", *, is_strict: bool = False) -> None:
+        """`is_strict`: refuse the whole file if a line of it is damaged."""
         self.name = name
-        self.stored = StoredBytes.in_memory(content) if isinstance(content, bytes) else content
+        self.stored = without_bom(StoredBytes.in_memory(content) if isinstance(content, bytes) else content)
+        self.is_strict = is_strict
+        #: What the last reading has left out.
+        self.left_out = LeftOut()
         self._document: Any = None
         self._is_document: bool | None = None
         #: What its reader spends from; None: no limit. See runs.external.importers.import_budget.
         self.budget: WorkBudget | None = None
 
     @classmethod
-    def open(cls, path: Path) -> ImportFile:
+    def open(cls, path: Path, *, is_strict: bool = False) -> ImportFile:
         """Open a regular file. Raises `ImportRefused`."""
         try:
             if not path.exists():
                 raise UnreadableFile(str(path), NOT_A_FILE)
-            return cls(path.name, StoredBytes.on_disk(open_regular(path)))
+            return cls(path.name, StoredBytes.on_disk(open_regular(path)), is_strict=is_strict)
         except OSError as error:
             raise UnreadableFile(str(path), f"cannot be read: {error.strerror}") from None
 
     def content(self) -> bytes:
         """Read the whole file. Raises `ImportRefused` if it is too large."""
-        self._check_size()
+        if self.stored.size > MAX_DOCUMENT:
+            raise self.refuse(f"larger than {MAX_DOCUMENT // MIB} MiB, the limit of a file that is one document")
         return self.stored.read(0, self.stored.size)
 
     def beginning(self, size: int) -> bytes:
@@ -184,38 +221,74 @@ class ImportFile:
         return self._document
 
     def lines(self) -> Iterator[tuple[int, Any]]:
-        """Yield the number, from 1, and the JSON value of each line that is not blank. Raises `ImportRefused`."""
-        for number, value, _ in self.lines_and_readers():
-            yield number, value
+        """Yield the number of its line, from 1, and the JSON value of each record; see `records`."""
+        for record in self.records():
+            yield record.line, record.value
 
-    def lines_and_readers(self) -> Iterator[tuple[int, Any, Reader | None]]:
-        """Yield what `lines` does, with a function that reads the line again, so that nobody has to keep its value.
+    def records(self) -> Iterator[Record]:
+        """Yield the records of all lines. What is no record is left out. Raises `ImportRefused`.
 
-        Without one, the file keeps it.
+        A line may have several records; `left_out` names the lines that are damaged.
         """
-        self._check_size()
+        if self.stored.size > MAX_FILE:
+            raise self.refuse(f"larger than {MAX_FILE // MIB} MiB")
+        self.left_out = LeftOut()
         for place, line in self.stored.lines():
-            yield place.number, self.parse(line, place.number), _LineReader(self, place)
+            for piece in self._pieces(place, line):
+                if isinstance(piece, Record):
+                    yield piece
+                elif self._is_unended(place) and not self.is_strict:
+                    self.left_out.cut_line = place.number
+                else:
+                    self.leave_out(piece)
 
-    def first_lines(self, count: int = 20) -> list[Any]:
-        """Return the JSON values of the first lines; those that are not JSON are left out. For `detect`."""
-        values = []
-        for line in self.beginning(SAMPLE).split(b"\n")[:count]:
-            try:
-                values.append(read_json(line))
-            except strict_json.NotJson:
-                continue
-        return values
+    def _pieces(self, place: StoredLine, line: bytes | None) -> Iterator[Record | ImportRefused]:
+        """Yield the records of a line, and why its other parts are none."""
+        if line is None:
+            yield self.refuse(f"longer than {MAX_LINE // MIB} MiB", line=place.number)
+            return
+        part = 0
+        for piece in split_line(line, read_json):
+            if isinstance(piece, Damage):
+                yield self.refuse(piece.reason, line=place.number, pointer=piece.pointer)
+            else:
+                part += 1
+                reader = _RecordReader(self, place.part(line, piece.begin, piece.end))
+                yield Record(place.number, part, piece.value, reader)
 
-    def first_of_lines(self) -> bytes | None:
-        """Return the first line; None if nothing follows it. For `detect`."""
+    def _is_unended(self, place: StoredLine) -> bool:
+        """Return whether a line is the last one, and has no end."""
+        return b"\n" not in self.stored.read(place.end, min(place.end + BLOCK, self.stored.size))
+
+    def leave_out(self, refusal: ImportRefused) -> None:
+        """Leave a record out, because it is invalid. Raises the refusal if it has no line, or the file is strict."""
+        if self.is_strict or refusal.line is None or isinstance(refusal, FileChanged):
+            raise refusal
+        reason = f"{refusal.pointer}: {refusal.detail}" if refusal.pointer else refusal.detail
+        self.left_out.add(refusal.line, reason)
+
+    def first_lines(self) -> list[Any]:
+        """Return the values of the first records; what is no JSON is left out. For `detect`."""
+        values: list[Any] = []
+        for place, line in self.stored.lines():
+            pieces = split_line(line, read_json) if line is not None else ()
+            values += [piece.value for piece in pieces if not isinstance(piece, Damage)]
+            if len(values) >= FIRST_RECORDS or place.end >= SAMPLE or place.number >= FIRST_LINES:
+                break
+        return values[:FIRST_RECORDS]
+
+    def first_line(self) -> bytes | None:
+        """Return the first of several lines; None if nothing follows it. For `detect`."""
         parts: list[bytes] = []
-        for block in self.stored.blocks() if self.stored.size <= MAX_FILE else ():
+        size = 0
+        for block in self.stored.blocks():
             end = block.find(b"\n")
             parts.append(block if end < 0 else block[:end])
+            size += len(parts[-1])
+            if size > MAX_LINE:
+                return None
             if end >= 0:
-                line = b"".join(parts)
-                return line if any(map(bytes.strip, self.stored.blocks(len(line)))) else None
+                return b"".join(parts) if any(map(bytes.strip, self.stored.blocks(size))) else None
         return None
 
     def whole(self) -> Any:
@@ -236,7 +309,7 @@ class ImportFile:
 
     def _has_value_in_first_line(self) -> bool:
         """Return whether the first of several lines is a JSON value, so that the content is none."""
-        line = self.first_of_lines()
+        line = self.first_line()
         try:
             return line is not None and self.parse(line) is not None
         except ImportRefused:
@@ -247,10 +320,6 @@ class ImportFile:
         if self.budget is not None:
             self.budget.spend(units)
 
-    def _check_size(self) -> None:
-        if self.stored.size > MAX_FILE:
-            raise self.refuse(f"larger than {MAX_FILE // MIB} MiB")
-
     def parse(self, content: bytes, line: int | None = None) -> Any:
         """Return the JSON value of a line, or of a document. Raises `ImportRefused`."""
         try:
@@ -260,8 +329,8 @@ class ImportFile:
 
 
 @dataclass(frozen=True, slots=True)
-class _LineReader:
-    """Reads a line of a file again. Small, because a file may have very many."""
+class _RecordReader:
+    """Reads a record of a file again. Small, because a file may have very many."""
 
     file: ImportFile
     place: StoredLine
@@ -269,7 +338,7 @@ class _LineReader:
     def __call__(self) -> Any:
         line = self.file.stored.line(self.place)
         if line is None:
-            raise self.file.refuse("the file has changed while it was read", line=self.place.number)
+            raise FileChanged(self.file.name, "the file has changed while it was read", line=self.place.number)
         return self.file.parse(line, self.place.number)
 
 
@@ -286,5 +355,8 @@ class Importer(Protocol):
         ...
 
     def read(self, file: ImportFile) -> Iterator[Item]:
-        """Yield the runs and their events, in order. Raises `ImportRefused` for the first invalid place."""
+        """Yield the runs and their events, in order.
+
+        Invalid records of a file of lines are left out. Raises `ImportRefused` for another invalid place.
+        """
         ...

@@ -21,7 +21,7 @@ from pydantic_ai.messages import UserPromptPart
 
 from runs.external.event_input import IncomingEvent
 from runs.external.importers.answer_events import bad_count, event_id, identifier_or_none, time_or_none
-from runs.external.importers.base import ImportedRun, ImportFile, Item, NothingToImport, Reader
+from runs.external.importers.base import ImportedRun, ImportFile, ImportRefused, Item, NothingToImport, Reader
 from runs.external.importers.claude_conversation import MESSAGES, ClaudeConversation, ConversationLine
 from runs.external.importers.reading.claude_session_lines import KEPT_LINES
 from runs.external.importers.sdk_turns import SdkTurns
@@ -75,7 +75,7 @@ class ClaudeAgentSdkImporter:
     def read(self, file: ImportFile) -> Iterator[Item]:
         document = file.whole()
         if document is None or _is_sdk_message(document):
-            lines = (_Place(value, number, reader=reader) for number, value, reader in file.lines_and_readers())
+            lines = (_Place(record.value, record.line, reader=record.read) for record in file.records())
             lists = [_MessageList("", None, lines, may_go_on=True)]
         else:
             lists = _lists(document)
@@ -148,9 +148,13 @@ class _SdkSession:
         session_id = ""
         self.lines: list[ConversationLine] = []
         for index, place in enumerate(messages.messages):
-            line = self._line(index, place)
+            try:
+                line = self._line(index, place)
+                self._note(line)
+            except ImportRefused as refusal:
+                file.leave_out(refusal)
+                continue
             self.lines.append(line)
-            self._note(line)
             name = line.data.get("session_id")
             session_id = session_id or (name if isinstance(name, str) else "")
         if not (session_id.isprintable() and 1 <= len(session_id) <= 128):

@@ -16,7 +16,7 @@ from pathlib import PurePath, PureWindowsPath
 
 from runs.external.importers.base import ImportedRun, ImportFile, Item, NothingToImport
 from runs.external.importers.claude_conversation import MESSAGES, ClaudeConversation, ConversationLine
-from runs.external.importers.reading.claude_session_lines import SessionLines, SubAgent
+from runs.external.importers.reading.claude_session_lines import SessionLines, SubAgent, read_sessions
 from runs.lifecycle.title_limits import MAX_LABEL, MAX_TITLE
 from runs.providers.messages import canonical
 from runs.statuses import RunStatus
@@ -41,19 +41,24 @@ class ClaudeCodeImporter:
         return any("type" in line and ("sessionId" in line or line["type"] in _OWN_TYPES) for line in lines)
 
     def read(self, file: ImportFile) -> Iterator[Item]:
-        yield from _Session(file).items()
+        sessions = [session for session in map(_Session, read_sessions(file)) if session.has_content]
+        if not sessions:
+            raise NothingToImport(file.name, "no user or assistant lines")
+        for session in sessions:
+            yield from session.items()
 
 
 class _Session:
-    """The runs of a file: the session, and its sub-agents."""
+    """The runs of a session: itself, and its sub-agents."""
 
-    def __init__(self, file: ImportFile) -> None:
-        self._lines = SessionLines(file)
-        self._main = self._lines.main
+    def __init__(self, lines: SessionLines) -> None:
+        self._lines = lines
+        self._main = lines.main
         self._has_messages = any(line.kind in MESSAGES for line in self._main)
-        self._sub_agents = self._lines.sub_agents()
-        if not self._has_messages and not self._sub_agents:
-            raise NothingToImport(file.name, "no user or assistant lines")
+        self._sub_agents = lines.sub_agents()
+        self.has_content = self._has_messages or bool(self._sub_agents)
+        if not self.has_content:
+            return
         self._session_id = _session_id(self._lines)
         self._run_ref = f"claude-code:{self._session_id}"
         self._labels = _labels(self._lines)

@@ -48,7 +48,7 @@ class ConversationLine:
 
     __slots__ = (
         *("file", "line_id", "number", "pointer", "at", "kind", "model", "answer_id", "call_names", "parent_call"),
-        *("recent", "_data", "_message", "_blocks", "_reader"),
+        *("session_id", "copied_from", "recent", "_data", "_message", "_blocks", "_reader"),
     )
 
     def __init__(
@@ -78,6 +78,8 @@ class ConversationLine:
         self.call_names: Sequence[tuple[str, str]] = ()
         #: The call whose sub-agent has the line, where the format tells; empty for none.
         self.parent_call = intern(identifier_or_none(data.get("parent_tool_use_id")) or "")
+        #: The session that the line names, and that of a line which was copied from the file of another one.
+        self.session_id = self.copied_from = ""
         self._reader, self.recent = reader, recent
         self._note_use()
 

@@ -9,6 +9,7 @@ or, since version 0.154, only a `token_usage_record` that the `compacted` line n
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
@@ -57,6 +58,8 @@ from timeline.events.notice import ContextTrimmed, Error
 
 PROVIDER = "openai"
 AGENT = "codex"
+#: The ID of the session at the end of a rollout's name.
+_ID_IN_NAME = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?=\.jsonl\Z)")
 
 
 class CodexImporter:
@@ -92,8 +95,13 @@ def _head(file: ImportFile) -> ImportedRun:
         if meta and model and prompt:
             break
     session_id = meta.text("id") if meta else ""
-    if meta is None or not (1 <= len(session_id) <= 128 and session_id.isprintable()):
-        raise file.refuse("no session_meta line with an id", line=meta.number if meta else None)
+    if not (1 <= len(session_id) <= 128 and session_id.isprintable()):
+        # The first line may be damaged. The name of the file has the ID, too.
+        session_id = (_ID_IN_NAME.search(file.name) or [""])[0]
+    if meta is None:
+        meta = RolloutLine(file, "session_meta", {})
+    if not session_id:
+        raise file.refuse("no session_meta line with an id", line=meta.number)
     git = meta.payload.get("git")
     branch = git.get("branch") if isinstance(git, Mapping) else None
     labels = [f"folder:{PurePath(meta.text('cwd')).name}"] if PurePath(meta.text("cwd")).name else []
@@ -171,8 +179,7 @@ class _Rollout:
             return
         self._total = info.get("total_token_usage")
         usage = info.get("last_token_usage")
-        if isinstance(usage, Mapping):
-            self._check(line, usage, "last_token_usage")
+        if isinstance(usage, Mapping) and self._is_usable(line, usage, "last_token_usage"):
             if self._pieces and not self._is_bare:
                 # Without parts of its own, so that a file that ends before it gets the usage later.
                 self._pieces.append(AnswerPiece(parts=[], usage=_usage(usage), at=self._pieces[-1].at))
@@ -188,7 +195,8 @@ class _Rollout:
         """Yield the answer with the summary, if its tokens are known."""
         response_id, usage = self._record
         if not self._is_bare and response_id is not None and response_id == line.payload.get("compaction_response_id"):
-            self._check(line, usage, "usage")
+            if not self._is_usable(line, usage, "usage"):
+                return
             self._record, self._compaction_usage = (None, {}), usage
             yield from self._end_answer()
             self._begin_bare(line, usage)
@@ -202,9 +210,12 @@ class _Rollout:
             self._pieces, self._answer_id = [AnswerPiece(parts=[], usage=tokens, at=line.at)], line.line_id
             self._asked_at, self._is_bare = self._before, True
 
-    def _check(self, line: RolloutLine, usage: Mapping[str, Any], name: str) -> None:
-        if (count := bad_count(usage)) is not None:
-            raise line.refuse(f"{name}.{count} is not a number of tokens")
+    def _is_usable(self, line: RolloutLine, usage: Mapping[str, Any], name: str) -> bool:
+        """Return whether a usage counts tokens. The line of another one is left out."""
+        count = bad_count(usage)
+        if count is not None:
+            line.file.leave_out(line.refuse(f"{name}.{count} is not a number of tokens"))
+        return count is None
 
     def _end_answer(self) -> Iterator[IncomingEvent]:
         if self._pieces:

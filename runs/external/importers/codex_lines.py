@@ -12,7 +12,7 @@ from typing import Any
 
 from runs.external import contents
 from runs.external.importers.answer_events import identifier_or_none, time_or_none
-from runs.external.importers.base import ImportFile, ImportRefused
+from runs.external.importers.base import ImportFile, ImportRefused, Record
 
 ENVELOPES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
 #: Calls of tools that the provider runs itself: the rollout has their end with them.
@@ -48,17 +48,29 @@ def read_lines(file: ImportFile) -> Iterator[RolloutLine]:
             yield RolloutLine(file, "response_item", value, pointer=f"/items/{index}")
         return
     is_old: bool | None = None
-    for number, value in file.lines():
-        if not isinstance(value, Mapping):
-            raise file.refuse("not a JSON object", line=number)
-        is_first, is_old = is_old is None, is_first_version(value) if is_old is None else is_old
-        if is_old:
-            kind = "session_meta" if is_first else "response_item" if isinstance(value.get("type"), str) else "state"
-            yield RolloutLine(file, kind, value, number, time=value.get("timestamp"))
-        elif not isinstance(value.get("type"), str) or not isinstance(value.get("payload"), Mapping):
-            raise file.refuse("not a line of a rollout: it has no type, or no payload object", line=number)
-        else:
-            yield RolloutLine(file, value["type"], value["payload"], number, time=value.get("timestamp"))
+    for record in file.records():
+        is_first = is_old is None
+        is_old = is_first_version(record.value) if is_old is None else is_old
+        try:
+            yield _line(file, record, is_old=is_old, is_first=is_first)
+        except ImportRefused as refusal:
+            file.leave_out(refusal)
+
+
+def _line(file: ImportFile, record: Record, *, is_old: bool, is_first: bool) -> RolloutLine:
+    """Return a record as a line. Raises `ImportRefused` if it is none."""
+    value, number = record.value, record.line
+    if not isinstance(value, Mapping):
+        raise file.refuse("not a JSON object", line=number)
+    kind, payload = value.get("type"), value.get("payload")
+    if is_old:
+        payload = value
+        kind = "session_meta" if is_first else "response_item" if isinstance(kind, str) else "state"
+    if not isinstance(kind, str) or not isinstance(payload, Mapping):
+        raise file.refuse("not a line of a rollout: it has no type, or no payload object", line=number)
+    line = RolloutLine(file, kind, payload, number, line_id=record.name, time=value.get("timestamp"))
+    line.check()
+    return line
 
 
 class RolloutLine:
@@ -72,16 +84,22 @@ class RolloutLine:
         number: int | None = None,
         *,
         pointer: str = "",
+        line_id: str = "",
         time: object = None,
     ) -> None:
         self.file, self.type, self.payload, self.number, self.pointer = file, type_, payload, number, pointer
         #: The same in all versions of the file.
-        self.line_id = str(number) if number is not None else pointer
+        self.line_id = line_id or pointer
         self.at = time_or_none(time)
         self.kind = str(payload.get("type", "")) if type_ in ("response_item", "event_msg") else ""
 
     def refuse(self, detail: str) -> ImportRefused:
         return self.file.refuse(detail, line=self.number, pointer=self.pointer)
+
+    def check(self) -> None:
+        """Raise `ImportRefused` for a call, or a result, that names no call."""
+        if self.type == "response_item" and self.kind in (*_CALLS, *RESULTS):
+            _ = self.call_id
 
     def text(self, name: str) -> str:
         value = self.payload.get(name)

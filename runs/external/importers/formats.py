@@ -13,7 +13,7 @@ from django.conf import settings
 from runs import extensions
 from runs.extensions import Extension, ExtensionFailed
 from runs.external.importers.atif import AtifImporter
-from runs.external.importers.base import MAX_FILE, SAMPLE, Importer, ImportFile, ImportRefused
+from runs.external.importers.base import MAX_DOCUMENT, SAMPLE, Importer, ImportFile, ImportRefused
 from runs.external.importers.claude_agent_sdk import ClaudeAgentSdkImporter
 from runs.external.importers.claude_code_sessions import ClaudeCodeImporter
 from runs.external.importers.codex import CodexImporter
@@ -123,5 +123,5 @@ def _why_unreadable(file: ImportFile) -> str:
     try:
         file.document()
     except ImportRefused as error:
-        return f"; {error.detail}" if file.stored.size > MAX_FILE else f"; not JSON: {error.detail}"
+        return f"; {error.detail}" if file.stored.size > MAX_DOCUMENT else f"; not JSON: {error.detail}"
     return ""

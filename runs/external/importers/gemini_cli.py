@@ -26,7 +26,7 @@ from runs.external.importers.answer_events import (
     identifier_or_none,
     time_or_none,
 )
-from runs.external.importers.base import ImportedRun, ImportFile, Item, NothingToImport
+from runs.external.importers.base import ImportedRun, ImportFile, ImportRefused, Item, NothingToImport
 from runs.external.importers.reading.gemini_chat import Chat, ChatPlace, read_chat
 from runs.external.importers.reading.gemini_checkpoint import AGENT, is_checkpoint, read_checkpoint
 from runs.lifecycle.title_limits import MAX_LABEL, MAX_TITLE
@@ -66,9 +66,13 @@ class GeminiCliImporter:
         before: datetime | None = None
         requested: RequestedCalls = Counter()
         for index, place in enumerate(chat.messages):
-            message = _ChatMessage(place, head.run_ref, str(index), requested)
-            yield from message.events(before)
-            before = message.at or before
+            try:
+                message = _ChatMessage(place, head.run_ref, str(index), requested)
+                yield from message.events(before)
+            except ImportRefused as refusal:
+                file.leave_out(refusal)
+            else:
+                before = message.at or before
 
 
 def _is_about_chat(line: object) -> bool:

@@ -19,6 +19,7 @@ from pydantic import BaseModel
 
 from agentops.limits.work_budget import WorkBudget, WorkExceeded
 from runs.external.importers.base import MIB, ImportedRun, Importer, ImportFile, ImportRefused, Item
+from runs.external.importers.salvage import read_file
 
 #: Bytes that an event, and a run, count beside their texts, because each costs several rows.
 EVENT_BYTES, RUN_BYTES = 128, 4096
@@ -49,7 +50,7 @@ def budget_of(file: ImportFile, watch: Callable[[], None] | None = None) -> Iter
 
 def read_counted(importer: Importer, file: ImportFile) -> Iterator[Item]:
     """Yield the items of a file, each counted in its budget. Raises `ImportRefused`, and `WorkExceeded`."""
-    for item in importer.read(file):
+    for item in read_file(importer, file):
         file.spend(_bytes_of(item))
         yield item
 

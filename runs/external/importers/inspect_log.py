@@ -12,7 +12,7 @@ from typing import Any
 
 from agentops.http import strict_json
 from agentops.limits.work_budget import WorkBudget, WorkExceeded
-from runs.external.importers.base import MAX_FILE, MIB, ImportedRun, ImportFile, Item
+from runs.external.importers.base import MAX_DOCUMENT, MIB, ImportedRun, ImportFile, Item
 from runs.external.importers.import_budget import ImportTooLarge
 from runs.external.importers.reading import inspect_archive
 from runs.external.importers.reading.chat_messages import read_chat_message, read_chat_messages
@@ -206,12 +206,12 @@ def _without_attachments(sample: JsonPlace) -> JsonPlace:
     messages = []
     for message in sample.at("messages").items():
         # A message is one row, and is made into one text several times.
-        budget = WorkBudget(MAX_FILE, "bytes")
+        budget = WorkBudget(MAX_DOCUMENT, "bytes")
         try:
             messages.append(_resolved(message.value, attachments, budget))
         except WorkExceeded:
             place = strict_json.pointer(message.path)
-            detail = f"expands to more than {MAX_FILE // MIB} MiB, the limit of a message"
+            detail = f"expands to more than {MAX_DOCUMENT // MIB} MiB, the limit of a message"
             raise ImportTooLarge(message.file.name, detail, pointer=place) from None
     return JsonPlace(sample.file, {"messages": messages}, sample.path, sample.line)
 

@@ -13,7 +13,7 @@ from typing import Any
 from agentops.http import strict_json
 from runs.external.importers.base import ImportedRun, ImportFile, Item, read_json
 from runs.external.importers.reading.conversation import AnswerFacts, ChatMessage, ImportedConversation, check_calls
-from runs.external.importers.reading.json_place import MAX_NAME, JsonPlace, documents, looks_like
+from runs.external.importers.reading.json_place import MAX_NAME, JsonPlace, looks_like, read_documents
 from runs.external.importers.reading.observed_messages import (
     answered_message,
     asked_text,
@@ -52,8 +52,7 @@ class LangfuseImporter:
 
     def read(self, file: ImportFile) -> Iterator[Item]:
         """Yield a run for each trace. Raises `ImportRefused`."""
-        for place in documents(file):
-            yield from self._read_all(place)
+        yield from read_documents(file, self._read_all)
 
     def _read_all(self, place: JsonPlace) -> Iterator[Item]:
         """Yield the runs of a document: a trace, a list of traces, or a page of observations."""

@@ -19,7 +19,7 @@ from runs.external.importers.reading.conversation import (
     ImportedConversation,
     check_calls,
 )
-from runs.external.importers.reading.json_place import JsonPlace, documents, looks_like
+from runs.external.importers.reading.json_place import JsonPlace, looks_like, read_documents
 from runs.external.importers.reading.observed_messages import (
     answer_of_items,
     is_answer_item,
@@ -48,13 +48,7 @@ class OpenAIChatImporter:
 
     def read(self, file: ImportFile) -> Iterator[Item]:
         """Yield a run for each list of messages. Raises `ImportRefused`."""
-        for place in documents(file):
-            first = (place.value or [None])[0] if isinstance(place.value, list) else None
-            if isinstance(place.value, list) and not (is_chat_message(first) or is_response_item(first)):
-                for record in place.items():
-                    yield from _read_record(record)
-            else:
-                yield from _read_record(place)
+        yield from read_documents(file, _read_document)
 
 
 def _is_chat(value: Any) -> bool:
@@ -70,6 +64,15 @@ def _is_chat(value: Any) -> bool:
         and (is_chat_message(value[0]) or is_response_item(value[0]))
         and not any(_OTHER in str(message.get("content")) for message in value[:3] if isinstance(message, dict))
     )
+
+
+def _read_document(place: JsonPlace) -> Iterator[Item]:
+    first = (place.value or [None])[0] if isinstance(place.value, list) else None
+    if isinstance(place.value, list) and not (is_chat_message(first) or is_response_item(first)):
+        for record in place.items():
+            yield from _read_record(record)
+    else:
+        yield from _read_record(place)
 
 
 def _read_record(record: JsonPlace) -> Iterator[Item]:

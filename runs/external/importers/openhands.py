@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runs.external import contents
-from runs.external.importers.base import ImportedRun, ImportFile, Item
+from runs.external.importers.base import ImportedRun, ImportFile, ImportRefused, Item, NothingToImport
 from runs.external.importers.reading import openhands_v1
 from runs.external.importers.reading.chat_messages import read_chat_message
 from runs.external.importers.reading.conversation import AnswerFacts, ChatMessage, ImportedConversation, check_calls
-from runs.external.importers.reading.json_place import JsonPlace, documents, looks_like
+from runs.external.importers.reading.json_place import JsonPlace, documents, looks_like, read_documents
 from runs.statuses import RunStatus
 
 #: Events about OpenHands itself.
@@ -42,15 +42,27 @@ class OpenHandsImporter:
 
     def read(self, file: ImportFile) -> Iterator[Item]:
         """Yield a run for each list of events. Raises `ImportRefused`."""
-        places = documents(file)
-        first = next(places, None)
-        if first is not None and _is_event(first.value):
-            # The events of one run, on a line each.
-            values = [first.value, *(place.value for place in places)]
-            yield from _read_run(JsonPlace(file, values))
+        if not any(map(_is_event, file.first_lines())) or file.whole() is not None:
+            yield from read_documents(file, _read_run)
             return
-        for place in [first, *places] if first is not None else ():
-            yield from _read_run(place)
+        # The events of one run, on a line each.
+        places = [place for place in documents(file) if _is_readable(place)]
+        if not places:
+            raise NothingToImport(file.name, "no events")
+        yield from _read_run(JsonPlace(file, [place.value for place in places]), places)
+
+
+def _is_readable(place: JsonPlace) -> bool:
+    """Return whether a line is an event. Another one is left out."""
+    try:
+        if not _is_event(place.value):
+            raise place.refuse("not an event")
+        place.at("timestamp").time()
+        place.at("tool_call_metadata", "model_response", "model").label()
+    except ImportRefused as refusal:
+        place.file.leave_out(refusal)
+        return False
+    return True
 
 
 def _is_events(value: Any) -> bool:
@@ -82,10 +94,11 @@ def _events_of(place: JsonPlace) -> list[JsonPlace]:
     return found
 
 
-def _read_run(place: JsonPlace) -> Iterator[Item]:
+def _read_run(place: JsonPlace, events: Sequence[JsonPlace] | None = None) -> Iterator[Item]:
+    """Yield a run. `events`: their places, if they are on lines of their own."""
     is_list = isinstance(place.value, list)
     name = "history" if is_list else next((name for name in _LISTS if name in place.members()), "history")
-    events = _events_of(place if is_list else place.at(name))
+    events = events or _events_of(place if is_list else place.at(name))
     if not events:
         raise place.refuse("must be a list of events, or have one as its history")
     error = "" if is_list else place.at("error").text()
@@ -114,7 +127,10 @@ def _read_run(place: JsonPlace) -> Iterator[Item]:
         return
     reader = _Reader(ImportedConversation(head.run_ref, last_at=head.created_at), costs if has_costs else [])
     for event in events:
-        yield from reader.read(event)
+        try:
+            yield from reader.read(event)
+        except ImportRefused as refusal:
+            place.file.leave_out(refusal)
     yield from reader.conversation.close()
 
 

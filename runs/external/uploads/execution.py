@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from tempfile import TemporaryFile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import DatabaseError, transaction
 
@@ -94,7 +94,7 @@ def _import(taken: FileImport, is_stopping: IsStopping) -> None:
             f"{taken.file_name}: the import was started {MAX_ATTEMPTS} times, and its worker ended each time",
         )
     watch = _Watch(taken, is_stopping)
-    file = ImportFile(taken.file_name, _content(taken))
+    file = ImportFile(taken.file_name, _content(taken), is_strict=taken.is_strict)
     importer = formats.find(file, taken.format)
     # Before the transaction, so that an invalid file costs no lock, and the progress has a total.
     expanded = _read(importer, file, watch)
@@ -180,10 +180,18 @@ def _result(report: ImportReport) -> dict[str, object]:
         "new_runs": report.new_runs,
         "continued_runs": continued,
         "unchanged_runs": len(report.runs) - report.new_runs - continued,
+        "left_out": _masked(report.left_out.dump()),
         "run_ids": [str(run.pk) for run in report.runs[:MAX_LISTED_RUNS]],
         "error": "",
         "error_code": "",
     }
+
+
+def _masked(left_out: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Mask secrets in what is said about lines that were left out: it may repeat a value of the file."""
+    if left_out is not None:
+        left_out["lines"] = [{**line, "reason": clean(line["reason"])} for line in left_out["lines"]]
+    return left_out
 
 
 def _end_without_runs(taken: FileImport, state: ImportState, error: str, *, code: str = "") -> None:

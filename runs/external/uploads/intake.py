@@ -68,10 +68,18 @@ class Upload:
     size: int
 
 
-def store(principal: Principal, project: Project, files: Sequence[Upload], format_name: str = "") -> list[FileImport]:
+def store(
+    principal: Principal,
+    project: Project,
+    files: Sequence[Upload],
+    format_name: str = "",
+    *,
+    is_strict: bool = False,
+) -> list[FileImport]:
     """Store files for import, all or none, and return their imports in the same order.
 
-    The caller has checked the permission. Raises `UploadInvalid`, `UploadTooLarge` or `TooManyImports`.
+    `is_strict`: refuse a file of which a line is damaged. The caller has checked the permission.
+    Raises `UploadInvalid`, `UploadTooLarge` or `TooManyImports`.
     """
     _check(files, format_name)
     with transaction.atomic():
@@ -82,6 +90,7 @@ def store(principal: Principal, project: Project, files: Sequence[Upload], forma
                 size=file.size,
                 sha256=_digest(file.content),
                 format=format_name,
+                is_strict=is_strict,
                 created_by=principal.actor[:200],
             )
             for file in files

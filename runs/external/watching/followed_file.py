@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 
 from runs.external.event_input import IncomingEvent
 from runs.external.importers import formats
 from runs.external.importers.base import GrowingEvent, ImportedRun, Importer, ImportRefused, Item
+from runs.external.importers.reading.left_out import LeftOut
+from runs.external.importers.salvage import read_file
 from runs.external.live_sessions import KnownEvents
 from runs.external.watching.growing_file import GrowingFile
 from runs.external.watching.live_items import live_items
@@ -19,6 +22,12 @@ from runs.statuses import RunStatus
 
 #: A file is read again after so many times the duration of the last read, so that a long one takes a part of a core.
 PAUSE_FACTOR = 3.0
+#: Items that are stored at a time, so that memory does not grow with the file.
+BATCH = 2_000
+#: How programs name the files of their sessions.
+_NAMED_LIKE_SESSION = re.compile(
+    r"(?:rollout-.+|agent-.+|session-.+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.jsonl?"
+)
 #: Seconds without a new line after which an answer is complete, and a session waits.
 QUIET_S = 15.0
 #: Seconds without a new line after which a session waits although a tool may still be at work.
@@ -47,6 +56,7 @@ class FollowedFile:
     #: Runs that may still have to be set to waiting.
     _at_work: set[str] = field(default_factory=set)
     _is_complete: bool = False
+    _is_unknown: bool = False
     _importer: Importer | None = None
     #: Size and time of the file when it was read.
     _signature: tuple[int, int] = (0, 0)
@@ -64,6 +74,16 @@ class FollowedFile:
     def format_title(self) -> str:
         """What the format is, in a few words; empty if it is not known."""
         return self._importer.title if self._importer is not None else ""
+
+    @property
+    def is_unknown_session(self) -> bool:
+        """Whether the file is named like a session, and has content, but in no known format."""
+        return self._is_unknown and _NAMED_LIKE_SESSION.fullmatch(self.path.name) is not None
+
+    @property
+    def left_out(self) -> LeftOut:
+        """What the last reading has left out."""
+        return self._file.left_out
 
     @property
     def is_at_work(self) -> bool:
@@ -110,16 +130,19 @@ class FollowedFile:
                 self._importer = formats.find(self._file)
             except ImportRefused:
                 # Its first lines may still be missing. Most such files are something else: they are not kept in memory.
+                self._is_unknown = self._file.holds_content
                 self._file.forget()
                 return 0
-        return self._store(list(live_items(self._items())))
+        read = self._items
+        if self._file.keeps_records:
+            items = list(self._items())
+            read = lambda: iter(items)  # noqa: E731 - a function for each case is longer
+        return self._store(live_items(read))
 
-    def _items(self) -> list[Item]:
+    def _items(self) -> Iterator[Item]:
         assert self._importer is not None
-        return [
-            replace(item, labels=[*item.labels, *self.labels]) if isinstance(item, ImportedRun) else item
-            for item in self._importer.read(self._file)
-        ]
+        for item in read_file(self._importer, self._file):
+            yield replace(item, labels=[*item.labels, *self.labels]) if isinstance(item, ImportedRun) else item
 
     def _settle(self, now: float) -> int:
         stored = 0 if self._is_complete else self._complete()
@@ -149,23 +172,34 @@ class FollowedFile:
         self._is_complete = True
         return stored
 
-    def _store(self, items: Sequence[Item]) -> int:
-        heads = {item.run_ref: item for item in items if isinstance(item, ImportedRun)}
+    def _store(self, items: Iterable[Item]) -> int:
+        """Store what is new, in batches, and return the number of events."""
+        heads: dict[str, ImportedRun] = {}
+        stored = 0
+        for batch, is_last in _batches(items):
+            heads |= {item.run_ref: item for item in batch if isinstance(item, ImportedRun)}
+            stored += self._store_batch(batch, heads, is_last=is_last)
+        return stored
+
+    def _store_batch(self, batch: Sequence[Item], heads: Mapping[str, ImportedRun], *, is_last: bool) -> int:
         # Of what an earlier watcher has stored, too: it may have ended before it let the session wait.
         self._at_work.update(ref for ref, head in heads.items() if head.ended is None and ref not in self._ended)
         for ref in heads:
             self._ended.setdefault(ref, None)
-        events = (item for item in items if not isinstance(item, ImportedRun))
+        events = (item for item in batch if not isinstance(item, ImportedRun))
         news = [event for run_ref, group in groupby(events, _run_of) for event in self._news(run_ref, list(group))]
         changed = {event.run_ref for event in news}
-        changed |= {ref for ref, head in heads.items() if head.ended and self._ended.get(ref) is None}
+        if is_last:
+            changed |= {ref for ref, head in heads.items() if head.ended and self._ended.get(ref) is None}
         if not changed:
             return 0
-        self.sink.store([*(head for ref, head in heads.items() if ref in changed), *news])
+        # A run must not end before its last event.
+        final = {ref: head if is_last else replace(head, ended=None) for ref, head in heads.items() if ref in changed}
+        self.sink.store([*final.values(), *news])
         for event in news:
             self._known.setdefault(event.run_ref, set()).add(event.event_id or "")
-        for ref in changed:
-            self._ended[ref] = heads[ref].ended
+        for ref, head in final.items():
+            self._ended[ref] = head.ended
             if heads[ref].ended is None:
                 self._at_work.add(ref)
         return len(news)
@@ -181,6 +215,16 @@ class FollowedFile:
         for event in unsure:
             if event.event_id not in stored.event_ids and (news := _unknown(event, stored)) is not None:
                 yield news
+
+
+def _batches(items: Iterable[Item]) -> Iterator[tuple[list[Item], bool]]:
+    """Yield the items in parts, and whether each is the last one."""
+    iterator = iter(items)
+    batch = list(islice(iterator, BATCH))
+    while batch:
+        following = list(islice(iterator, BATCH))
+        yield batch, not following
+        batch = following
 
 
 def _run_of(event: Item) -> str:

@@ -1,31 +1,37 @@
-"""A session file that grows: each of its lines is read and parsed once."""
+"""A session file that grows. Of one that is not very large, each line is read and parsed once."""
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from runs.external.importers.base import (
+    MAX_DOCUMENT,
     MAX_FILE,
     MIB,
-    SAMPLE,
     ImportFile,
     ImportRefused,
-    Reader,
+    Record,
     UnreadableFile,
     open_regular,
+    read_json,
+    without_bom,
 )
-from runs.external.importers.reading.stored_bytes import StoredBytes
+from runs.external.importers.reading.json_lines import BOM, Whole, split_line
+from runs.external.importers.reading.left_out import LeftOut
+from runs.external.importers.reading.stored_bytes import BLOCK, MAX_LINE, StoredBytes, StoredLine
 
 #: Bytes before the end of what was read by which a file that was written anew is recognised.
 TAIL = 256
+#: Bytes of the largest file whose records are kept in memory. Those of a larger one are read from disk each time.
+MAX_KEPT = 64 * MIB
 
 
 class GrowingFile(ImportFile):
-    """The complete lines of a file, or a whole JSON document. If it has lines, `stored` is its beginning only."""
+    """The complete lines of a file, or a whole JSON document."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path.name)
@@ -34,10 +40,13 @@ class GrowingFile(ImportFile):
         #: Whether the file is complete, so that its last line may have no end.
         self.takes_rest = False
         self._inode = 0
-        #: Bytes that were read, the last of them, the number of the last line, and what follows it.
-        self._end, self._tail, self._number, self._rest = 0, b"", 0, b""
-        self._values: list[tuple[int, Any]] = []
-        self._unparsed: list[tuple[int, bytes]] = []
+        #: Bytes of complete lines, the last of them, and what follows these lines.
+        self._end, self._tail, self._rest = 0, b"", b""
+        #: The records that are kept, why other parts of lines are none, and the lines that were not looked at yet.
+        self._kept: list[Record | ImportRefused] = []
+        self._unparsed: deque[tuple[int, bytes]] = deque()
+        #: The number of the last line, if its records are kept.
+        self._number = 0
 
     def refresh(self) -> bool:
         """Read what is new, and return whether there is anything. Raises `ImportRefused`.
@@ -48,38 +57,50 @@ class GrowingFile(ImportFile):
             with os.fdopen(open_regular(self.path), "rb") as file:
                 return self._refresh(file)
         except OSError as error:
-            raise UnreadableFile(str(self.path), f"cannot be read: {error.strerror}") from None
+            raise self._unreadable(error) from None
 
     @property
     def holds_content(self) -> bool:
-        """Whether what was read is in memory."""
+        """Whether what was read is in memory, or its places are."""
         return self.stored.size > 0
 
-    def lines(self) -> Iterator[tuple[int, Any]]:
-        """Yield the number and the JSON value of each complete line. Raises `ImportRefused`.
+    @property
+    def keeps_records(self) -> bool:
+        """Whether the file is so small that its records are kept in memory."""
+        return not self._has_lines or self._end <= MAX_KEPT
 
-        With `takes_rest`, also of what follows the last line end, if it is a value.
+    def records(self) -> Iterator[Record]:
+        """Yield the records of each complete line; what is none is left out.
+
+        With `takes_rest`, also those of what follows the last line end.
         """
         if not self._has_lines:
-            yield from super().lines()
+            yield from super().records()
             return
-        yield from self._values
-        while self._unparsed:
-            number, line = self._unparsed[0]
-            value = self.parse(line, number)
-            del self._unparsed[0]
-            self._values.append((number, value))
-            yield number, value
-        if self.takes_rest and self._rest:
-            with suppress(ImportRefused):
-                yield self._number + 1, self.parse(self._rest)
-
-    def lines_and_readers(self) -> Iterator[tuple[int, Any, Reader | None]]:
-        """Yield the same without readers, if it has lines: their values are kept."""
-        if self._has_lines:
-            yield from ((number, value, None) for number, value in self.lines())
+        number = 0
+        if self.keeps_records:
+            yield from self._kept_records()
+            number = self._number
         else:
-            yield from super().lines_and_readers()
+            for record in super().records():
+                number = record.line
+                yield record
+        pieces = split_line(self._rest, read_json) if self.takes_rest and self._rest else ()
+        for part, piece in enumerate((piece for piece in pieces if isinstance(piece, Whole)), start=1):
+            yield Record(number + 1, part, piece.value, None)
+
+    def _kept_records(self) -> Iterator[Record]:
+        while self._unparsed:
+            number, line = self._unparsed.popleft()
+            place = StoredLine(number, 0, len(line), 0)
+            for piece in self._pieces(place, line):
+                self._kept.append(piece._replace(read=None) if isinstance(piece, Record) else piece)
+        self.left_out = LeftOut()
+        for piece in self._kept:
+            if isinstance(piece, Record):
+                yield piece
+            else:
+                self.leave_out(piece)
 
     def whole(self) -> Any:
         """Return the content as one JSON value, or None if it consists of lines."""
@@ -87,42 +108,74 @@ class GrowingFile(ImportFile):
 
     def _refresh(self, file: BinaryIO) -> bool:
         status = os.fstat(file.fileno())
-        if status.st_size > MAX_FILE:
-            raise ImportRefused(self.name, f"larger than {MAX_FILE // MIB} MiB")
+        limit = MAX_FILE if self._has_lines else MAX_DOCUMENT
+        if status.st_size > limit:
+            raise ImportRefused(self.name, f"larger than {limit // MIB} MiB")
         if not self._has_lines:
             content = file.read()
             changed = content != self.content()
             if changed:
-                self._hold(content)
+                self._hold(StoredBytes.in_memory(content))
             return changed
         file.seek(max(self._end - TAIL, 0))
         if status.st_ino != self._inode or file.read(len(self._tail)) != self._tail:
             self.forget()
             self._inode = status.st_ino
-        file.seek(self._end)
-        return self._take(file.read())
+        return self._take(file, status.st_size)
 
-    def _take(self, new: bytes) -> bool:
-        complete = new[: new.rfind(b"\n") + 1]
-        self._rest = new[len(complete) :].strip()
-        if not complete:
+    def _take(self, file: BinaryIO, size: int) -> bool:
+        """Take what follows the lines that are known."""
+        end = _end_of_lines(file, self._end, size)
+        file.seek(end)
+        self._rest = file.read(size - end).strip() if size - end <= MAX_LINE else b""
+        if end == self._end:
             return False
-        for line in complete[:-1].split(b"\n"):
-            self._number += 1
-            if stripped := line.strip():
-                self._unparsed.append((self._number, stripped))
-        self._end += len(complete)
-        self._tail = (self._tail + complete)[-TAIL:]
-        if self.stored.size < SAMPLE:
-            self._hold((self.content() + complete)[:SAMPLE])
+        if end <= MAX_KEPT:
+            file.seek(self._end)
+            for line in file.read(end - self._end)[:-1].split(b"\n"):
+                self._number += 1
+                if stripped := (line.removeprefix(BOM) if self._number == 1 else line).strip():
+                    self._unparsed.append((self._number, stripped))
+        else:
+            self._kept, self._unparsed = [], deque()
+        self._end = end
+        file.seek(max(end - TAIL, 0))
+        self._tail = file.read(min(TAIL, end))
+        self._hold(StoredBytes(end, self._read_part))
         return True
 
-    def _hold(self, content: bytes) -> None:
-        self.stored = StoredBytes.in_memory(content)
+    def _read_part(self, begin: int, end: int) -> bytes:
+        """Read a part of the file. It is not kept open, because very many files may be followed."""
+        try:
+            descriptor = open_regular(self.path)
+            try:
+                return os.pread(descriptor, end - begin, begin)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise self._unreadable(error) from None
+
+    def _unreadable(self, error: OSError) -> UnreadableFile:
+        return UnreadableFile(str(self.path), f"cannot be read: {error.strerror}")
+
+    def _hold(self, stored: StoredBytes) -> None:
+        self.stored = without_bom(stored)
         self._document = self._is_document = None
 
     def forget(self) -> None:
         """Free the memory. The next `refresh` reads the whole file."""
-        self._hold(b"")
+        self._hold(StoredBytes.in_memory(b""))
         self._end, self._tail, self._number, self._rest = 0, b"", 0, b""
-        self._values, self._unparsed = [], []
+        self._kept, self._unparsed = [], deque()
+
+
+def _end_of_lines(file: BinaryIO, begin: int, end: int) -> int:
+    """Return the offset after the last line end between two offsets; `begin` if there is none."""
+    while end > begin:
+        start = max(end - BLOCK, begin)
+        file.seek(start)
+        found = file.read(end - start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return begin

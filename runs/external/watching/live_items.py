@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart
 
@@ -13,24 +13,27 @@ from timeline.events import EventType
 from timeline.events.llm import LlmText, LlmThinking
 
 
-def live_items(items: Sequence[Item]) -> Iterator[Item]:
-    """Yield the items, with the texts of an incomplete answer in place of its end and of its calls."""
-    last = _last_answers(items)
-    for item in items:
+def live_items(read: Callable[[], Iterable[Item]]) -> Iterator[Item]:
+    """Yield the items, with the texts of an incomplete answer in place of its end and of its calls.
+
+    `read` returns the items, the same each time. It is called twice.
+    """
+    last = _last_answers(read())
+    for item in read():
         answer = last.get(item.run_ref)
         if answer is None or isinstance(item, ImportedRun):
             yield item
-        elif item is answer:
+        elif item.event_id == answer.event_id:
             yield from _texts(answer)
         elif item.type != EventType.TOOL_START or not _is_of(answer, item):
             yield item
 
 
-def _last_answers(items: Sequence[Item]) -> dict[str, GrowingEvent]:
+def _last_answers(items: Iterable[Item]) -> dict[str, GrowingEvent]:
     """Return by run the answer at its end that may go on."""
     last: dict[str, GrowingEvent] = {}
     for item in items:
-        if isinstance(item, ImportedRun):
+        if isinstance(item, ImportedRun) or item.type == EventType.IMPORT_LEFT_OUT:
             continue
         if isinstance(item, GrowingEvent):
             last[item.run_ref] = item

@@ -41,7 +41,7 @@ class Watcher:
     tell: Callable[[str], None] = lambda text: None
     warn: Callable[[str], None] = lambda text: None
     files: dict[Path, FollowedFile] = field(default_factory=dict)
-    _told: dict[Path, str] = field(default_factory=dict)
+    _told: dict[Path, set[str]] = field(default_factory=dict)
     _scanned_at: float | None = None
     #: Whether the operating system cannot tell which files have changed.
     _polls: bool = False
@@ -151,13 +151,20 @@ class Watcher:
             return 0
         if file.is_recognised and not was_recognised:
             self.tell(f"{path}: {file.format_title}")
+        if file.is_unknown_session and not file.is_recognised:
+            self._warn_once(path, f"{path}: named like a session, but in no known format; it is not shown")
+        for text in file.left_out.sentences():
+            self._warn_once(path, f"{path}: {text}")
         return stored
 
     def _complain(self, path: Path, text: str) -> None:
         """Report a problem of a file once."""
-        if self._told.get(path) != text:
-            self._told[path] = text
-            self.warn(f"{text}; what comes after it is not shown until the file changes")
+        self._warn_once(path, f"{text}; what comes after it is not shown until the file changes")
+
+    def _warn_once(self, path: Path, text: str) -> None:
+        if text not in self._told.setdefault(path, set()):
+            self._told[path].add(text)
+            self.warn(text)
 
 
 def _is_session(change: Change, path: str) -> bool:

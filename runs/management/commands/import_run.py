@@ -22,6 +22,7 @@ from agentops.projects.models import Project
 from runs.external.import_runs import ImportReport, again_if_opened
 from runs.external.importers import formats
 from runs.external.importers.base import ImportFile, ImportRefused, UnreadableFile
+from runs.external.importers.reading.left_out import LeftOut
 from runs.external.uploads.prepared_import import prepared
 from runs.models import AgentRun
 from runs.upkeep import retention
@@ -30,8 +31,8 @@ from timeline import database_clock
 
 class Command(AgentopsCommand):
     help = (
-        "Import transcripts of other agent programs as runs. Each file is imported as a whole or not at all;"
-        " importing it again, or a longer version of it, adds only what is new."
+        "Import transcripts of other agent programs as runs. Lines that are damaged are left out and named;"
+        " importing a file again, or a longer version of it, adds only what is new."
         " Retention counts from the import, or from later events, and never from the times in the file."
         " The exit code is the highest of all files."
     )
@@ -40,6 +41,7 @@ class Command(AgentopsCommand):
         parser.add_argument("files", metavar="FILE", nargs="+", help="session files")
         parser.add_argument("--project", metavar="SLUG", required=True, help="slug or ID of the project")
         parser.add_argument("--format", metavar="NAME", default="", help="default: recognised by the content")
+        parser.add_argument("--strict", action="store_true", help="refuse a file of which a line is damaged")
         parser.add_argument("--dry-run", action="store_true", help="read and check the files, but store nothing")
         parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -68,24 +70,28 @@ class Command(AgentopsCommand):
 
     def _import(self, project: Project, path: Path, options: dict[str, Any]) -> list[dict[str, Any]]:
         """Import a file, and return a row for each of its runs."""
-        file = ImportFile.open(path)
+        file = ImportFile.open(path, is_strict=options["strict"])
         importer = formats.find(file, options["format"])
 
-        def store() -> list[dict[str, Any]]:
+        def store() -> tuple[list[dict[str, Any]], LeftOut]:
             importing = prepared(project, file, importer, by=operator(), progress=self._progress(path))
             with importing as import_all, transaction.atomic():
                 report = import_all()
                 kept_until = retention.kept_until(project, database_clock.now())
                 rows = [_row(run, importer.name, report, kept_until) for run in report.runs]
                 transaction.set_rollback(options["dry_run"])
-            return rows
+            return rows, report.left_out
 
         try:
-            return again_if_opened(store)
+            rows, left_out = again_if_opened(store)
         finally:
             if self.stderr.isatty():
                 # Clear the line of the progress.
                 self.stderr.write("\r\x1b[K", ending="")
+        for text in left_out.sentences():
+            self.stderr.write(f"agentops: {printable(f'{path.name}: {text}')}")
+        # The table names the runs; the lines are on the other output.
+        return [{**row, "left_out": left_out.count} for row in rows] if options["json"] else rows
 
     def _progress(self, path: Path) -> Any:
         def show(report: ImportReport) -> None:

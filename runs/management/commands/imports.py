@@ -57,6 +57,7 @@ def _row(one: FileImport) -> dict[str, Any]:
         "events_done": one.events_done,
         "events": one.events,
         "new_runs": one.new_runs,
+        "left_out": (one.left_out or {}).get("count", 0),
         "error_code": one.error_code,
         "error": clean(one.error),
     }

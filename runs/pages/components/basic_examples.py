@@ -85,4 +85,5 @@ def _import(content: SampleContent, state: ImportState) -> FileImport:
     counts = {"new_runs": content.rows, "new_events": content.number, "attempts": content.rows}
     file_import = FileImport(file_name=clean(content.name), state=state, events=2 * content.number or None, **counts)
     file_import.events_done = content.number
+    file_import.left_out = {"count": content.number, "lines": [], "cut_line": None}
     return file_import

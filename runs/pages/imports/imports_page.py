@@ -41,7 +41,8 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
     # Not a form of Django, which would read the files a second time.
     files = [Upload(one.name or "", one.file, one.size or 0) for one in request.FILES.getlist("file") if one.file]
     try:
-        imports = intake.store(principal, entry.project, files, request.POST.get("format", ""))
+        is_strict = request.POST.get("strict") == "true"
+        imports = intake.store(principal, entry.project, files, request.POST.get("format", ""), is_strict=is_strict)
     except (UploadInvalid, UploadTooLarge, TooManyImports) as refusal:
         return _render(request, principal, entry, refusal)
     count = len(imports)
@@ -66,6 +67,7 @@ def detail(request: HttpRequest, project: str, import_id: UUID) -> HttpResponse:
         "kept_until": retention.kept_until_of(file_import),
         "digest": bytes(file_import.sha256).hex(),
         "runs": [runs[run_id] for run_id in file_import.run_ids if run_id in runs],
+        "unnamed": _unnamed(file_import),
         "unlisted": file_import.run_count - len(file_import.run_ids),
         "deleted": len(file_import.run_ids) - len(runs),
         "may_cancel": Action.IMPORT in entry.actions and not file_import.is_finished,
@@ -107,6 +109,7 @@ def _render(
         "error": f"{str(refusal)[:1].upper()}{str(refusal)[1:]}." if refusal else "",
         "may_import": Action.IMPORT in entry.actions,
         "format": request.POST.get("format", ""),
+        "strict": request.POST.get("strict") == "true",
         "formats": [(importer.name, importer.title) for importer in formats.importers()],
         "upload_mib": settings.AGENTOPS_UPLOAD_MIB,
         "upload_days": UPLOAD_KEPT.days,
@@ -120,6 +123,12 @@ def _prepare(imports: list[FileImport]) -> None:
     set_progress(imports)
     for one in imports:
         one.file_name, one.error = clean(one.file_name), clean(one.error)
+
+
+def _unnamed(file_import: FileImport) -> int:
+    """Return how many lines were left out beside those that are named."""
+    left_out = file_import.left_out or {"count": 0, "lines": []}
+    return int(left_out["count"]) - len(left_out["lines"])
 
 
 def _context(entry: EnteredProject) -> dict[str, Any]:

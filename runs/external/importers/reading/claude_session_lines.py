@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import PurePath
+from sys import intern
 from typing import Any
 
 from runs.external.importers.answer_events import event_id, identifier_or_none, time_or_none
@@ -33,19 +35,20 @@ class SubAgent:
 
 
 class SessionLines:
-    """The lines of a file without repeated ones, and what they say about the session."""
+    """The lines of a session without repeated ones, and what they say about it."""
 
     def __init__(self, file: ImportFile) -> None:
-        """Read the whole file. Raises `ImportRefused`."""
         self.file = file
         #: By their UUID, in the order of the file.
         self.by_uuid: dict[str, ConversationLine] = {}
         #: Those of the session itself.
         self.main: list[ConversationLine] = []
+        #: As the lines, or the file, name it.
+        self.session_id = ""
         #: The first of these values that a line has.
-        self.session_id = self.folder = self.branch = ""
-        #: The first prompt of a person.
-        self.prompt = ""
+        self.folder = self.branch = ""
+        #: The first prompt of a person in the lines of each session.
+        self._prompts: dict[str, str] = {}
         #: Titles, and the line of the conversation that each of them is about.
         self.summaries: list[tuple[str, str]] = []
         #: The arguments of the session's calls that say something about a sub-agent.
@@ -57,20 +60,35 @@ class SessionLines:
         self._parents: dict[str, str] = {}
         #: The first line of the conversation of each line of a sub-agent, as far as they are known.
         self._firsts: dict[str, str] = {}
-        recent: deque[ConversationLine] = deque(maxlen=KEPT_LINES)
-        refusal: ImportRefused | None = None
-        for index, (value, number, pointer, reader) in enumerate(_places(file)):
-            if not isinstance(value, Mapping):
-                raise file.refuse("not a JSON object", line=number, pointer=pointer)
-            uuid = value.get("uuid")
-            line_id = uuid if isinstance(uuid, str) and uuid else str(number or index)
-            if line_id not in self.by_uuid and refusal is None:
-                at = time_or_none(value.get("timestamp"))
-                line = ConversationLine(file, value, line_id, number, pointer, at=at, reader=reader, recent=recent)
-                refusal = self._add(line)
-        # What is no object at all comes first, wherever it is: a file of something else is not a damaged message.
-        if refusal is not None:
-            raise refusal
+
+    @property
+    def prompt(self) -> str:
+        """The first prompt of a person, of those that were not copied if there is one."""
+        return self._prompts.get(self.session_id) or next(iter(self._prompts.values()), "")
+
+    def add(self, line: ConversationLine) -> None:
+        """Take the next line, unless it is a repeated one. Raises `ImportRefused` if its message is invalid."""
+        if line.line_id in self.by_uuid:
+            return
+        if line.kind in MESSAGES:
+            line.check_message()
+        self.by_uuid[line.line_id] = line
+        self.folder = self.folder or _text(line, "cwd")
+        self.branch = self.branch or _text(line, "gitBranch")
+        if line.data.get("isSidechain"):
+            self._parents[line.line_id] = str(line.data.get("parentUuid"))
+        if _is_of_sub_agent(line):
+            self._of_sub_agents.append(line)
+        else:
+            self.main.append(line)
+            self._note(line)
+
+    def mark_copied(self) -> None:
+        """Mark the lines of other sessions at the beginning: the program has copied them to go on from there."""
+        for line in self.main:
+            if line.session_id == self.session_id:
+                return
+            line.copied_from = line.session_id
 
     def sub_agents(self) -> list[SubAgent]:
         """Return the sub-agents of the session that have messages."""
@@ -87,32 +105,12 @@ class SessionLines:
         self._find_calls(found.values())
         return [one for one in found.values() if any(line.kind in MESSAGES for line in one.lines)]
 
-    def _add(self, line: ConversationLine) -> ImportRefused | None:
-        """Take a line, or return why its message is invalid."""
-        self.by_uuid[line.line_id] = line
-        if line.kind in MESSAGES:
-            try:
-                line.check_message()
-            except ImportRefused as refusal:
-                return refusal
-        self.session_id = self.session_id or _text(line, "sessionId")
-        self.folder = self.folder or _text(line, "cwd")
-        self.branch = self.branch or _text(line, "gitBranch")
-        if line.data.get("isSidechain"):
-            self._parents[line.line_id] = str(line.data.get("parentUuid"))
-        if _is_of_sub_agent(line):
-            self._of_sub_agents.append(line)
-        else:
-            self.main.append(line)
-            self._note(line)
-        return None
-
     def _note(self, line: ConversationLine) -> None:
         if line.kind == "summary" and (summary := _text(line, "summary")):
             self.summaries.append((summary[:MAX_TITLE], str(line.data.get("leafUuid"))))
-        if not self.prompt and not line.data.get("isMeta"):
+        if not self._prompts.get(line.session_id) and not line.data.get("isMeta"):
             text = line.text.strip()
-            self.prompt = "" if text.startswith("<") else text.partition("\n")[0]
+            self._prompts[line.session_id] = "" if text.startswith("<") else text.partition("\n")[0]
         self.ended_calls.update(block["tool_use_id"] for block in line.results)
         for block in line.calls:
             request = block.get("input")
@@ -156,16 +154,81 @@ class SessionLines:
                     sub_agent.call_id = calls.popleft()
 
 
-def _places(file: ImportFile) -> Iterator[tuple[Any, int | None, str, Reader | None]]:
-    """Yield each line with its number or pointer, and a function that reads it again."""
+def read_sessions(file: ImportFile) -> list[SessionLines]:
+    """Read the whole file, and return its sessions. Raises `ImportRefused`.
+
+    A file is one session, which it is named after. Lines of other sessions at its beginning are copied. Only if it is
+    named after none of its sessions, each of them is one.
+    """
+    lines = SessionLines(file)
+    session_ids = _read(file, lines)
+    name = PurePath(file.name).stem
+    if name in session_ids or len(session_ids) < 2 or not lines.main:
+        lines.session_id = name if name in session_ids else next(iter(session_ids), "")
+        lines.mark_copied()
+        return [lines]
+    sessions = {session_id: SessionLines(file) for session_id in session_ids}
+    for line in lines.by_uuid.values():
+        sessions[line.session_id].add(line)
+    for session_id, session in sessions.items():
+        session.session_id = session_id
+    return list(sessions.values())
+
+
+def _read(file: ImportFile, lines: SessionLines) -> list[str]:
+    """Add all lines of a file, and return the IDs of their sessions. A line without one has that of the line before."""
+    recent: deque[ConversationLine] = deque(maxlen=KEPT_LINES)
+    session_ids: dict[str, None] = {}
+    without_id: list[ConversationLine] = []
+    session_id = ""
+    for place in _places(file):
+        try:
+            line = _line(file, place, recent)
+            session_id = intern(_text(line, "sessionId")) or session_id
+            line.session_id = session_id
+            lines.add(line)
+        except ImportRefused as refusal:
+            file.leave_out(refusal)
+            continue
+        if session_id:
+            session_ids[session_id] = None
+        else:
+            without_id.append(line)
+    for line in without_id:
+        line.session_id = next(iter(session_ids), "")
+    return list(session_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A value of the file, and where it is."""
+
+    value: Any
+    #: The same in all versions of the file.
+    name: str
+    line: int | None = None
+    pointer: str = ""
+    read: Reader | None = None
+
+
+def _places(file: ImportFile) -> Iterator[_Place]:
     document = file.whole()
     if not isinstance(document, Mapping) or "loglines" not in document:
-        yield from ((value, number, "", reader) for number, value, reader in file.lines_and_readers())
+        yield from (_Place(record.value, record.name, record.line, read=record.read) for record in file.records())
         return
     if not isinstance(document["loglines"], list):
         raise file.refuse("not a list", pointer="/loglines")
     for index, value in enumerate(document["loglines"]):
-        yield value, None, f"/loglines/{index}", None
+        yield _Place(value, str(index), pointer=f"/loglines/{index}")
+
+
+def _line(file: ImportFile, place: _Place, recent: deque[ConversationLine]) -> ConversationLine:
+    value = place.value
+    if not isinstance(value, Mapping):
+        raise file.refuse("not a JSON object", line=place.line, pointer=place.pointer)
+    uuid = value.get("uuid")
+    line_id, at = uuid if isinstance(uuid, str) and uuid else place.name, time_or_none(value.get("timestamp"))
+    return ConversationLine(file, value, line_id, place.line, place.pointer, at=at, reader=place.read, recent=recent)
 
 
 def _text(line: ConversationLine, name: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runs.external.importers.answer_events import identifier_or_none
-from runs.external.importers.base import ImportFile, ImportRefused
+from runs.external.importers.base import ImportFile, ImportRefused, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +78,32 @@ def read_chat(file: ImportFile) -> Chat:
 
 def _read_lines(file: ImportFile) -> Chat:
     chat = Chat()
-    for number, value, reader in file.lines_and_readers():
-        if not isinstance(value, Mapping):
-            raise file.refuse("not a JSON object", line=number)
-        if isinstance(value.get("id"), str):
-            place = ChatPlace(file, reader, number) if reader is not None else _place(file, value, number)
-            chat.add(value, place)
-            continue
-        changes = value.get("$set", value)
-        if not isinstance(changes, Mapping):
-            raise file.refuse("not an object", line=number, pointer="/$set")
-        chat.about.update((name, one) for name, one in changes.items() if name != "messages")
-        # A summary of the chat replaces its messages in the next request. What is known of them stays.
-        messages = changes.get("messages", [])
-        if not isinstance(messages, list):
-            raise file.refuse("not a list", line=number, pointer="/$set/messages")
-        for index, message in enumerate(messages):
-            chat.add(message, _place(file, message, number, f"/$set/messages/{index}"), replaces=False)
+    for record in file.records():
+        try:
+            _add_record(chat, file, record)
+        except ImportRefused as refusal:
+            file.leave_out(refusal)
     return chat
+
+
+def _add_record(chat: Chat, file: ImportFile, record: Record) -> None:
+    value, number = record.value, record.line
+    if not isinstance(value, Mapping):
+        raise file.refuse("not a JSON object", line=number)
+    if isinstance(value.get("id"), str):
+        place = ChatPlace(file, record.read, number) if record.read is not None else _place(file, value, number)
+        chat.add(value, place)
+        return
+    changes = value.get("$set", value)
+    if not isinstance(changes, Mapping):
+        raise file.refuse("not an object", line=number, pointer="/$set")
+    # A summary of the chat replaces its messages in the next request. What is known of them stays.
+    messages = changes.get("messages", [])
+    if not isinstance(messages, list):
+        raise file.refuse("not a list", line=number, pointer="/$set/messages")
+    chat.about.update((name, one) for name, one in changes.items() if name != "messages")
+    for index, message in enumerate(messages):
+        chat.add(message, _place(file, message, number, f"/$set/messages/{index}"), replaces=False)
 
 
 def _place(file: ImportFile, value: Any, line: int | None, pointer: str = "") -> ChatPlace:

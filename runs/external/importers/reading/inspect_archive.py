@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import IO
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
-from runs.external.importers.base import MAX_FILE, ImportFile, ImportRefused
+from runs.external.importers.base import MAX_DOCUMENT, ImportFile, ImportRefused
 from runs.external.importers.reading.json_place import JsonPlace
 
 _SIGNATURE = b"PK\x03\x04"
@@ -71,7 +71,7 @@ def _member(file: ImportFile, archive: ZipFile, name: str) -> JsonPlace:
 def _unpacked(file: ImportFile, stream: IO[bytes]) -> Iterator[bytes]:
     """Yield the content in blocks. The size that an archive states may be wrong; `document` refuses a long content."""
     size = 0
-    while size <= MAX_FILE and (block := stream.read(BLOCK)):
+    while size <= MAX_DOCUMENT and (block := stream.read(BLOCK)):
         file.spend(len(block))
         size += len(block)
         yield block

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from agentops.http import strict_json
 from runs.external.event_input import RejectedEvent, read_time
-from runs.external.importers.base import ImportFile, ImportRefused
+from runs.external.importers.base import ImportFile, ImportRefused, Item
 from runs.providers.messages import canonical
 
 #: Characters of the ID of a call, and of the name of a tool.
@@ -94,24 +94,39 @@ class JsonPlace:
 
 
 def documents(file: ImportFile) -> Iterator[JsonPlace]:
-    """Yield the whole content as one value, or the value of each line of JSON lines. Raises `ImportRefused`."""
-    if _first_of_lines(file) is None:
-        yield JsonPlace(file, file.document())
+    """Yield the whole content as one value, or the value of each record of JSON lines. Raises `ImportRefused`."""
+    if _consists_of_lines(file):
+        yield from (JsonPlace(file, record.value, line=record.line) for record in file.records())
     else:
-        yield from (JsonPlace(file, value, line=number) for number, value in file.lines())
+        yield JsonPlace(file, file.document())
+
+
+def read_documents(file: ImportFile, read: Callable[[JsonPlace], Iterable[Item]]) -> Iterator[Item]:
+    """Yield what `read` makes of each document. Invalid ones of JSON lines are left out. Raises `ImportRefused`."""
+    for place in documents(file):
+        try:
+            # Once to check it, so that nothing of an invalid one is imported, and nothing of a large one is kept.
+            for _ in read(place) if place.line is not None else ():
+                pass
+        except ImportRefused as refusal:
+            file.leave_out(refusal)
+        else:
+            yield from read(place)
 
 
 def looks_like(file: ImportFile, matches: Callable[[Any], bool]) -> bool:
-    """Return whether the content, or the first of its lines, matches. For `detect`: whatever `matches` raises is no."""
-    first = _first_of_lines(file)
-    value = file.whole() if first is None else first
+    """Return whether the content, or one of its first lines, matches. For `detect`: whatever `matches` raises is no."""
+    values = file.first_lines() if _consists_of_lines(file) else [file.whole()]
+    return any(_matches(value, matches) for value in values)
+
+
+def _matches(value: Any, matches: Callable[[Any], bool]) -> bool:
     try:
         return value is not None and matches(value)
     except (TypeError, AttributeError, LookupError):
         return False
 
 
-def _first_of_lines(file: ImportFile) -> Any:
-    """Return the value of the first line, if there are more; None if it is none, as in a document of several lines."""
-    line = file.first_of_lines()
-    return None if line is None else ImportFile(file.name, line).whole()
+def _consists_of_lines(file: ImportFile) -> bool:
+    """Return whether the content is no JSON value by itself, but has lines that are."""
+    return file.whole() is None and any(isinstance(value, dict | list) for value in file.first_lines())

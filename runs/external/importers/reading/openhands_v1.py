@@ -10,6 +10,7 @@ from typing import Any
 
 from runs.external import contents
 from runs.external.event_input import IncomingEvent
+from runs.external.importers.base import ImportRefused
 from runs.external.importers.reading.chat_messages import read_chat_message
 from runs.external.importers.reading.conversation import AnswerFacts, ChatMessage, ImportedConversation, check_calls
 from runs.external.importers.reading.json_place import JsonPlace
@@ -34,7 +35,10 @@ def read_events(events: Sequence[JsonPlace], conversation: ImportedConversation)
         if is_action:
             actions.append(event)
         else:
-            yield from _other(event, conversation)
+            try:
+                yield from _other(event, conversation)
+            except ImportRefused as refusal:
+                event.file.leave_out(refusal)
     if actions:
         yield from _answer(actions, conversation)
 

@@ -11,6 +11,8 @@ from zlib import crc32
 
 #: Bytes that are read at a time.
 BLOCK = 256 * 1024
+#: Bytes of the longest line. A longer one is not kept.
+MAX_LINE = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -41,29 +43,43 @@ class StoredBytes:
             yield block
             begin += len(block)
 
-    def lines(self) -> Iterator[tuple[StoredLine, bytes]]:
-        """Yield each line that is not blank: its place, and its bytes without white space around them."""
-        for number, (begin, line) in enumerate(self._lines(), start=1):
-            if stripped := line.strip():
-                yield StoredLine(number, begin, len(line), crc32(stripped)), stripped
+    def after(self, begin: int) -> StoredBytes:
+        """Return the bytes from an offset on."""
+        # Holds this object, whose descriptor is closed with it.
+        return StoredBytes(self.size - begin, lambda first, end: self.read(first + begin, end + begin))
+
+    def lines(self) -> Iterator[tuple[StoredLine, bytes | None]]:
+        """Yield each line that is not blank: its place, and its bytes without white space around them.
+
+        None in place of the bytes of a line that is longer than `MAX_LINE`.
+        """
+        for number, (begin, size, line) in enumerate(self._lines(), start=1):
+            if line is None:
+                yield StoredLine(number, begin, size, 0), None
+            elif stripped := line.strip():
+                indent = line.index(stripped[:1])
+                yield StoredLine(number, begin + indent, len(stripped), crc32(stripped)), stripped
 
     def line(self, place: StoredLine) -> bytes | None:
         """Read a line again. None if the file has changed there."""
         stripped = self.read(place.begin, place.begin + place.size).strip()
         return stripped if crc32(stripped) == place.checksum else None
 
-    def _lines(self) -> Iterator[tuple[int, bytes]]:
-        """Yield each line with its offset."""
-        begin, parts = 0, list[bytes]()
+    def _lines(self) -> Iterator[tuple[int, int, bytes | None]]:
+        """Yield the offset, the size and the bytes of each line; without the bytes if it is too long."""
+        begin, size, parts = 0, 0, list[bytes]()
         for block in self.blocks():
             *ends, rest = block.split(b"\n")
             for end in ends:
-                line = b"".join((*parts, end))
-                yield begin, line
-                begin, parts = begin + len(line) + 1, []
+                size += len(end)
+                yield begin, size, b"".join((*parts, end)) if size <= MAX_LINE else None
+                begin, size, parts = begin + size + 1, 0, []
+            size += len(rest)
             parts.append(rest)
-        if any(parts):
-            yield begin, b"".join(parts)
+            if size > MAX_LINE:
+                parts.clear()
+        if size:
+            yield begin, size, b"".join(parts) if size <= MAX_LINE else None
 
 
 class StoredLine(NamedTuple):
@@ -72,6 +88,16 @@ class StoredLine(NamedTuple):
     #: From 1.
     number: int
     begin: int
-    #: In bytes, without its end.
+    #: In bytes, without its end, and white space around it.
     size: int
     checksum: int
+
+    @property
+    def end(self) -> int:
+        return self.begin + self.size
+
+    def part(self, line: bytes, begin: int, end: int) -> StoredLine:
+        """Return the place of a part of the line, of which these are the bytes."""
+        if (begin, end) == (0, len(line)):
+            return self
+        return StoredLine(self.number, self.begin + begin, end - begin, crc32(line[begin:end]))

@@ -292,19 +292,28 @@ def test_the_session_json_of_the_web_is_imported(project: Project) -> None:
         ),
     ],
 )
-def test_a_bad_line_is_named_and_nothing_is_stored(project: Project, tmp_path: Path, bad: str, text: str) -> None:
+def test_a_bad_line_is_left_out_and_named_or_refused(project: Project, tmp_path: Path, bad: str, text: str) -> None:
     path = write(tmp_path / "s.jsonl", line("user", "Hello", "u1"))
-    path.write_text(path.read_text() + bad + "\n")
+    path.write_text(path.read_text() + bad + "\n" + json.dumps(line("user", "Go on", "u2")) + "\n")
 
     with pytest.raises(ImportRefused) as error:
-        import_path(project, path)
-
+        import_path(project, path, is_strict=True)
     assert str(error.value).startswith(text)
     assert counts(project)["runs"] == 0
 
+    report = import_path(project, path)
+    [left_out] = report.left_out.lines
+    assert f"s.jsonl:{left_out.line}: {left_out.reason}".startswith(text)
+    assert report.runs[0].messages.count() == 2
 
-def test_the_edge_cases_are_refused_at_the_first_line_that_is_no_object(project: Project) -> None:
+
+def test_the_edge_cases_are_imported_without_the_lines_that_are_no_objects(project: Project) -> None:
+    path = data("claude-code-synthetic/edge_cases.jsonl")
     with pytest.raises(ImportRefused, match=r"^edge_cases\.jsonl:13: "):
-        import_path(project, data("claude-code-synthetic/edge_cases.jsonl"))
-
+        import_path(project, path, is_strict=True)
     assert counts(project)["runs"] == 0
+
+    report = import_path(project, path)
+
+    assert [one.line for one in report.left_out.lines] == [13, 14, 15, 16]
+    assert report.runs

@@ -1,0 +1,124 @@
+"""The records of a line of JSON lines: usually one, several where a program wrote without a line end, or none.
+
+Programs append to their files without locks, and are killed. So a line may hold two records, or the beginning of one
+and then another. Every whole record is read; what lies between is damage.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from agentops.http.strict_json import NotJson
+
+#: Bytes that some programs write at the beginning of a file.
+BOM = b"\xef\xbb\xbf"
+_SPACES = " \t\r\n"
+_DECODER = json.JSONDecoder()
+#: Where a record may begin inside a damaged line.
+_BEGIN = re.compile(r"\{\s*\"")
+#: Places after a damage where a record is looked for, so that the work stays linear.
+_ATTEMPTS = 8
+_NUL = re.compile("\0[\0 \t\r]*")
+NUL_BYTES = "NUL bytes in place of a record"
+
+
+class Whole(NamedTuple):
+    """A record, and its place in the line, in bytes."""
+
+    begin: int
+    end: int
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A part of a line that is no record."""
+
+    reason: str
+    #: The JSON pointer of the cause.
+    pointer: str = ""
+
+
+#: Returns a JSON value. Raises `NotJson`.
+Parser = Callable[[bytes], Any]
+
+
+def split_line(line: bytes, parse: Parser) -> Iterator[Whole | Damage]:
+    """Yield the records of a line in their order, and what is damaged between them."""
+    try:
+        yield Whole(0, len(line), parse(line))
+    except NotJson as error:
+        if error.code != "invalid_json":
+            yield _damage(error)
+        else:
+            yield from _split(line.decode(), parse, error)
+
+
+def _split(text: str, parse: Parser, whole_line: NotJson) -> Iterator[Whole | Damage]:
+    at, is_first = 0, True
+    while (at := _skip(text, at)) < len(text):
+        if nul := _NUL.match(text, at):
+            yield Damage(NUL_BYTES)
+            at = nul.end()
+            continue
+        end, broken_at = _end_of_object(text, at)
+        if end is not None:
+            yield _record(text, at, end, parse)
+            at, is_first = end, False
+            continue
+        yield _damage(whole_line) if is_first else Damage("what follows the first record is not a record")
+        is_first = False
+        at = _next_records(text, at, broken_at)
+
+
+def _skip(text: str, at: int) -> int:
+    while at < len(text) and text[at] in _SPACES:
+        at += 1
+    return at
+
+
+def _record(text: str, at: int, end: int, parse: Parser) -> Whole | Damage:
+    begin = len(text[:at].encode())
+    record = text[at:end].encode()
+    try:
+        return Whole(begin, begin + len(record), parse(record))
+    except NotJson as error:
+        return _damage(error)
+
+
+def _end_of_object(text: str, at: int) -> tuple[int | None, int]:
+    """Return where the JSON object at a place ends; None if none is whole, and where it is broken."""
+    if text[at] != "{":
+        return None, at
+    try:
+        return _DECODER.raw_decode(text, at)[1], 0
+    except json.JSONDecodeError as error:
+        return None, error.pos
+    except (RecursionError, ValueError):  # such as a number of too many digits
+        return None, len(text)
+
+
+def _next_records(text: str, at: int, broken_at: int) -> int:
+    """Return where whole records follow a broken one, up to the end of the line; that end if none do.
+
+    A record that is cut inside a text ends where the next one begins: just before the place at which it is broken. What
+    is broken only by the end of the line is cut, and objects inside it are no records.
+    """
+    candidates = [begin for begin in (text.rfind("{", at + 1, broken_at + 1),) if begin > at]
+    candidates += [match.start() for _, match in zip(range(_ATTEMPTS), _BEGIN.finditer(text, broken_at), strict=False)]
+    for begin in candidates if broken_at < len(text.rstrip()) else ():
+        end: int | None = begin
+        while end is not None and (end := _skip(text, end)) < len(text):
+            end, _ = _end_of_object(text, end)
+        if end is not None:
+            return begin
+    return len(text)
+
+
+def _damage(error: NotJson) -> Damage:
+    # The number of the line is that of the file.
+    return Damage(str(error).replace("line 1, column", "column"), error.data.get("pointer", ""))
