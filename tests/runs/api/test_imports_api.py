@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
+from django.utils.html import strip_tags
 from pytest_django import Settings
 
 from agentops.projects.models import Project, Role
@@ -16,6 +17,7 @@ from runs.external.uploads import execution
 from runs.models import AgentRun, FileImport
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import make_project
+from tests.support.recordings.recorded_files import recording
 
 pytestmark = pytest.mark.django_db
 CHAT = json.dumps([{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]).encode()
@@ -70,6 +72,34 @@ def test_a_form_and_a_file_as_the_body_are_imported(url: str, runner: Client, pr
     second = runner.get(first["next"]).json()
     assert [row["id"] for row in first["results"] + second["results"]] == [c["id"], b["id"], a["id"]]
     assert (second["next"], runner.get(second["previous"]).json()["results"]) == (None, first["results"])
+
+
+@pytest.mark.every_database
+def test_damaged_lines_are_named_or_the_file_is_refused(url: str, runner: Client, project: Project) -> None:
+    """Also on the pages of the import and of the run."""
+    content = recording("public-cases/03-damaged-line/cut-line-in-the-middle.jsonl").read_bytes() + b'{"type":'
+    runner.post(f"{url}?name=s.jsonl&strict=true", content, content_type="application/octet-stream")
+    runner.post(url, {"file": [file("s.jsonl", content)], "strict": "false"})
+    while execution.import_next():
+        pass
+
+    imported, strict = runner.get(url).json()["results"]
+    assert (strict["strict"], strict["state"], strict["error"].partition(": ")[0]) == (True, "refused", "s.jsonl:3")
+    assert (strict["left_out"], strict["left_out_lines"], strict["cut_line"]) == (0, [], None)
+    reason = "Unterminated string starting at: column 139"
+    assert (imported["strict"], imported["state"], imported["left_out"]) == (False, "done", 1)
+    assert (imported["left_out_lines"], imported["cut_line"]) == ([{"line": 3, "reason": reason}], 6)
+
+    [run] = AgentRun.objects.filter(project=project)
+    browser = Client()
+    browser.force_login(make_person("vera", project, Role.VIEWER))
+    page = strip_tags(browser.get(f"/p/alpha/imports/{imported['id']}").content.decode())
+    assert f"Line 3: {reason}" in page
+    assert "Line 6, the last one, is not complete." in page
+    assert "1 damaged line left out" in strip_tags(browser.get("/p/alpha/imports").content.decode())
+    assert f"Line 3 was left out of s.jsonl: {reason}" in strip_tags(browser.get(f"/runs/{run.pk}").content.decode())
+    wrong = runner.post(url, {"file": [file()], "strict": "maybe"})
+    assert (wrong.status_code, wrong.json()["code"]) == (422, "invalid_value")
 
 
 def test_a_key_of_a_runner_sees_its_own_imports_and_readers_see_all(url: str, runner: Client, project: Project) -> None:

@@ -60,7 +60,7 @@ def test_it_prints_a_line_for_each_run_and_what_is_new(command: Command, project
     assert longer == [
         {
             "run": str(run.pk), "format": "claude-code", "messages": 3, "tool_calls": 1, "tokens": 5,
-            "state": "continued",
+            "state": "continued", "left_out": 0,
         }
     ]  # fmt: skip
     assert (run.source, run.status) == ("import", "waiting")
@@ -85,16 +85,35 @@ def test_a_dry_run_stores_nothing(command: Command, project: Project, session: P
     assert not AgentRun.objects.exists()
 
 
+def test_damaged_lines_are_named_or_the_file_is_refused(
+    command: Command, project: Project, session: Path, refused: Refused, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session.write_text(session.read_text() + '{"type": "us\n' + line("user", "u2", "Go on") + '{"type":')
+
+    code, text = refused("import_run", str(session), "--project", "alpha", "--strict")
+    assert (code, text.partition(": ")[0], AgentRun.objects.count()) == (7, "one.jsonl:3", 0)
+
+    capsys.readouterr()
+    [row] = json.loads(command("import_run", str(session), "--project", "alpha", "--json"))
+    assert (row["messages"], row["state"], row["left_out"]) == (3, "new", 1)
+    assert capsys.readouterr().err.splitlines() == [
+        "agentops: one.jsonl: left out line 3: Unterminated string starting at: column 10",
+        "agentops: one.jsonl: line 5 is not complete yet: it is imported with a longer version of the file",
+    ]
+
+
 def test_each_file_is_imported_on_its_own(
     project: Project, session: Path, tmp_path: Path, refused: Refused, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = tmp_path / "bad.jsonl"
-    bad.write_text(line("user", "u1", "Hello", "s2") + "42\n")
+    bad.write_text('{"type": "user", "sessionId": "s2", "message": 7}\n42\n')
 
     code, last = refused("import_run", str(bad), str(session), str(tmp_path / "none"), "--project", "alpha")
 
     assert (code, last) == (7, f"{tmp_path / 'none'}: not a file that can be read")
-    assert "bad.jsonl:2: not a JSON object" in capsys.readouterr().err
+    assert (
+        "bad.jsonl: no user or assistant lines; line 1: user line without a message object" in capsys.readouterr().err
+    )
     assert [run.external_id for run in AgentRun.objects.all()] == ["claude-code:s1"]
 
 
@@ -116,7 +135,9 @@ def test_the_exit_code_names_the_kind_of_error(
 def test_a_format_that_does_not_fit_is_refused(project: Project, session: Path, refused: Refused) -> None:
     code, text = refused("import_run", str(session), "--project", "alpha", "--format", "codex")
 
-    assert (code, text) == (7, "one.jsonl:1: not a line of a rollout: it has no type, or no payload object")
+    assert code == 7
+    reason = "line 1: not a line of a rollout: it has no type, or no payload object and 1 more lines"
+    assert text == f"one.jsonl: no session_meta line with an id; {reason}"
 
 
 def test_a_run_that_is_being_deleted_is_named(

@@ -86,17 +86,21 @@ def test_a_command_that_fails_is_an_error(project: Project, sample: Path, tmp_pa
         ('{"type": "response_item", "payload": {"type": "function_call"}}', "rollout.jsonl:16: function_call without"),
     ],
 )
-def test_a_bad_line_is_named_and_nothing_is_stored(
+def test_a_bad_line_is_left_out_and_named_or_refused(
     project: Project, sample: Path, tmp_path: Path, bad: str, text: str
 ) -> None:
     path = tmp_path / "rollout.jsonl"
-    path.write_text(sample.read_text().rstrip("\n") + "\n" + bad)
+    path.write_text(sample.read_text().rstrip("\n") + "\n" + bad + "\n")
 
     with pytest.raises(ImportRefused) as error:
-        import_path(project, path)
-
+        import_path(project, path, is_strict=True)
     assert str(error.value).startswith(text)
     assert counts(project)["runs"] == 0
+
+    report = import_path(project, path)
+    [left_out] = report.left_out.lines
+    assert f"rollout.jsonl:{left_out.line}: {left_out.reason}".startswith(text)
+    assert report.events > 5
 
 
 def test_a_rollout_without_its_first_line_is_refused(project: Project, sample: Path, tmp_path: Path) -> None:

@@ -136,13 +136,19 @@ def test_a_chat_without_messages_yet_is_none(project: Project, tmp_path: Path) -
         ({"id": "1", "type": "gemini", "tokens": {"input": -1}}, "session.jsonl:2: /tokens/input: not a number of tok"),
     ],
 )  # fmt: skip
-def test_a_bad_line_is_named(project: Project, tmp_path: Path, bad: Any, text: str) -> None:
+def test_a_bad_line_is_left_out_and_named_or_refused(project: Project, tmp_path: Path, bad: Any, text: str) -> None:
     path = tmp_path / "session.jsonl"
-    path.write_text(f"{json.dumps(LINES[0])}\n{json.dumps(bad)}\n")
+    last = {"id": "last", "type": "user", "content": "Hello"}
+    path.write_text("".join(json.dumps(line) + "\n" for line in (LINES[0], bad, last)))
     with pytest.raises(ImportRefused) as error:
-        import_path(project, path)
+        import_path(project, path, is_strict=True)
     assert str(error.value).startswith(text)
     assert counts(project)["runs"] == 0
+
+    report = import_path(project, path)
+    [left_out] = report.left_out.lines
+    assert f"session.jsonl:{left_out.line}: {left_out.reason}".startswith(text)
+    assert report.runs[0].messages.count() == 1
 
 
 def test_a_failed_call_and_one_without_a_result(project: Project, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ OBSERVATION = {"id": "o1", "traceId": "t1", "type": "GENERATION", "startTime": "
 )  # fmt: skip
 def test_bad_input_is_refused_with_its_place(name: str, document: Any, place: str) -> None:
     with pytest.raises(ImportRefused) as caught:
-        import_content(document, name)
+        import_content(document, name, is_strict=True)
     assert str(caught.value).startswith("file.json")
     assert place in str(caught.value)
     assert AgentRun.objects.count() == 0

@@ -112,8 +112,9 @@ def test_a_bad_line_is_told_once_and_loses_nothing_before_it(site: Site) -> None
     site.round()
     site.round()
     assert len(site.warned) == 1
-    assert "session.jsonl:13: " in site.warned[0]
-    assert site.runs() == []
+    assert "session.jsonl: left out line 13: " in site.warned[0]
+    [run] = site.runs()
+    assert run.log.events.filter(type="import.left_out").count() == 1
 
     path.write_bytes(b"".join(lines))
     site.round()

@@ -24,7 +24,7 @@ from runs.external.watching.agent_folders import may_be_session, session_files
 from runs.external.watching.watch_sinks import SinkRefused
 from runs.models import AgentRun
 from tests.support.free_port import free_port
-from tests.support.imported_runs import check_run
+from tests.support.imported_runs import check_run, counts, import_path
 from tests.support.recordings.recorded_files import recording
 from tests.support.watched_site import Site
 from timeline.models import Log
@@ -216,5 +216,37 @@ def test_what_is_no_file_keeps_no_session_waiting(site: Site) -> None:
     assert len(site.runs()) == 1
     check_run(site.runs()[0])
     warned = "\n".join(site.warned)
-    assert warned.count("large.jsonl: larger than 64 MiB") == 1
+    assert warned.count("large.jsonl: larger than 1024 MiB") == 1
     assert "Traceback" not in warned
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+@pytest.mark.parametrize(
+    ("name", "line"), [("two-records-on-one-line", 0), ("cut-line-in-the-middle", 3), ("nul-block", 3)]
+)
+def test_a_damaged_line_does_not_end_a_session(site: Site, is_remote: bool, name: str, line: int) -> None:
+    """The program goes on after it, line by line. The notice is of the run, and does not set it to running again."""
+    site.is_remote = is_remote
+    site.restart()
+    lines = recording(f"public-cases/03-damaged-line/{name}.jsonl").read_bytes().splitlines(keepends=True)
+    path = site.folder / "session.jsonl"
+    for count in range(1, len(lines) + 1):
+        path.write_bytes(b"".join(lines[:count]))
+        site.round()
+        if count == line - 1:
+            site.settle()
+        if count == line:
+            assert site.runs()[0].status == "waiting"
+    site.settle()
+
+    [run] = site.runs()
+    texts = [part["content"] for row in run.messages.order_by("position") for part in row.content["parts"]]
+    assert texts == ["Start the migration", "Started.", "Go on", "Finished."]
+    assert [event.payload["line"] for event in run.log.events.filter(type="import.left_out")] == (
+        [line] if line else []
+    )
+    assert [text.partition(": ")[2][:16] for text in site.warned] == ([f"left out line {line}:"] if line else [])
+    check_run(run)
+    before = counts(site.project)
+    import_path(site.project, path)
+    assert counts(site.project) == before
