@@ -15,7 +15,8 @@ from django.db.models import F
 from django.db.models.functions import Coalesce
 
 from agentops.projects.models import Project
-from runs.external import handlers
+from runs.external import child_runs, handlers
+from runs.external.child_runs import FamilyNews
 from runs.external.event_input import IncomingEvent, RejectedEvent
 from runs.external.importers.base import GrowingEvent, ImportedRun, Importer, ImportFile, Item
 from runs.external.importers.import_budget import budget_of, read_counted
@@ -50,6 +51,8 @@ class ImportReport:
     events: int = 0
     #: Events that were imported before.
     known_events: int = 0
+    #: What may join children with their parents, once the runs are in the database of the site.
+    family: FamilyNews = field(default_factory=FamilyNews)
     #: What of the file was not imported.
     left_out: LeftOut = field(default_factory=LeftOut)
 
@@ -127,6 +130,8 @@ def import_items(
                     progress(report)
     if not is_live:
         _note_import([each.run.pk for each in imports.values() if each.run.pk not in report.opened])
+    _note_children(imports, report)
+    end_joined(report)
     for run_import in reversed(imports.values()):  # children before parents
         if run_import.head.ended or not is_live:
             run_import.end()
@@ -140,6 +145,26 @@ def _note_import(run_ids: Sequence[UUID]) -> None:
     for start in range(0, len(run_ids), CHUNK):
         runs = ExternalRun.objects.filter(run__in=run_ids[start : start + CHUNK])
         runs.update(imported_at=database_clock.now())
+
+
+def _note_children(imports: Mapping[str, _RunImport], report: ImportReport) -> None:
+    """Note the runs whose parents are in other files."""
+    for one in imports.values():
+        if one.head.parent_ref and one.head.parent_ref not in imports and (one.has_news or one.head.parent_call_id):
+            report.family.children.append((one.run, one.head))
+
+
+def end_joined(report: ImportReport) -> None:
+    """Join the children of what was imported with their parents, and end those that have ended by what both say.
+
+    Children of this import end with it.
+    """
+    own = {child.pk for child, _ in report.family.children}
+    for child in child_runs.join(report.family):
+        status = child_runs.end_of(child) if child.pk not in own and not child.state.terminal else None
+        # More may follow what is not an answer: then its own file ends it.
+        if status is not None and child_runs.has_answered(child):
+            _RunImport(ImportedRun(run_ref=str(child.external_id), agent="", ended=status), child).end()
 
 
 def _open(
@@ -169,7 +194,7 @@ def _open(
             run = reported_runs.open_run(project, _reported(head, parent, by))
             report.new_runs += 1
             report.opened.add(run.pk)
-            adopt_early_children(run)
+            report.family.adopted += adopt_early_children(run)
         elif parent is not None and run.parent_run_id is None and _can_be_below(run, parent):
             _adopt([run], parent)
         if parent is not None and head.parent_call_id:
@@ -178,29 +203,25 @@ def _open(
         imports[head.run_ref] = _RunImport(head, run)
 
 
-def adopt_early_children(run: AgentRun) -> None:
-    """Make a run that was just opened the parent of those of its session whose files were imported before."""
+def adopt_early_children(run: AgentRun) -> list[AgentRun]:
+    """Make a run that was just opened the parent of those of its session whose files were imported before.
+
+    Return these runs.
+    """
     if not run.session_id or run.parent_run_id is not None:
-        return
+        return []
     runs = AgentRun.objects.select_for_update(no_key=True, of=("self",)).order_by("pk")
     runs = runs.filter(project=run.project_id, source=AgentRun.Source.IMPORT, session_id=run.session_id)
-    _adopt(runs.filter(parent_run=None, external_id__startswith=f"{run.external_id}:"), run)
+    children = list(runs.filter(parent_run=None, external_id__startswith=f"{run.external_id}:"))
+    _adopt(children, run)
+    return children
 
 
 def _can_be_below(run: AgentRun, parent: AgentRun) -> bool:
     """Whether a run without a parent can get this one, whose row is locked: not if it is below the run itself."""
     rows = AgentRun.objects.select_for_update(no_key=True, of=("self",))
     locked = rows.filter(pk=parent.pk).first()
-    return locked is not None and run.pk not in {locked.pk, *_ancestor_ids(locked)}
-
-
-def _ancestor_ids(run: AgentRun) -> Iterator[UUID]:
-    """Yield the IDs of the parent of a run, of the parent of that one, and so on, as far as they are known here."""
-    parent_id, seen = run.parent_run_id, set[UUID]()
-    while parent_id is not None and parent_id not in seen:
-        yield parent_id
-        seen.add(parent_id)
-        parent_id = AgentRun.with_removed.filter(pk=parent_id).values_list("parent_run_id", flat=True).first()
+    return locked is not None and run.pk not in {locked.pk, *child_runs.ancestor_ids(locked)}
 
 
 def _adopt(children: Iterable[AgentRun], parent: AgentRun) -> None:
@@ -266,6 +287,7 @@ class _RunImport:
         projection.flush()
         projection.save_state()
         self.has_news = True
+        report.family.note(self.run, new_events)
         report.events += len(new_events)
         report.events_of[self.run.pk] += len(new_events)
 
@@ -324,7 +346,7 @@ class _RunImport:
     def _last_status(self, projection: Projection) -> Payload:
         cost = read_cost(self.head.cost_usd)
         usage, cost_usd = dict(self.head.usage) or None, None if cost is None else f"{cost:f}"
-        match self.head.ended:
+        match self.head.ended or child_runs.end_of(self.run):
             case RunStatus.COMPLETED:
                 return RunCompleted(usage=usage, cost_usd=cost_usd)
             case RunStatus.FAILED:

@@ -13,7 +13,7 @@ from django.db.models.functions import Coalesce
 
 from agentops.projects.models import Project
 from runs.database_errors import done_alone
-from runs.external import handlers
+from runs.external import child_runs, handlers
 from runs.external.event_input import IncomingEvent
 from runs.external.import_runs import ImportReport, again_if_opened, import_items, open_answer
 from runs.external.importers.base import Item
@@ -22,7 +22,8 @@ from runs.models import AgentRun, AgentRunToolCall
 from runs.models.querysets import CLAIMED_FROM
 from runs.statuses import RunStatus, ToolStatus, WaitReason
 from timeline import database_clock, log
-from timeline.events.run import RunWaiting
+from timeline.events import Payload
+from timeline.events.run import RunCompleted, RunFailed, RunWaiting
 from timeline.models import Source
 
 #: Event IDs of one query.
@@ -96,12 +97,22 @@ def let_wait(project: Project, run_ref: str, *, with_open_calls: bool = False, e
     if projection.state.answer_from_seq is not None or (not with_open_calls and open_calls.exists()):
         return False
     changed = open_calls.update(status=ToolStatus.UNKNOWN, starts=1, started_at=Coalesce("started_at", F("created_at")))
-    waiting = RunWaiting(reason=WaitReason.UNKNOWN_TOOL if changed else WaitReason.INPUT)
-    handlers.apply(projection, IncomingEvent(run_ref, waiting.event_type, waiting, ts=at))
+    status = _status(run, WaitReason.UNKNOWN_TOOL if changed else WaitReason.INPUT)
+    handlers.apply(projection, IncomingEvent(run_ref, status.event_type, status, ts=at))
     projection.flush()
     projection.save_state()
     log.note_last_event(run.pk, at)
     return True
+
+
+def _status(run: AgentRun, reason: WaitReason) -> Payload:
+    """Return that a session waits, or the end of a sub-agent whose call has ended."""
+    match child_runs.end_of(run):
+        case RunStatus.COMPLETED:
+            return RunCompleted()
+        case RunStatus.FAILED:
+            return RunFailed(error_type="failed")
+    return RunWaiting(reason=reason)
 
 
 def _imported(project: Project, run_ref: str) -> QuerySet[AgentRun]:

@@ -186,6 +186,8 @@ class ImportFile:
         """`is_strict`: refuse the whole file if a line of it is damaged."""
         self.name = name
         self.stored = without_bom(StoredBytes.in_memory(content) if isinstance(content, bytes) else content)
+        #: Where it is, if further files are beside it; None for what was uploaded.
+        self.path: Path | None = None
         self.is_strict = is_strict
         #: What the last reading has left out.
         self.left_out = LeftOut()
@@ -200,7 +202,9 @@ class ImportFile:
         try:
             if not path.exists():
                 raise UnreadableFile(str(path), NOT_A_FILE)
-            return cls(path.name, StoredBytes.on_disk(open_regular(path)), is_strict=is_strict)
+            file = cls(path.name, StoredBytes.on_disk(open_regular(path)), is_strict=is_strict)
+            file.path = path
+            return file
         except OSError as error:
             raise UnreadableFile(str(path), f"cannot be read: {error.strerror}") from None
 

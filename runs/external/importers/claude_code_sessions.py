@@ -14,14 +14,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import PurePath, PureWindowsPath
 
+from runs.external.importers.answer_events import event_id
 from runs.external.importers.base import ImportedRun, ImportFile, Item, NothingToImport
 from runs.external.importers.claude_conversation import MESSAGES, ClaudeConversation, ConversationLine
+from runs.external.importers.reading.claude_agent_files import about_agent
 from runs.external.importers.reading.claude_session_lines import SessionLines, SubAgent, read_sessions
+from runs.external.importers.spawned_agents import UNNAMED, SpawnedAgent
 from runs.lifecycle.title_limits import MAX_LABEL, MAX_TITLE
 from runs.providers.messages import canonical
 from runs.statuses import RunStatus
 
-AGENT = "claude-code"
+AGENT = UNNAMED
 #: What only these files have, among the formats of lines with a type.
 _OWN_TYPES = ("summary", "file-history-snapshot", "queue-operation", "progress")
 MAX_SESSION_ID = 128
@@ -64,13 +67,29 @@ class _Session:
         self._labels = _labels(self._lines)
 
     def items(self) -> Iterator[Item]:
+        agents = dict(self._agents())
         if self._has_messages:
             yield self._head()
-            yield from ClaudeConversation(self._run_ref, self._main).events()
+            yield from ClaudeConversation(self._run_ref, self._main, agents=agents).events()
         for sub_agent in self._sub_agents:
             head = self._head_of(sub_agent)
             yield head
-            yield from ClaudeConversation(head.run_ref, sub_agent.lines).events()
+            yield from ClaudeConversation(head.run_ref, sub_agent.lines, agents=agents).events()
+
+    def _agents(self) -> Iterator[tuple[str, SpawnedAgent]]:
+        """Yield the sub-agents that calls have spawned, whose lines may be in files of their own."""
+        for call_id, agent_id in self._lines.agent_ids.items():
+            key = event_id(agent_id)
+            kind = self._lines.requests.get(call_id, {}).get("subagent_type")
+            yield (
+                call_id,
+                SpawnedAgent(
+                    run_ref=f"{self._run_ref}:{key}",
+                    key=key,
+                    agent=kind if isinstance(kind, str) else "",
+                    is_in_background=call_id in self._lines.in_background,
+                ),
+            )
 
     def _head(self) -> ImportedRun:
         return ImportedRun(
@@ -84,20 +103,23 @@ class _Session:
         )
 
     def _head_of(self, sub_agent: SubAgent) -> ImportedRun:
-        request = self._lines.requests.get(sub_agent.call_id, {})
-        kind = request.get("subagent_type")
-        description = request.get("description")
+        about = about_agent(self._lines.file, sub_agent.key)
+        call_id = sub_agent.call_id or about.call_id
+        request = self._lines.requests.get(call_id, {})
+        kind, description = request.get("subagent_type"), request.get("description")
+        title = description if isinstance(description, str) else about.title
+        has_ended = call_id in self._lines.ended_calls and call_id not in self._lines.in_background
         return ImportedRun(
             run_ref=f"{self._run_ref}:{sub_agent.key}",
-            agent=kind if isinstance(kind, str) and kind else AGENT,
+            agent=kind if isinstance(kind, str) and kind else about.agent or AGENT,
             model=_model(sub_agent.lines),
-            title=description[:MAX_TITLE] if isinstance(description, str) else "",
+            title=title[:MAX_TITLE],
             session_id=self._session_id,
             created_at=_first_time(sub_agent.lines),
-            parent_ref=self._run_ref,
-            parent_call_id=sub_agent.call_id,
+            parent_ref=f"{self._run_ref}:{sub_agent.parent}" if sub_agent.parent else self._run_ref,
+            parent_call_id=call_id,
             labels=self._labels,
-            ended=RunStatus.COMPLETED if sub_agent.call_id in self._lines.ended_calls else None,
+            ended=RunStatus.COMPLETED if has_ended else None,
         )
 
 

@@ -27,6 +27,7 @@ from runs.external.importers.answer_events import (
     identifier_or_none,
 )
 from runs.external.importers.base import ImportFile, ImportRefused, Reader
+from runs.external.importers.spawned_agents import SpawnedAgent
 from runs.external.reported_usage import read_usage
 from runs.providers.messages import request
 from runs.providers.price_tiers import details_of
@@ -176,12 +177,20 @@ class ClaudeConversation:
     """The lines of one run, in the order of the file, as events."""
 
     def __init__(
-        self, run_ref: str, lines: Iterable[ConversationLine], usages: Mapping[str, Mapping[str, Any]] | None = None
+        self,
+        run_ref: str,
+        lines: Iterable[ConversationLine],
+        usages: Mapping[str, Mapping[str, Any]] | None = None,
+        agents: Mapping[str, SpawnedAgent] | None = None,
     ) -> None:
-        """`usages`: the final usage by message ID, where the lines of a message do not have it."""
+        """`usages`: the final usage by message ID, where the lines of a message do not have it.
+
+        `agents`: the sub-agents that calls have spawned.
+        """
         self.run_ref = run_ref
         self.lines = list(lines)
         self._usages = usages or {}
+        self._agents = agents or {}
         self._pieces: dict[str, list[ConversationLine]] = {}
         #: The name and the start of each call.
         self._calls: dict[str, tuple[str, datetime | None]] = {}
@@ -264,6 +273,9 @@ class ClaudeConversation:
                     started_at=started_at,
                     requested=self._requested,
                 ).event()
+                if (agent := self._agents.get(call_id)) is not None:
+                    has_failed = block.get("is_error") is True
+                    yield from agent.events(self.run_ref, call_id, line.at, has_failed=has_failed)
         others = [block for block in line.blocks if block["type"] != "tool_result"]
         if others or not results:
             part = UserPromptPart(contents.user_content(others))

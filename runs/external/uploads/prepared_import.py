@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from django.db import connection
 
 from agentops.projects.models import Project
-from runs.external.import_runs import ImportReport, Progress, adopt_early_children, import_file
+from runs.external.import_runs import ImportReport, Progress, adopt_early_children, end_joined, import_file
 from runs.external.importers.base import ImportedRun, Importer, ImportFile, Item
 from runs.external.uploads.private_database import PrivateDatabase
 
@@ -58,7 +58,8 @@ def _store(private: PrivateDatabase, report: ImportReport, directly: Callable[[]
     for run in report.runs:
         if run.pk in report.opened:
             # They are no runs of the file, so that its database did not have them.
-            adopt_early_children(run)
+            report.family.adopted += adopt_early_children(run)
+    end_joined(report)
     return report
 
 

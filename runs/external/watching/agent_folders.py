@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from runs.external.importers.reading.claude_agent_files import is_about_agent
+
 #: The endings of session files.
 _SUFFIXES = (".jsonl", ".json")
 #: What `/chat save` of Gemini CLI writes: copies of chats, which have files of their own.
@@ -23,7 +25,7 @@ def session_folders(environ: Mapping[str, str], home: Path) -> list[Path]:
 
 def may_be_session(path: Path) -> bool:
     """Return whether a path is named as session files are."""
-    return path.suffix in _SUFFIXES and not path.match(_SAVED_CHATS)
+    return path.suffix in _SUFFIXES and not path.match(_SAVED_CHATS) and not is_about_agent(path)
 
 
 def session_files(folders: list[Path], since: float) -> Iterator[Path]:

@@ -35,7 +35,7 @@ class GrowingFile(ImportFile):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path.name)
-        self.path = path
+        self.path: Path = path
         self._has_lines = path.suffix == ".jsonl"
         #: Whether the file is complete, so that its last line may have no end.
         self.takes_rest = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,10 @@ from agentops.projects.models import Project
 from runs.external.import_runs import ImportReport, again_if_opened
 from runs.external.importers import formats
 from runs.external.importers.base import ImportFile, ImportRefused, UnreadableFile
+from runs.external.importers.reading.claude_agent_files import file_of_agent, is_about_agent
 from runs.external.importers.reading.left_out import LeftOut
 from runs.external.uploads.prepared_import import prepared
+from runs.external.watching.agent_folders import session_files
 from runs.models import AgentRun
 from runs.upkeep import retention
 from timeline import database_clock
@@ -38,7 +41,7 @@ class Command(AgentopsCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("files", metavar="FILE", nargs="+", help="session files")
+        parser.add_argument("files", metavar="FILE", nargs="+", help="session files, and directories with such files")
         parser.add_argument("--project", metavar="SLUG", required=True, help="slug or ID of the project")
         parser.add_argument("--format", metavar="NAME", default="", help="default: recognised by the content")
         parser.add_argument("--strict", action="store_true", help="refuse a file of which a line is damaged")
@@ -53,10 +56,13 @@ class Command(AgentopsCommand):
         project = project_for(SYSTEM, options["project"], Action.INGEST)
         rows: list[dict[str, Any]] = []
         faults: list[CommandError] = []
-        for name in options["files"]:
+        for path, is_named in _files(options["files"]):
             try:
-                rows += self._import(project, Path(name), options)
+                rows += self._import(project, path, options)
             except ImportRefused as error:
+                if not is_named:
+                    self.stderr.write(f"agentops: not imported: {printable(error)}")
+                    continue
                 code = EXIT_UNREADABLE if isinstance(error, UnreadableFile) else EXIT_INVALID
                 faults.append(CommandError(printable(error), returncode=code))
         if options["json"]:
@@ -101,6 +107,22 @@ class Command(AgentopsCommand):
                 self.stderr.flush()
 
         return show
+
+
+def _files(names: Sequence[str]) -> Iterator[tuple[Path, bool]]:
+    """Yield the files to import, and whether each was named itself. In a directory, sessions before their sub-agents.
+
+    Raises `CommandError` for a directory without any.
+    """
+    for path in map(Path, names):
+        if path.is_dir():
+            found = sorted(session_files([path], 0.0), key=lambda file: (len(file.parts), file))
+            if not found:
+                raise CommandError(f"{printable(path)} contains no session files", returncode=EXIT_UNREADABLE)
+            yield from ((file, False) for file in found)
+        elif not (is_about_agent(path) and file_of_agent(path).exists()):
+            # Otherwise it is read with the file that it describes.
+            yield path, True
 
 
 def _row(run: AgentRun, format_: str, report: ImportReport, kept_until: datetime | None) -> dict[str, Any]:

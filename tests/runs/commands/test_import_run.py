@@ -123,7 +123,8 @@ def test_the_exit_code_names_the_kind_of_error(
     unknown = tmp_path / "notes.txt"
     unknown.write_text("Hello")
 
-    assert refused("import_run", str(tmp_path), "--project", "alpha")[0] == 6
+    (tmp_path / "empty").mkdir()
+    assert refused("import_run", str(tmp_path / "empty"), "--project", "alpha")[0] == 6
     assert refused("import_run", str(unknown), "--project", "alpha")[0] == 7
     assert refused("import_run", str(session), "--project", "nowhere")[0] == 3
     code, text = refused("import_run", str(session), "--project", "alpha", "--format", "tapes")

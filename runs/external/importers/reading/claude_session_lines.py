@@ -5,14 +5,16 @@ Their contents are not kept. They are read again when the events are made.
 
 from __future__ import annotations
 
+import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePath
 from sys import intern
 from typing import Any
 
+from runs.external import contents
 from runs.external.importers.answer_events import event_id, identifier_or_none, time_or_none
 from runs.external.importers.base import ImportFile, ImportRefused, Reader
 from runs.external.importers.claude_conversation import MESSAGES, ConversationLine
@@ -23,6 +25,9 @@ KEPT_LINES = 64
 #: What a call says about the sub-agent that it spawns. Other calls have a description, too.
 _OF_SUB_AGENT = ("prompt", "subagent_type", "description")
 _ONLY_OF_SUB_AGENT = ("prompt", "subagent_type")
+#: The status of a result whose sub-agent works in the background.
+_LAUNCHED = "async_launched"
+_AGENT_ID = re.compile(r"\bagentId: ?([\w-]{1,64})")
 
 
 @dataclass(eq=False)
@@ -32,6 +37,8 @@ class SubAgent:
     key: str
     lines: list[ConversationLine] = field(default_factory=list)
     call_id: str = ""
+    #: The key of the sub-agent that has requested the call; empty for the session.
+    parent: str = ""
 
 
 class SessionLines:
@@ -51,10 +58,14 @@ class SessionLines:
         self._prompts: dict[str, str] = {}
         #: Titles, and the line of the conversation that each of them is about.
         self.summaries: list[tuple[str, str]] = []
-        #: The arguments of the session's calls that say something about a sub-agent.
+        #: The arguments of calls that say something about a sub-agent.
         self.requests: dict[str, Mapping[str, Any]] = {}
-        #: The calls of the session that have a result.
+        #: The calls that have a result.
         self.ended_calls: set[str] = set()
+        #: The ID of the sub-agent that a call has spawned, as its result names it.
+        self.agent_ids: dict[str, str] = {}
+        #: The calls whose sub-agents work on after the result.
+        self.in_background: set[str] = set()
         self._of_sub_agents: list[ConversationLine] = []
         #: The line before each line of a sub-agent, by their UUIDs.
         self._parents: dict[str, str] = {}
@@ -77,6 +88,7 @@ class SessionLines:
         self.branch = self.branch or _text(line, "gitBranch")
         if line.data.get("isSidechain"):
             self._parents[line.line_id] = str(line.data.get("parentUuid"))
+        self._note_calls(line)
         if _is_of_sub_agent(line):
             self._of_sub_agents.append(line)
         else:
@@ -95,15 +107,20 @@ class SessionLines:
         found: dict[str, SubAgent] = {}
         seen: set[tuple[str, str]] = set()
         for line in self._of_sub_agents:
-            inner = _inner_line(line)
+            try:
+                inner = _inner_line(line)
+            except ImportRefused as refusal:
+                self.file.leave_out(refusal)
+                continue
             key, call_id = self._owner(line)
             sub_agent = found.setdefault(key, SubAgent(key))
             sub_agent.call_id = sub_agent.call_id or call_id
             if (key, inner.line_id) not in seen:
                 seen.add((key, inner.line_id))
                 sub_agent.lines.append(inner)
-        self._find_calls(found.values())
-        return [one for one in found.values() if any(line.kind in MESSAGES for line in one.lines)]
+        sub_agents = [one for one in found.values() if any(line.kind in MESSAGES for line in one.lines)]
+        self._find_calls(sub_agents)
+        return _parents_first(sub_agents)
 
     def _note(self, line: ConversationLine) -> None:
         if line.kind == "summary" and (summary := _text(line, "summary")):
@@ -111,11 +128,23 @@ class SessionLines:
         if not self._prompts.get(line.session_id) and not line.data.get("isMeta"):
             text = line.text.strip()
             self._prompts[line.session_id] = "" if text.startswith("<") else text.partition("\n")[0]
-        self.ended_calls.update(block["tool_use_id"] for block in line.results)
+
+    def _note_calls(self, line: ConversationLine) -> None:
+        """Note what a line says about sub-agents: requests of them, and results."""
         for block in line.calls:
             request = block.get("input")
             if isinstance(request, Mapping) and any(name in request for name in _ONLY_OF_SUB_AGENT):
                 self.requests[block["id"]] = {name: request[name] for name in _OF_SUB_AGENT if name in request}
+        results = line.results
+        about = line.data.get("toolUseResult") if len(results) == 1 else None
+        for block in results:
+            call_id = block["tool_use_id"]
+            self.ended_calls.add(call_id)
+            agent_id = _agent_id(about, block) if call_id in self.requests else ""
+            if agent_id:
+                self.agent_ids[call_id] = agent_id
+            if isinstance(about, Mapping) and (about.get("isAsync") is True or about.get("status") == _LAUNCHED):
+                self.in_background.add(call_id)
 
     def _owner(self, line: ConversationLine) -> tuple[str, str]:
         """Return the key of the sub-agent of a line, and the call of its parent, if the line names it."""
@@ -140,7 +169,10 @@ class SessionLines:
         return first
 
     def _find_calls(self, sub_agents: Iterable[SubAgent]) -> None:
-        """Find the calls of sub-agents whose lines do not name them, by the prompt."""
+        """Find the calls of sub-agents whose lines do not name them: by their results, or else by the prompt."""
+        by_agent = {event_id(agent_id): call_id for call_id, agent_id in self.agent_ids.items()}
+        for sub_agent in sub_agents:
+            sub_agent.call_id = sub_agent.call_id or by_agent.get(sub_agent.key, "")
         named = {sub_agent.call_id for sub_agent in sub_agents}
         unused: dict[object, deque[str]] = {}
         for call_id, request in self.requests.items():
@@ -234,6 +266,29 @@ def _line(file: ImportFile, place: _Place, recent: deque[ConversationLine]) -> C
 def _text(line: ConversationLine, name: str) -> str:
     value = line.data.get(name)
     return value if isinstance(value, str) else ""
+
+
+def _parents_first(sub_agents: Sequence[SubAgent]) -> list[SubAgent]:
+    """Set the parent of each sub-agent that another one has spawned, and return them in an order of generations."""
+    owners = {call_id: one for one in sub_agents for line in one.lines for call_id, _ in line.call_names}
+    for one in sub_agents:
+        owner = owners.get(one.call_id)
+        one.parent = owner.key if owner is not None and owner is not one else ""
+    ordered: dict[str, SubAgent] = {}
+    waiting = list(sub_agents)
+    while waiting:
+        ready = [one for one in waiting if not one.parent or one.parent in ordered] or waiting  # a circle
+        ordered |= {one.key: one for one in ready}
+        waiting = [one for one in waiting if one.key not in ordered]
+    return list(ordered.values())
+
+
+def _agent_id(about: object, block: Mapping[str, Any]) -> str:
+    """Return the ID of the sub-agent that a result names, in a value beside it or in its text."""
+    if isinstance(about, Mapping) and isinstance(about.get("agentId"), str):
+        return str(about["agentId"])
+    found = _AGENT_ID.search(contents.text_content(block.get("content")))
+    return found[1] if found else ""
 
 
 def _is_of_sub_agent(line: ConversationLine) -> bool:

@@ -1,0 +1,56 @@
+"""What Claude Code writes beside the file of a sub-agent: `agent-….meta.json`, with its type and the call."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentops.http.strict_json import NotJson
+from runs.external.importers.answer_events import event_id, identifier_or_none
+from runs.external.importers.base import ImportFile, ImportRefused, open_regular, read_json
+
+PREFIX, ENDING = "agent-", ".meta.json"
+MAX_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFacts:
+    """The name of a sub-agent, its task, and the call that has spawned it; empty where they are unknown."""
+
+    agent: str = ""
+    title: str = ""
+    call_id: str = ""
+
+
+def is_about_agent(path: Path) -> bool:
+    """Return whether a file only describes a sub-agent, whose session is another file."""
+    return path.name.endswith(ENDING)
+
+
+def file_of_agent(path: Path) -> Path:
+    """Return the file of the sub-agent that a file describes."""
+    return path.with_name(path.name.removesuffix(ENDING) + ".jsonl")
+
+
+def about_agent(file: ImportFile, key: str) -> AgentFacts:
+    """Return what the file beside that of a sub-agent says about it."""
+    path = file.path
+    if path is None or event_id(path.stem.removeprefix(PREFIX)) != key:
+        return AgentFacts()
+    try:
+        descriptor = open_regular(path.with_name(path.stem + ENDING))
+        try:
+            value = read_json(os.read(descriptor, MAX_BYTES))
+        finally:
+            os.close(descriptor)
+    except (OSError, ImportRefused, NotJson):
+        return AgentFacts()
+    if not isinstance(value, dict):
+        return AgentFacts()
+    title = value.get("description")
+    return AgentFacts(
+        agent=identifier_or_none(value.get("agentType")) or "",
+        title=title if isinstance(title, str) else "",
+        call_id=identifier_or_none(value.get("toolUseId")) or "",
+    )
