@@ -149,9 +149,10 @@ GROUPS: dict[str, dict[str, str]] = {
         "it, the answer is 413.",
         "AGENTOPS_UPLOAD_TIMEOUT_S": "Seconds that a client may take to send an upload. Later, the answer is 408.",
         "AGENTOPS_IMPORT_MIB": "MiB that a file may expand to during its import: unpacked bytes, and the texts of all "
-        "its runs and events. Beyond it, the import is refused with `import_too_large`.",
-        "AGENTOPS_IMPORT_CPU_S": "Seconds of CPU time that reading a file may take, and then storing it. Beyond "
-        "it, the import is refused with `import_too_large`.",
+        "its runs and events; for a large file, twice its size. Beyond it, the import is refused with "
+        "`import_too_large`.",
+        "AGENTOPS_IMPORT_CPU_S": "Seconds of CPU time that reading a file may take, and then storing it; for a larger "
+        "one, for each 64 MiB. Beyond it, the import is refused with `import_too_large`.",
     },
     "E-mail": {
         "EMAIL_URL": "Mail server for notifications: `smtp://`, `smtp+tls://` (STARTTLS) or `smtps://`, with "

@@ -18,11 +18,13 @@ from django.conf import settings
 from pydantic import BaseModel
 
 from agentops.limits.work_budget import WorkBudget, WorkExceeded
-from runs.external.importers.base import MIB, ImportedRun, Importer, ImportFile, ImportRefused, Item
+from runs.external.importers.base import MAX_DOCUMENT, MIB, ImportedRun, Importer, ImportFile, ImportRefused, Item
 from runs.external.importers.salvage import read_file
 
 #: Bytes that an event, and a run, count beside their texts, because each costs several rows.
 EVENT_BYTES, RUN_BYTES = 128, 4096
+#: How often the bytes of a file may be counted, if that is more than the setting.
+EXPANSION = 2
 
 
 class ImportTooLarge(ImportRefused):
@@ -37,14 +39,17 @@ def budget_of(file: ImportFile, watch: Callable[[], None] | None = None) -> Iter
 
     `watch` is called after each part of the work, at the latest after 1/256 of the budget. It may raise.
     """
-    budget = WorkBudget(settings.AGENTOPS_IMPORT_MIB * MIB, "bytes", cpu_s=settings.AGENTOPS_IMPORT_CPU_S, watch=watch)
+    # A large file of lines has as many texts.
+    limit = max(settings.AGENTOPS_IMPORT_MIB, -(-EXPANSION * file.stored.size // MIB))
+    cpu_s = settings.AGENTOPS_IMPORT_CPU_S * max(1.0, file.stored.size / MAX_DOCUMENT)
+    budget = WorkBudget(limit * MIB, "bytes", cpu_s=cpu_s, watch=watch)
     file.budget = budget
     try:
         yield budget
     except WorkExceeded:
-        detail = f"expands to more than {settings.AGENTOPS_IMPORT_MIB} MiB (AGENTOPS_IMPORT_MIB)"
+        detail = f"expands to more than {limit} MiB (AGENTOPS_IMPORT_MIB)"
         if budget.left:
-            detail = f"takes more than {settings.AGENTOPS_IMPORT_CPU_S:g} s of CPU time (AGENTOPS_IMPORT_CPU_S)"
+            detail = f"takes more than {cpu_s:g} s of CPU time (AGENTOPS_IMPORT_CPU_S)"
         raise ImportTooLarge(file.name, f"{detail}: split the file, or raise the setting") from None
 
 
