@@ -60,7 +60,7 @@ def join(news: FamilyNews) -> list[AgentRun]:
             _join(child, parent, call_id, agent)
             joined[child.pk] = child
     for child, head in news.children:
-        if child.pk not in joined and (call := _call_of(child, head)) is not None:
+        if child.pk not in joined and not _is_linked(child) and (call := _call_of(child, head)) is not None:
             _join(child, call.run, call.call_id)
             joined[child.pk] = child
     for run in (*news.spawning, *news.adopted):
@@ -106,6 +106,8 @@ def _reported(news: FamilyNews) -> Iterator[tuple[AgentRun, str, str, str]]:
     parents = {run.pk: run for run in news.adopted}
     yield from (_of_event(event, parents[event.log_id]) for event in started)
     for child, _ in news.children:
+        if _is_linked(child):
+            continue
         runs = {run.pk: run for run in _session_of(child)}
         names = event_id_of(START, _key_of(child))
         event = Event.objects.filter(log__in=list(runs), event_id=names).first()
@@ -153,6 +155,12 @@ def _call_with_prompt(child: AgentRun, run_ids: Sequence[UUID]) -> AgentRunToolC
         if isinstance(call.input, dict) and call.input.get("prompt") == child.prompt:
             return call
     return None
+
+
+def _is_linked(child: AgentRun) -> bool:
+    """Return whether a child has its call and its name, so that nothing is to be found out."""
+    is_named = child.agent_config.get("agent_id") != UNNAMED
+    return is_named and AgentRunToolCall.objects.filter(child_run=child).exists()
 
 
 def _without_call(parent_ids: Sequence[UUID | None]) -> list[AgentRun]:

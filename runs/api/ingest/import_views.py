@@ -52,7 +52,7 @@ UPLOAD_BODY: dict[str, Any] = {
 }
 
 
-class LeftOutLine(serializers.Serializer):  # type: ignore[misc]
+class LeftOutRow(serializers.Serializer):  # type: ignore[misc]
     """A line that was left out, or of which a part was."""
 
     line = serializers.IntegerField(help_text="From 1.")
@@ -99,7 +99,7 @@ class ImportRow(serializers.ModelSerializer):  # type: ignore[misc]
     def get_left_out(self, file_import: FileImport) -> int:
         return int((file_import.left_out or {}).get("count", 0))
 
-    @extend_schema_field(LeftOutLine(many=True))
+    @extend_schema_field(LeftOutRow(many=True))
     def get_left_out_lines(self, file_import: FileImport) -> list[dict[str, Any]]:
         return list((file_import.left_out or {}).get("lines", []))
 

@@ -130,7 +130,7 @@ class UnreadableFile(ImportRefused):
     """What is not a file, or may not be read."""
 
 
-class FileChanged(ImportRefused):
+class FileWasRewritten(ImportRefused):
     """A file that is not what it was when its reading began."""
 
 
@@ -191,6 +191,7 @@ class ImportFile:
         self.is_strict = is_strict
         #: What the last reading has left out.
         self.left_out = LeftOut()
+        self._first_lines: list[Any] | None = None
         self._document: Any = None
         self._is_document: bool | None = None
         #: What its reader spends from; None: no limit. See runs.external.importers.import_budget.
@@ -236,7 +237,7 @@ class ImportFile:
         """
         if self.stored.size > MAX_FILE:
             raise self.refuse(f"larger than {MAX_FILE // MIB} MiB")
-        self.left_out = LeftOut()
+        self.left_out, self._first_lines = LeftOut(), None
         for place, line in self.stored.lines():
             for piece in self._pieces(place, line):
                 if isinstance(piece, Record):
@@ -266,13 +267,18 @@ class ImportFile:
 
     def leave_out(self, refusal: ImportRefused) -> None:
         """Leave a record out, because it is invalid. Raises the refusal if it has no line, or the file is strict."""
-        if self.is_strict or refusal.line is None or isinstance(refusal, FileChanged):
+        if self.is_strict or refusal.line is None or isinstance(refusal, FileWasRewritten):
             raise refusal
         reason = f"{refusal.pointer}: {refusal.detail}" if refusal.pointer else refusal.detail
         self.left_out.add(refusal.line, reason)
 
     def first_lines(self) -> list[Any]:
         """Return the values of the first records; what is no JSON is left out. For `detect`."""
+        if self._first_lines is None:
+            self._first_lines = self._read_first_lines()
+        return self._first_lines
+
+    def _read_first_lines(self) -> list[Any]:
         values: list[Any] = []
         for place, line in self.stored.lines():
             pieces = split_line(line, read_json) if line is not None else ()
@@ -342,7 +348,7 @@ class _RecordReader:
     def __call__(self) -> Any:
         line = self.file.stored.line(self.place)
         if line is None:
-            raise FileChanged(self.file.name, "the file has changed while it was read", line=self.place.number)
+            raise FileWasRewritten(self.file.name, "the file has changed while it was read", line=self.place.number)
         return self.file.parse(line, self.place.number)
 
 

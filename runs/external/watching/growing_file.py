@@ -160,7 +160,7 @@ class GrowingFile(ImportFile):
 
     def _hold(self, stored: StoredBytes) -> None:
         self.stored = without_bom(stored)
-        self._document = self._is_document = None
+        self._document = self._is_document = self._first_lines = None
 
     def forget(self) -> None:
         """Free the memory. The next `refresh` reads the whole file."""

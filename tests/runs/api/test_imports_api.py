@@ -92,7 +92,7 @@ def test_damaged_lines_are_named_or_the_file_is_refused(url: str, runner: Client
 
     [run] = AgentRun.objects.filter(project=project)
     browser = Client()
-    browser.force_login(make_person("vera", project, Role.VIEWER))
+    browser.force_login(make_person(project, Role.VIEWER))
     page = strip_tags(browser.get(f"/p/alpha/imports/{imported['id']}").content.decode())
     assert f"Line 3: {reason}" in page
     assert "Line 6, the last one, is not complete." in page

@@ -14,6 +14,7 @@ import pytest
 from django.utils import timezone
 
 from agentops.projects.models import Project
+from runs.external.watching import followed_file, growing_file
 from tests.support.imported_runs import check_run, content_of, counts, import_path
 from tests.support.recordings.recorded_files import recording
 from tests.support.watched_site import Site
@@ -103,6 +104,26 @@ def test_the_last_answer_is_shown_before_it_is_complete(site: Site) -> None:
     positions = run.messages.count()
     site.settle()
     assert run.messages.count() == positions + 1
+
+
+@pytest.mark.parametrize("name", GROWING[:2])
+def test_a_large_file_is_read_from_disk_and_stored_in_batches(
+    site: Site, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Its records are not kept, and events of a batch are not known to the next one."""
+    monkeypatch.setattr(growing_file, "MAX_KEPT", 20_000)
+    monkeypatch.setattr(followed_file, "BATCH", 7)
+    path = site.folder / "session.jsonl"
+    lines = data(name).read_bytes().splitlines(keepends=True)
+    for count in (3, len(lines) // 2, len(lines)):
+        path.write_bytes(b"".join(lines[:count]) + b'{"type":')
+        site.round()
+    path.write_bytes(b"".join(lines))
+    site.round()
+    site.settle()
+
+    assert site.warned == []
+    assert_as_imported(site, data(name))
 
 
 def test_a_bad_line_is_told_once_and_loses_nothing_before_it(site: Site) -> None:
