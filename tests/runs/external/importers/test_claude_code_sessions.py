@@ -307,13 +307,13 @@ def test_a_bad_line_is_left_out_and_named_or_refused(project: Project, tmp_path:
     assert report.runs[0].messages.count() == 2
 
 
-def test_the_edge_cases_are_imported_without_the_lines_that_are_no_objects(project: Project) -> None:
+def test_the_edge_cases_are_imported_without_the_invalid_lines(project: Project) -> None:
     path = data("claude-code-synthetic/edge_cases.jsonl")
-    with pytest.raises(ImportRefused, match=r"^edge_cases\.jsonl:13: "):
+    with pytest.raises(ImportRefused, match=r"^edge_cases\.jsonl:10: "):
         import_path(project, path, is_strict=True)
     assert counts(project)["runs"] == 0
 
     report = import_path(project, path)
 
-    assert [one.line for one in report.left_out.lines] == [13, 14, 15, 16]
+    assert [one.line for one in report.left_out.lines] == [10, 11, 13, 15, 16, 18]
     assert report.runs
