@@ -20,8 +20,8 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart,
 from runs.agents.prices import ModelPrice, readable_prices
 from runs.conversation import call_ids, tool_starts, transcript, turn_usage
 from runs.conversation.message_text import text_of
-from runs.external import contents
 from runs.conversation.writes import TOKENS
+from runs.external import contents
 from runs.external.event_input import IncomingEvent
 from runs.external.streamed_texts import DELTA_TYPES, StreamedTexts
 from runs.lifecycle.transitions import PHASES
