@@ -177,9 +177,11 @@ class _Rollout:
         info = line.payload.get("info")
         if not isinstance(info, Mapping) or info.get("total_token_usage") == self._total:
             return
-        self._total = info.get("total_token_usage")
-        usage = info.get("last_token_usage")
-        if isinstance(usage, Mapping) and self._is_usable(line, usage, "last_token_usage"):
+        total, self._total = self._total, info.get("total_token_usage")
+        name = "last_token_usage" if isinstance(info.get("last_token_usage"), Mapping) else "total_token_usage"
+        usage = info.get(name)
+        if isinstance(usage, Mapping) and self._is_usable(line, usage, name):
+            usage = usage if name == "last_token_usage" else _increase(usage, total)
             if self._pieces and not self._is_bare:
                 # Without parts of its own, so that a file that ends before it gets the usage later.
                 self._pieces.append(AnswerPiece(parts=[], usage=_usage(usage), at=self._pieces[-1].at))
@@ -288,6 +290,16 @@ class _Rollout:
             return None
         line_id = event_id(f"line:{line.line_id}")
         return IncomingEvent(self.run_ref, payload.event_type, payload, event_id=line_id, ts=line.at, message=message)
+
+
+def _increase(total: Mapping[str, Any], before: object) -> Mapping[str, Any]:
+    """Return the tokens since the count before. A total that is lower in any count has begun again from zero."""
+    counts = {name: count for name, count in total.items() if isinstance(count, int)}
+    known = before if isinstance(before, Mapping) else {}
+    earlier = {name: count for name in counts if isinstance(count := known.get(name), int)}
+    if any(count < earlier.get(name, 0) for name, count in counts.items()):
+        return counts
+    return {name: count - earlier.get(name, 0) for name, count in counts.items()}
 
 
 def _usage(usage: Mapping[str, Any]) -> RequestUsage:

@@ -165,3 +165,33 @@ def test_the_tokens_of_a_compaction_count_once(
     answer = whole.messages.filter(role="assistant").order_by("-position")[0]
     assert [part["content"] for part in answer.content["parts"]] == ["Summary"]
     assert answer.content["usage"]["input_tokens"] == SUMMARY["input_tokens"]
+
+
+CUMULATIVE = "public-cases/07-codex-cumulative-counts"
+
+
+@pytest.mark.parametrize(
+    ("name", "calls"),
+    [
+        ("rollout-2026-01-22T16-40-00-e69eaccb-0909-59cc-9543-3bbf20dd7f01", [(1000, 50, 800, 0), (1500, 40, 1200, 0)]),
+        # A total that goes down has begun again.
+        ("rollout-reset-e93c22c0-cacd-552f-9de3-82ab89d15777", [(1000, 100, 800, 40), (900, 60, 700, 20)]),
+    ],
+)
+def test_counts_that_are_only_cumulative_are_differenced(
+    project: Project, tmp_path: Path, name: str, calls: list[tuple[int, ...]]
+) -> None:
+    """Also if the file is imported line by line."""
+    content = recording(f"{CUMULATIVE}/{name}.jsonl").read_text()
+    path = tmp_path / f"{name}.jsonl"
+    lines = content.splitlines(keepends=True)
+    for count in range(5, len(lines) + 1):
+        path.write_text("".join(lines[:count]))
+        [run] = import_path(project, path).runs
+
+    rows = run.turn_usages.filter(output_tokens__gt=0).order_by("step_number")
+    columns = ("input_tokens", "output_tokens", "cache_read_tokens", "reasoning_tokens")
+    assert list(rows.values_list(*columns)) == calls
+    run.refresh_from_db()
+    assert (run.input_tokens, run.output_tokens) == tuple(sum(call[index] for call in calls) for index in (0, 1))
+    assert run.cost_usd is not None
