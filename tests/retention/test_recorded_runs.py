@@ -146,7 +146,7 @@ def test_runs_of_earlier_versions_get_the_time_of_their_import(project: Project)
     run, external = imported(project), reported(project, "r1")
     ExternalRun.objects.update(imported_at=None)
 
-    import_module("runs.migrations.0042_fill_imported_at").fill(apps, connection.schema_editor())
+    import_module("runs.migrations.0045_fill_imported_at").fill(apps, connection.schema_editor())
 
     last = Event.objects.filter(log=run.pk).order_by("-seq").values_list("created_at", flat=True).first()
     assert dict(ExternalRun.objects.values_list("run", "imported_at")) == {run.pk: last, external.pk: None}

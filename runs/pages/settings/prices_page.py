@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -48,6 +49,16 @@ class PriceRow:
     #: Per bucket; empty where it is not known.
     published: list[str]
     published_of: str
+
+    @property
+    def name(self) -> str:
+        """The model, with the tier and the size of the calls if the price is not for all."""
+        return f"{self.price.model}, {self.of_calls}" if self.of_calls else self.price.model
+
+    @property
+    def change_url(self) -> str:
+        """The query that fills in the form with this price."""
+        return f"?{urlencode({'model': self.price.model, 'tier': self.price.tier, 'above': self.price.above or ''})}"
 
 
 @dataclass(frozen=True)

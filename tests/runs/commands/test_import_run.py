@@ -48,6 +48,7 @@ def session(tmp_path: Path) -> Path:
 
 
 def test_it_prints_a_line_for_each_run_and_what_is_new(command: Command, project: Project, session: Path) -> None:
+    Project.objects.update(retention_days=None)
     first = command("import_run", str(session), "--project", "alpha").split("\t")
     again = command("import_run", str(session), "--project", "alpha").split("\t")
     with session.open("a") as file:
@@ -55,12 +56,12 @@ def test_it_prints_a_line_for_each_run_and_what_is_new(command: Command, project
     longer = json.loads(command("import_run", str(session), "--project", "alpha", "--json"))
 
     run = AgentRun.objects.get()
-    assert [cell.strip() for cell in first] == [str(run.pk), "claude-code", "2", "1", "5", "new"]
-    assert again == [*first[:-1], "unchanged\n"] or again[-1].strip() == "unchanged"
+    assert [cell.strip() for cell in first] == [str(run.pk), "claude-code", "2", "1", "5", "new", "forever"]
+    assert [cell.strip() for cell in again[-2:]] == ["unchanged", "forever"]
     assert longer == [
         {
             "run": str(run.pk), "format": "claude-code", "messages": 3, "tool_calls": 1, "tokens": 5,
-            "state": "continued", "left_out": 0,
+            "state": "continued", "kept_until": "forever", "left_out": 0,
         }
     ]  # fmt: skip
     assert (run.source, run.status) == ("import", "waiting")
@@ -81,7 +82,7 @@ def test_what_an_imported_run_does_not_have_is_not_shown(command: Command, proje
 def test_a_dry_run_stores_nothing(command: Command, project: Project, session: Path) -> None:
     output = command("import_run", str(session), "--project", "alpha", "--dry-run")
 
-    assert output.split("\t")[-1].strip() == "new"
+    assert output.split("\t")[-2] == "new"
     assert not AgentRun.objects.exists()
 
 

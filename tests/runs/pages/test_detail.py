@@ -540,7 +540,7 @@ def test_the_facts_of_a_finished_run() -> None:
 
     assert facts["Steps"] == "5 of 500"
     assert facts["Tool calls"] == "10 2 errors"
-    assert facts["Tokens"] == "42 fresh input 8 output 193,753 cache read 27,063 cache write"
+    assert facts["Tokens"] == "42 fresh input 8 output 193,753 cache read 27,063 cache write for 1 h"
     assert facts["Cost"].startswith("$0.")
     assert "computed" in facts["Cost"]
     assert "Worker" not in facts

@@ -181,6 +181,7 @@ SPOILT = [
     Spoilt("U2 foreign", (OUTSIDE_USAGE.format("reasoning_tokens = 1"),)),
     Spoilt("U2 foreign", (OUTSIDE.format("cost_usd = NULL"),)),
     Spoilt("U2 foreign", (OUTSIDE.format("cost_source = 'computed', cost_usd = 1"),)),
+    Spoilt("U3", (OUTSIDE_USAGE.format("cost_usd = 0.01"), OUTSIDE.format("cost_source = 'reported', cost_usd = 1"))),
     Spoilt("L1", (RUNNING.format("lease_expires_at = NULL"),)),
     Spoilt("L2", ("UPDATE agent_run_attempts SET ended_at = NULL WHERE run_id = %(run)s",)),
     Spoilt("L2", ("UPDATE agent_run_attempts SET ended_at = %(long_ago)s WHERE run_id = %(running)s",)),
