@@ -80,6 +80,7 @@ REASON_LABELS: dict[str, str] = {
     "unknown_model": "unknown model",
     "unusable_agent": "unusable agent",
     "unusable_model": "unusable model",
+    "user_cancelled": "cancelled by a person",
     "worker_died": "worker died",
 }
 _CODE = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)+")

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from runs.api.base_views import ApiView
 from runs.api.problems import JSON
 from runs.api.requests.queries import MAX_INTEGER, Dialect, Limit, QuerySerializer, WholeParameter
-from runs.queries.agent_dialect import agent_texts
+from runs.queries.agent_dialect import agent_items
 from runs.queries.record_columns import EVENTS, events_after
 from timeline import log
 
@@ -25,10 +25,11 @@ AGENT_EVENT = {
         "eventId": {"type": "string"},
         "runId": {"type": "string"},
         "type": {"type": "string"},
-        "ts": {"type": "integer", "description": "Milliseconds since 1970."},
+        "timestamp": {"type": "integer", "description": "Milliseconds since 1970."},
+        "ts": {"type": "integer", "description": "As `timestamp`."},
         "nodeId": {"type": "string"},
     },
-    "required": ["seq", "eventId", "runId", "type", "ts", "nodeId"],
+    "required": ["seq", "eventId", "runId", "type", "timestamp", "ts", "nodeId"],
 }
 PAGE = {
     "type": "object",
@@ -61,7 +62,8 @@ class EventsQuery(AfterQuery):
 class Events(ApiView):
     """List the events of a run in order. To poll, pass the last `seq` as `afterSeq`.
 
-    With `dialect=agent`, the events are those of the agent dialect, with whole prompts, inputs and outputs.
+    With `dialect=agent`, the events are those of the agent dialect, with whole prompts, inputs and outputs. A failure
+    comes as an `agent:error` of its own, under the `seq` of the event that tells it.
     """
 
     query_class: ClassVar = EventsQuery
@@ -88,4 +90,4 @@ class Events(ApiView):
     def _read_dialect(self, after: int, count: int) -> tuple[list[str], list[Any], int]:
         run_key = self.get_run_key()
         batch = log.read(run_key.pk, after=after, limit=count)
-        return agent_texts(run_key.pk, batch), [event.seq for event in batch], run_key.last_seq
+        return agent_items(run_key.pk, batch), [event.seq for event in batch], run_key.last_seq

@@ -42,10 +42,10 @@ class StreamQuery(QuerySerializer):
 
 
 def _in_agent_dialect(log_id: UUID, batch: Sequence[Event]) -> list[Piece]:
-    return [{"message": text} for text in agent_texts(log_id, batch)]
+    return [{"message": texts} for texts in agent_texts(log_id, batch)]
 
 
-#: The agent dialect, one message per event.
+#: The agent dialect, one message per event, and one per failure.
 AGENT = Rendering("agent", _in_agent_dialect)
 _RENDERINGS = {None: JSON, "agent": AGENT, "ag-ui": AG_UI}
 

@@ -162,7 +162,11 @@ def _interrupted_result(call: AgentRunToolCall) -> CallResult:
     """Return the unknown result of a running call, with the child runs that it has spawned: they may be resumed."""
     started = Event.objects.filter(log=call.run_id, type=EventType.CHILD_RUN_STARTED, step=call.step_number)
     payloads = started.order_by("seq").values_list("payload", flat=True)
-    children = [f"{one['run_id']} ({one['agent']})" for one in payloads if one.get("call_id") == call.call_id]
+    children = [
+        f"{one['run_id']} ({one.get('agent') or 'unnamed agent'})"
+        for one in payloads
+        if one.get("call_id") == call.call_id and one.get("run_id")  # a runner may send neither
+    ]
     result = unknown_result(call)
     return replace(result, output=f"{result.output}; child runs: {', '.join(children)}") if children else result
 

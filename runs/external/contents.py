@@ -49,6 +49,12 @@ def user_content(content: object) -> str | list[UserContent]:
     return items
 
 
+def is_value(content: object) -> bool:
+    """Return whether the output of a tool is a JSON value, which is neither a text nor made of blocks."""
+    items = [] if isinstance(content, str) or content is None else _items(content)
+    return bool(items) and all(_user_item(item) == _as_text(item) for item in items)
+
+
 def text_content(content: object) -> str:
     """Return a content as one text, without media."""
     value = user_content(content)

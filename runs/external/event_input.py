@@ -1,7 +1,7 @@
 """Reads the events that runners send: the envelope and the payload of each. Nothing is looked up or stored.
 
 An envelope has camel case or snake case names. `seq`, `phase` and `source` are accepted and dropped: the server sets
-them.
+them. Whatever the API has answered is accepted, so that a log can be copied event by event.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 from pydantic_ai.messages import ModelMessage
 
+from runs.external.foreign_payloads import adapted
 from runs.providers.messages import canonical, fits_a_column
 from timeline import events
 from timeline.events import EVENT_TYPES, RESERVED_TYPES, InvalidPayload, UnknownEventType
@@ -30,6 +31,7 @@ _FIELDS = {
     "run_id": "runId",
     "type": "type",
     "ts": "ts",
+    "timestamp": "ts",
     "payload": "payload",
     "runKind": "runKind",
     "run_kind": "runKind",
@@ -51,10 +53,13 @@ MAX_RUN_REFERENCE = 255
 MAX_STEP = 2**31 - 1
 MAX_SEQ = 2**63 - 1
 MAX_ECHO = 64
-#: Bytes of an event of a runner.
+#: Bytes of an event of a runner, and of what its payload has beside the fields of its type.
 MAX_EVENT_BYTES = 256 * 1024
+MAX_EXTRA_BYTES = 16 * 1024
 #: The characters of an event ID.
 _EVENT_ID = re.compile(rf"[A-Za-z0-9._:-]{{1,{MAX_IDENTIFIER}}}", re.ASCII)
+#: What the API answers in place of an event ID that was not sent.
+_NO_ID = re.compile(r"~[0-9]{1,19}(?::error)?", re.ASCII)
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:[Zz]|[+-]\d\d:?\d\d)?", re.ASCII)
 #: The first and last milliseconds that a datetime holds.
 _EPOCH_MS = (-62_135_596_800_000, 253_402_300_799_999)
@@ -127,9 +132,15 @@ def read_event(document: object, *, max_bytes: float = MAX_EVENT_BYTES) -> Incom
 
 
 def _other_type(fields: Mapping[str, Any]) -> str:
-    """Return the type of an event if it is none that is known: a custom one, or one that is refused later."""
+    """Return the type of an event if it is none that is known: a custom one, or one that is refused later.
+
+    A numbered event of a reserved type is copied from a log. Its decision is not one of this server: it becomes a
+    custom event, which decides nothing.
+    """
     type_ = _identifier(fields, "type", MAX_IDENTIFIER, required=True)
     if type_ in RESERVED_TYPES:
+        if fields.get("seq") is not None:
+            return f"x.{type_}"
         text = f"events of type {type_} are written by the server"
         raise RejectedEvent("reserved_event_type", text, "/type", status=403)
     return type_
@@ -160,10 +171,15 @@ def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
         field = _FIELDS.get(name)
         if field is None:
             raise RejectedEvent("unknown_field", f"an event has no field {_echo(name)}", f"/{_escape(name)}")
-        if field in fields:
+        if field in fields and not _are_same(field, fields[field], value):
             raise RejectedEvent("duplicate_field", f"{field} is given under two names", f"/{name}")
         fields[field] = value
     return fields
+
+
+def _are_same(field: str, one: object, other: object) -> bool:
+    """Return whether two values are one time, which is sent under two names, also as a text and a number."""
+    return field == "ts" and read_time(one) == read_time(other)
 
 
 def _identifier(fields: Mapping[str, Any], name: str, limit: int, *, required: bool = False) -> str:
@@ -184,6 +200,8 @@ def _event_id(fields: Mapping[str, Any]) -> str | None:
     event_id = fields.get("event_id")
     if event_id is None or (type(event_id) is str and _EVENT_ID.fullmatch(event_id)):
         return event_id
+    if isinstance(event_id, str) and _NO_ID.fullmatch(event_id):
+        return None
     _identifier(fields, "event_id", MAX_IDENTIFIER)
     text = f"event_id must contain only letters, digits and . _ : -, not {_echo(event_id)}"
     raise RejectedEvent("invalid_identifier", text, "/event_id")
@@ -204,6 +222,17 @@ def _payload(type_: str, payload: object) -> events.Payload:
         return events.parse(type_, payload)
     except UnknownEventType as error:
         raise RejectedEvent(error.code, str(error), "/type") from None
+    except InvalidPayload as error:
+        return _adapted_payload(type_, payload, error)
+
+
+def _adapted_payload(type_: str, payload: dict[str, Any], refused: InvalidPayload) -> events.Payload:
+    """Return a payload that does not fit as it was sent, if its names are all that is wrong with it."""
+    fields = adapted(type_, payload, MAX_EXTRA_BYTES) if type_ in EVENT_TYPES else None
+    try:
+        if fields is None:
+            raise refused
+        return events.parse(type_, fields)
     except InvalidPayload as error:
         first = error.problems[0]
         raise RejectedEvent(first.code, str(error), f"/payload{first.pointer}") from None

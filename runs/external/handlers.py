@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from runs.external import message_events, status_events, tool_events
+from runs.external import inferred_calls, message_events, status_events, tool_events
 from runs.external.event_input import IncomingEvent
 from runs.external.projection import Projection
 from runs.external.streamed_texts import DELTA_TYPES
@@ -22,11 +22,20 @@ Handler = Callable[[Projection, IncomingEvent, Any], int]
 
 
 def apply(projection: Projection, event: IncomingEvent) -> int:
-    """Project an event, and return its sequence number. Raises `RejectedEvent`, with nothing changed.
+    """Project an event with those that it also stands for, and return its sequence number.
 
-    After the end of a run, events are stored as late, and change no row. A run that was abandoned is reopened, even by
-    an event that is then rejected.
+    Raises `RejectedEvent`, with nothing changed. After the end of a run, events are stored as late, and change no row. A
+    run that was abandoned is reopened, even by an event that is then rejected.
     """
+    if event.type in _OF_CALLS:
+        event = inferred_calls.with_call(projection, event)
+    seq = _apply(projection, event)
+    for following in event.following:
+        _apply(projection, following)
+    return seq
+
+
+def _apply(projection: Projection, event: IncomingEvent) -> int:
     if projection.run.is_final:
         return _late(projection, event)
     if projection.run.is_abandoned:
@@ -64,10 +73,10 @@ def _error(projection: Projection, event: IncomingEvent, payload: Error) -> int:
     return projection.append(projection.entry_of(event, step=event.step or projection.next_step))
 
 
-def _child_started(projection: Projection, event: IncomingEvent, payload: ChildRunStarted) -> int:
+def _child(projection: Projection, event: IncomingEvent, payload: ChildRunStarted) -> int:
     child = projection.find_run(payload.run_id or "")
     call = projection.find_call(payload.call_id) if payload.call_id else None
-    if child is not None and call is not None:
+    if child is not None and call is not None and call.child_run_id is None:
         call.child_run_id = child
         projection.change_call(call)
     return projection.append(projection.entry_of(event, ref_id=child))
@@ -80,6 +89,7 @@ _ENDS_OF_TEXTS = frozenset(
         *(EventType.MESSAGE_ADDED, EventType.RUN_COMPLETED, EventType.RUN_FAILED, EventType.RUN_STOPPED),
     }
 )
+_OF_CALLS = frozenset({EventType.TOOL_START, EventType.TOOL_OUTPUT, EventType.TOOL_END})
 _HANDLERS: dict[str, Handler] = {
     EventType.RUN_STARTED: status_events.started,
     EventType.RUN_PHASE: status_events.phase,
@@ -99,5 +109,7 @@ _HANDLERS: dict[str, Handler] = {
     EventType.TOOL_OUTPUT: tool_events.tool_output,
     EventType.TOOL_END: tool_events.tool_end,
     EventType.ERROR: _error,
-    EventType.CHILD_RUN_STARTED: _child_started,
+    EventType.CHILD_RUN_STARTED: _child,
+    EventType.CHILD_RUN_PHASE: _child,
+    EventType.CHILD_RUN_COMPLETED: _child,
 }

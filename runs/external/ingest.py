@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, cast
@@ -28,7 +28,7 @@ from runs.models.run_references import references, sql_references
 from timeline import database_clock, log
 from timeline.bulk.fast_rows import locked, select, select_joined
 from timeline.events.child import ChildRunStarted
-from timeline.events.run import RunStarted
+from timeline.events.run import RunCreated, RunStarted
 from timeline.models import Log, RunKind, Source
 
 #: Events of one request.
@@ -42,6 +42,8 @@ _TABLES = (
     "agent_runs JOIN timeline_log ON timeline_log.id = agent_runs.id"
     " JOIN agent_run_external ON agent_run_external.run_id = agent_runs.id"
 )
+
+_OPENING = RunStarted | RunCreated
 
 #: The events of each run that a request names, each with its number in the request.
 _ByRun = dict[str, list[tuple[int, IncomingEvent]]]
@@ -158,8 +160,8 @@ def _store(
     projection = _lock(sender.project, reference)
     start = 0
     if projection is None:
-        # What comes before the first run.started speaks of a run that does not exist.
-        start = next((i for i, event in enumerate(events) if isinstance(event.payload, RunStarted)), len(events))
+        # What comes before the first run.started speaks of a run that does not exist. A copied log has run.created.
+        start = next((i for i, event in enumerate(events) if isinstance(event.payload, _OPENING)), len(events))
         if start == len(events):
             return _without_run(events)
         try:
@@ -194,19 +196,23 @@ def _lock(project: Project, reference: str) -> Projection | None:
 
 
 def _open(sender: Sender, event: IncomingEvent) -> AgentRun:
-    """Open the run that a `run.started` tells of. Raises `RejectedEvent` if its parent is unknown."""
+    """Open the run that an event tells of. Raises `RejectedEvent` if a `run.started` names an unknown parent."""
     payload = event.payload
-    assert isinstance(payload, RunStarted)
+    assert isinstance(payload, _OPENING)
     reported = ReportedRun(
         external_id=event.run_ref,
         agent=payload.agent or "",
-        model=payload.model or "",
-        title=payload.title or "",
-        session_id=payload.session_id or "",
         run_kind=event.run_kind or RunKind.SESSION,
-        parent=_parent(sender.project, payload.parent_run_id),
         by=sender.actor,
     )
+    if isinstance(payload, RunStarted):
+        reported = replace(
+            reported,
+            model=payload.model or "",
+            title=payload.title or "",
+            session_id=payload.session_id or "",
+            parent=_parent(sender.project, payload.parent_run_id),
+        )
     return reported_runs.open_run(sender.project, reported)
 
 
@@ -254,8 +260,6 @@ def _apply(projection: Projection, event: IncomingEvent, now: datetime) -> Event
             raise RejectedEvent("run_is_native", text, "/type", status=409)
         late = run.is_final
         seq = handlers.apply(projection, event)
-        for following in event.following:
-            handlers.apply(projection, following)
     except RejectedEvent as error:
         return EventResult(run_id=run.pk, event_id=event.event_id, error=error)
     is_skewed = event.ts is not None and abs(now - event.ts) > MAX_SKEW

@@ -21,9 +21,10 @@ MAX_LINES = 5000
 PROGRESS = ("step", "info")
 STREAMS = ("stdout", "stderr")
 LINE_TYPES = (*PROGRESS, *STREAMS, "error", "done")
-#: Statuses that a runner may send → those of a run.
+#: Statuses that a runner may send → those of a run. A resumed run has ended here: another one continues it.
 STATUSES = {
-    **{status.value: status for status in RunStatus if status is not RunStatus.RESUMED},
+    **{status.value: status for status in RunStatus},
+    "resumed": RunStatus.STOPPED,
     "pending": RunStatus.QUEUED,
     "done": RunStatus.COMPLETED,
     "error": RunStatus.FAILED,

@@ -35,11 +35,30 @@ Role = AgentRunMessage.Role
 def message(projection: Projection, event: IncomingEvent, payload: MessageAdded) -> int:
     if payload.role == "tool_result":
         return _tool_result(projection, event, payload)
+    content = payload.preview if payload.content is None else payload.content
+    if payload.role == "assistant" and payload.content is None and (parts := projection.take_parts(event.ts)):
+        # Copied from a log: it names the answer whose texts came before.
+        return projection.add_answer_without_turn(_response(event, parts, projection.model), at=event.ts, event=event)
     projection.close_answer(event.ts)
     if payload.role == "assistant":
-        response = _response(event, contents.response_parts(payload.content or payload.preview), projection.model)
+        response = _response(event, contents.response_parts(content), projection.model)
         return projection.add_answer_without_turn(response, at=event.ts, event=event)
-    return add_request(projection, payload.role, payload.content, event, is_own=True)
+    return add_request(projection, payload.role, content, event, is_own=True)
+
+
+def add_prompt(projection: Projection, prompt: str | list[Any], event: IncomingEvent) -> None:
+    """Add the messages with which a run was started: a text of the user, or messages with `role` and `content`."""
+    for message in [prompt] if isinstance(prompt, str) else prompt:
+        fields = message if isinstance(message, dict) else {"content": message}
+        content = fields.get("content", message)
+        match fields.get("role"):
+            case "assistant":
+                response = _response(event, contents.response_parts(content), projection.model)
+                projection.add_answer_without_turn(response, at=event.ts)
+            case "system" | "developer":
+                add_request(projection, Role.SYSTEM, content, event)
+            case _:
+                add_request(projection, Role.USER, content, event)
 
 
 def add_request(
@@ -68,9 +87,12 @@ def asked_by(row: AgentRunMessage, *, title: str) -> dict[str, Any]:
 
 def _tool_result(projection: Projection, event: IncomingEvent, payload: MessageAdded) -> int:
     call = projection.find_call(contents.call_id_of(payload.content))
-    if call is None or tool_events.is_closed(call):
-        text = "a tool result must name an open call in its content, as call_id; or send tool.end"
+    if call is None and payload.content is not None:
+        text = "a tool result must name a call in its content, as call_id; or send tool.end"
         raise RejectedEvent("unknown_call", text, "/payload/content")
+    if call is None or tool_events.is_closed(call):
+        # Copied from a log, where it follows the end of its call; or reported again.
+        return projection.append(projection.entry_of(event, payload.model_copy(update={"position": None})))
     output = contents.user_content(payload.content)
     return tool_events.close_call(
         projection, call, CallResult(ToolStatus.COMPLETED, cast("Any", output)), event, own="message"
@@ -107,8 +129,10 @@ def turn_end(projection: Projection, event: IncomingEvent, payload: LlmTurnEnd) 
         if payload.tier:  # by our own name, as this site gives it out
             reported["service_tier"] = payload.tier
         response.usage, response.provider_details = read_usage(reported), details_of(reported) or None
-    step = projection.next_step
-    row = projection.add_answer(response, at=event.ts)
+    # Without a text or a call, it ends the answer that came just before, as in a copied log.
+    is_added = not parts and event.message is None and projection.run.step_count and projection.follows_answer()
+    step = projection.run.step_count if is_added else projection.next_step
+    row_id = None if is_added else projection.add_answer(response, at=event.ts).id
     used = projection.add_usage(
         response, step=step, cost=read_cost(payload.cost_usd), duration_ms=tool_events.whole(payload.duration_ms)
     )
@@ -123,7 +147,7 @@ def turn_end(projection: Projection, event: IncomingEvent, payload: LlmTurnEnd) 
             "cost_usd": str(used.cost_usd) if used.cost_usd is not None else None,
         }
     )
-    return projection.append(projection.entry_of(event, stored, step=step, ref_id=row.id))
+    return projection.append(projection.entry_of(event, stored, step=step, ref_id=row_id))
 
 
 def _response(event: IncomingEvent, parts: list[ModelResponsePart], model: str) -> ModelResponse:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.db import connection
@@ -27,19 +27,26 @@ from runs.external.streamed_texts import DELTA_TYPES, StreamedTexts
 from runs.lifecycle.transitions import PHASES
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, ExternalRun, RunError, TurnUsage
 from runs.models.run_references import references
-from runs.statuses import Effect
+from runs.statuses import Effect, ToolStatus
 from timeline import database_clock, log
 from timeline.bulk.fast_rows import insert, select
 from timeline.bulk.numbered import append_numbered
 from timeline.events import EventType, Payload
 from timeline.events.llm import LlmTurnEnd
+from timeline.events.message import MessageAdded
 from timeline.log import Entry
 from timeline.models import Phase, RunKind, Source
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
+P = TypeVar("P", bound=Payload)
 Role = AgentRunMessage.Role
 #: The sum of costs that the column of a run does not hold any more.
 MAX_TOTAL_COST = Decimal(10) ** 8
+#: The newest calls of a run, among which a call without an ID is searched.
+MAX_OPEN_CALLS = 200
+OPEN = frozenset({ToolStatus.PLANNED, ToolStatus.RUNNING})
+#: What runners send with any event, and rows have no place for.
+_NOTES = ("message", "extra", "inferred", "args_summary")
 #: The events that an answer without an own text is made of.
 _TEXTS = (EventType.LLM_TEXT_DELTA, EventType.LLM_TEXT)
 _THOUGHTS = (EventType.LLM_THINKING_DELTA, EventType.LLM_THINKING)
@@ -69,6 +76,8 @@ class Projection:
     _new_calls: dict[str, AgentRunToolCall] = field(default_factory=dict)
     _calls: list[AgentRunToolCall] = field(default_factory=list)
     _stored_calls: dict[str, AgentRunToolCall | None] = field(default_factory=dict)
+    #: The newest calls of the run, if a runner has left out the ID of one.
+    _newest_calls: list[AgentRunToolCall] | None = None
     _changed_calls: dict[UUID, AgentRunToolCall] = field(default_factory=dict)
     _usages: list[TurnUsage] = field(default_factory=list)
     _errors: list[RunError] = field(default_factory=list)
@@ -99,8 +108,8 @@ class Projection:
 
     def append_delta(self, event: IncomingEvent, *, step: int | None = None, late: bool = False) -> int:
         """Add a delta of a streamed text. What of it can be stored already is decided when it is written."""
-        # A message of its own is hardly ever sent, and redacted like all others.
-        is_clean = not getattr(event.payload, "message", "")
+        # A message of its own, or what no delta has, is hardly ever sent, and redacted like all others.
+        is_clean = not (event.payload.message or event.payload.extra)
         entry = self.entry_of(event, step=step, late=late, clean=is_clean)
         for earlier in self.texts.entries_before(entry, len(self._entries)):
             self.append(self.derived(earlier, event.ts))
@@ -150,7 +159,8 @@ class Projection:
         if event is None:
             return self.append(self.derived(entry, row.created_at))
         assert isinstance(entry.payload, Payload)
-        return self.append(self.entry_of(event, entry.payload, step=entry.step, ref_id=entry.ref_id))
+        payload = with_notes(entry.payload, event.payload)
+        return self.append(self.entry_of(event, payload, step=entry.step, ref_id=entry.ref_id))
 
     @property
     def position(self) -> int:
@@ -204,6 +214,8 @@ class Projection:
             call.tool_name = REDACTOR.clean_text(part.tool_name)[0][:256]
             self._new_calls[call.call_id] = call
             self._calls.append(call)
+            if self._newest_calls is not None:
+                self._newest_calls.append(call)
         self.set_run(step_count=step)
         if self.source == Source.IMPORT and not self.model:
             self._note_model(response.model_name or "")
@@ -276,6 +288,14 @@ class Projection:
             self._stored_calls[call_id] = rows.order_by("-step_number").first()
         return call or self._stored_calls[call_id]
 
+    def open_calls(self) -> list[AgentRunToolCall]:
+        """Return the calls that have no result yet, oldest first, of the newest calls of the run."""
+        if self._newest_calls is None:
+            rows = AgentRunToolCall.objects.filter(run=self.run).order_by("-step_number", "-pk")[:MAX_OPEN_CALLS]
+            stored = [self._stored_calls.setdefault(row.call_id, row) or row for row in reversed(rows)]
+            self._newest_calls = [*stored, *self._calls]
+        return [call for call in self._newest_calls if call.status in OPEN]
+
     def change_call(self, call: AgentRunToolCall) -> None:
         """Note that a call has changed."""
         if self._new_calls.get(call.call_id) is not call:
@@ -312,14 +332,26 @@ class Projection:
         parts: list[ModelResponsePart] = [ThinkingPart(thinking)] if thinking else []
         return [*parts, TextPart(text)] if text else parts
 
+    def take_parts(self, at: datetime | None) -> list[ModelResponsePart]:
+        """Return the thinking and the text that were received since the answer began, and end it."""
+        self.end_texts(at)
+        parts = self.received_parts()
+        self.state.answer_from_seq = None
+        return parts
+
     def close_answer(self, at: datetime | None, *more: ModelResponsePart) -> None:
         """Store the answer whose texts were received, if there are any, or `more` parts are given."""
-        self.end_texts(at)
-        parts = [*self.received_parts(), *more]
-        self.state.answer_from_seq = None
-        if parts:
+        if parts := [*self.take_parts(at), *more]:
             response = ModelResponse(parts=parts, model_name=self.model or None, timestamp=at or database_clock.now())
             self.add_answer_without_turn(response, at=at)
+
+    def follows_answer(self) -> bool:
+        """Return whether the last event added an answer."""
+        if self._entries:
+            payload: object = self._entries[-1].payload
+            return isinstance(payload, MessageAdded) and payload.role == "assistant"
+        last = log.events_of(self.run.pk).order_by("-seq").values_list("type", "payload__role").first()
+        return last == (EventType.MESSAGE_ADDED, "assistant")
 
     @property
     def model(self) -> str:
@@ -358,6 +390,13 @@ class Projection:
         if columns != self._state_columns:
             self.state.save(update_fields=_STATE_COLUMNS)
             self._state_columns = columns
+
+
+def with_notes(payload: P, received: Payload) -> P:
+    """Return the payload that was made of rows, with what only the received one says."""
+    notes = {name: getattr(received, name, None) for name in _NOTES if name in type(payload).model_fields}
+    told = {name: note for name, note in notes.items() if note}
+    return payload.model_copy(update=told) if told else payload
 
 
 def _columns_of(state: ExternalRun) -> tuple[object, ...]:

@@ -14,18 +14,10 @@ from runs.external.projection import Projection
 from runs.external.reported_usage import read_cost, read_usage
 from runs.lifecycle import reported_runs
 from runs.lifecycle.transitions import PHASES
-from runs.models import AgentRun, AgentRunMessage
+from runs.models import AgentRun
 from runs.providers.messages import canonical
-from runs.statuses import RunStatus
-from timeline.events.run import (
-    RunCompleted,
-    RunFailed,
-    RunPaused,
-    RunPhase,
-    RunStarted,
-    RunStopped,
-    RunWaiting,
-)
+from runs.statuses import STATUSES, RunStatus
+from timeline.events.run import RunCompleted, RunFailed, RunPaused, RunPhase, RunStarted, RunStopped, RunWaiting
 from timeline.reasons import REOPENED
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
@@ -44,7 +36,7 @@ def started(projection: Projection, event: IncomingEvent, payload: RunStarted) -
         changes["agent_config"] = {**run.agent_config, "model": REDACTOR.clean_text(payload.model)[0][:200]}
     seq = _report(projection, event, RunStatus.RUNNING, **changes)
     if payload.prompt and not projection.position:
-        message_events.add_request(projection, AgentRunMessage.Role.USER, payload.prompt, event)
+        message_events.add_prompt(projection, payload.prompt, event)
     return seq
 
 
@@ -56,12 +48,18 @@ def reopened(projection: Projection, event: IncomingEvent) -> int:
 
 
 def phase(projection: Projection, event: IncomingEvent, payload: RunPhase) -> int:
-    if payload.status not in _PHASE_STATUSES:
+    status = payload.status or RunStatus.RUNNING.value
+    if status in STATUSES and status not in _PHASE_STATUSES:
         allowed = ", ".join(sorted(_PHASE_STATUSES))
-        text = f"run.phase reports {allowed}; send run.{payload.status[:64]} for other statuses"
+        text = f"run.phase reports {allowed}; send run.{status} for other statuses"
         raise RejectedEvent("invalid_value", text, "/payload/status")
-    reason = payload.reason or "" if payload.status == RunStatus.QUEUED else ""
-    return _report(projection, event, RunStatus(payload.status), reason=reason)
+    if status not in _PHASE_STATUSES:
+        # A word of the runner: its run works.
+        payload = payload.model_copy(update={"phase": payload.phase or status})
+        status = RunStatus.RUNNING.value
+    event = replace(event, payload=payload.model_copy(update={"status": status}))
+    reason = payload.reason or "" if status == RunStatus.QUEUED else ""
+    return _report(projection, event, RunStatus(status), reason=reason)
 
 
 def waiting(projection: Projection, event: IncomingEvent, payload: RunWaiting) -> int:

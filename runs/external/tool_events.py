@@ -10,12 +10,13 @@ from runs.conversation import tool_results, tool_starts
 from runs.conversation.tool_results import CallResult
 from runs.external import contents
 from runs.external.event_input import IncomingEvent, RejectedEvent
-from runs.external.projection import Projection
+from runs.external.projection import Projection, with_notes
 from runs.models import AgentRunToolCall
 from runs.statuses import RESOLVED, ToolStatus
 from timeline.events import Payload
 from timeline.events.tool import ToolEnd, ToolOutput, ToolStart
 from timeline.log import Entry
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 _UNKNOWN_TOOL = "tool"
 #: The largest duration that its column holds.
@@ -43,7 +44,7 @@ def tool_start(projection: Projection, event: IncomingEvent, payload: ToolStart)
         return projection.append(projection.entry_of(event, again, step=call.step_number))
     entry = _start(projection, call, event.ts, is_own=True)
     started = cast("ToolStart", entry.payload)
-    stored = started.model_copy(update={"attempt": payload.attempt, "message": payload.message})
+    stored = with_notes(started, payload).model_copy(update={"attempt": payload.attempt})
     return projection.append(projection.entry_of(event, stored, step=entry.step, ref_id=entry.ref_id))
 
 
@@ -74,6 +75,9 @@ def tool_end(projection: Projection, event: IncomingEvent, payload: ToolEnd) -> 
         return projection.append(projection.entry_of(event, step=call.step_number))
     status = _CALL_STATUSES.get(payload.status or "", ToolStatus.ERROR if payload.error else ToolStatus.COMPLETED)
     result = CallResult(status, _output(event, payload), duration_ms=whole(payload.duration_ms))
+    if event.message is None and contents.is_value(payload.output):
+        # The message has its text; the row has the value itself.
+        call.output = REDACTOR.clean(payload.output)[0]
     return close_call(projection, call, result, event, own="end")
 
 
@@ -121,9 +125,8 @@ def close_call(
     seq = 0
     for kind, entry in zip(("end", "message"), closed.commit.events, strict=False):
         if kind == own:
-            seq = projection.append(
-                projection.entry_of(event, cast("Payload", entry.payload), step=entry.step, ref_id=entry.ref_id)
-            )
+            payload = with_notes(cast("Payload", entry.payload), event.payload)
+            seq = projection.append(projection.entry_of(event, payload, step=entry.step, ref_id=entry.ref_id))
         else:
             projection.append(projection.derived(entry, event.ts))
     return seq

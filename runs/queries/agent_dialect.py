@@ -1,4 +1,4 @@
-"""Events in the agent dialect, with whole texts from the rows: at most five queries for any number of events."""
+"""Events in the agent dialect, with whole texts from the rows: at most six queries for any number of events."""
 
 from __future__ import annotations
 
@@ -6,32 +6,50 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+from django.db.models import Q
+
 from runs.conversation.message_text import text_of
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
 from runs.queries.json_columns import to_json
 from runs.queries.masking import mask_rows
 from runs.queries.model_usage import usage_by_model
-from timeline import database_clock
-from timeline.dialects.agent_output import Fields, WholeTexts, agent_event
+from timeline import database_clock, log
+from timeline.dialects.agent_failures import ENDS
+from timeline.dialects.agent_output import Fields, WholeTexts, agent_events
 from timeline.events import EventType
 from timeline.models import Event
 
-_OF_RUN = frozenset({EventType.RUN_CREATED, EventType.RUN_STARTED, EventType.RUN_COMPLETED})
+_OF_RUN = frozenset(
+    {EventType.RUN_CREATED, EventType.RUN_STARTED, EventType.RUN_COMPLETED, EventType.RUN_STOPPED, *ENDS}
+)
 _OF_CALL = frozenset({EventType.TOOL_START, EventType.TOOL_END, EventType.RUN_WAITING})
 _OF_CHILD = frozenset({EventType.CHILD_RUN_STARTED})
+#: The name of a model that no answer names.
+UNKNOWN_MODEL = "unknown"
+#: How many events before the end of a run its error may be.
+ERROR_DISTANCE = 20
+_DECISIVE = (EventType.ERROR, EventType.LLM_TURN_START, EventType.LLM_TURN_END)
 _SENT_ROLES = (AgentRunMessage.Role.SYSTEM, AgentRunMessage.Role.USER)
 _TOKENS = ("input_tokens", "output_tokens", "cache_write_tokens", "cache_read_tokens")
 
 
-def agent_texts(log_id: UUID, batch: Sequence[Event]) -> list[str]:
-    """Return events of a log as JSON texts in the agent dialect, with secrets masked."""
+def agent_texts(log_id: UUID, batch: Sequence[Event]) -> list[list[str]]:
+    """Return what each event of a log is in the agent dialect, as JSON texts, with secrets masked."""
     whole = whole_texts(log_id, batch)
-    return mask_rows([to_json(agent_event(event, whole)) for event in batch])
+    of_events = [agent_events(event, whole) for event in batch]
+    texts = iter(mask_rows([to_json(told) for of_event in of_events for told in of_event]))
+    return [[next(texts) for _ in of_event] for of_event in of_events]
+
+
+def agent_items(log_id: UUID, batch: Sequence[Event]) -> list[str]:
+    """Return what each event of a log is in the agent dialect, as one or more items of a JSON list."""
+    return [",".join(texts) for texts in agent_texts(log_id, batch)]
 
 
 def whole_texts(log_id: UUID, batch: Sequence[Event]) -> WholeTexts:
     """Return what the rows say whole of a log's events."""
-    run = AgentRun.objects.filter(pk=log_id).first() if any(event.type in _OF_RUN for event in batch) else None
+    needs_run = any(event.type in _OF_RUN for event in batch)
+    run = AgentRun.objects.filter(pk=log_id).first() if needs_run else None
     is_complete = any(event.type == EventType.RUN_COMPLETED for event in batch)
     return WholeTexts(
         start=_start(run) if run else {},
@@ -39,7 +57,26 @@ def whole_texts(log_id: UUID, batch: Sequence[Event]) -> WholeTexts:
         calls=_calls(log_id, _refs(batch, _OF_CALL)),
         contents=_contents(log_id, _refs(batch, {EventType.MESSAGE_ADDED})),
         prompts=_prompts(_refs(batch, _OF_CHILD)),
+        reported=_reported(log_id, [event.seq for event in batch if event.type in ENDS]),
+        is_flow=needs_run and run is None,
     )
+
+
+def _reported(log_id: UUID, ends: Sequence[int]) -> frozenset[int]:
+    """Return those of the events that have an `error` event shortly before, with nothing of the model between."""
+    if not ends:
+        return frozenset()
+    near = Q()
+    for seq in ends:
+        near |= Q(seq__range=(seq - ERROR_DISTANCE, seq - 1))
+    before = dict(log.events_of(log_id).filter(near).values_list("seq", "type"))
+    return frozenset(seq for seq in ends if _follows_error(before, seq))
+
+
+def _follows_error(types: Mapping[int, str], end: int) -> bool:
+    """Return whether the last event before that is an error, or the beginning of a model call, is an error."""
+    last = (types.get(seq) for seq in range(end - 1, end - ERROR_DISTANCE - 1, -1))
+    return next((type_ for type_ in last if type_ in _DECISIVE), None) == EventType.ERROR
 
 
 def _refs(batch: Sequence[Event], types: Iterable[str]) -> list[UUID]:
@@ -47,9 +84,8 @@ def _refs(batch: Sequence[Event], types: Iterable[str]) -> list[UUID]:
 
 
 def _start(run: AgentRun) -> Fields:
-    """Return the fields of `agent:start`. A run that has no session of its runner is its own."""
+    """Return the fields of `agent:start`."""
     return {
-        "sessionId": run.session_id or str(run.pk),
         "model": run.agent_config.get("model"),
         "prompt": _as_text(run.prompt),
     }
@@ -60,7 +96,7 @@ def _complete(run: AgentRun) -> Fields:
         "result": run.result or run.summary or None,
         "structuredOutput": run.structured_output,
         "usage": _usage({name: getattr(run, name) for name in _TOKENS}),
-        "modelUsage": _model_usage(run),
+        "modelUsage": _model_usage(run) or None,
         "totalCostUsd": None if run.cost_usd is None else float(run.cost_usd),
         "durationMs": _elapsed_ms(run),
         "numTurns": run.step_count - run.step_base,
@@ -75,7 +111,8 @@ def _elapsed_ms(run: AgentRun) -> int | None:
 
 def _model_usage(run: AgentRun) -> Fields:
     return {
-        row["model"]: {**_usage(row), "costUsd": None if row["cost_usd"] is None else float(row["cost_usd"])}
+        row["model"] or UNKNOWN_MODEL: _usage(row)
+        | ({} if row["cost_usd"] is None else {"costUsd": float(row["cost_usd"])})
         for row in usage_by_model(run.pk)
     }
 

@@ -59,6 +59,7 @@ TYPES = [
     "deploy.status",
     "handoff",
     "child_run.started",
+    "child_run.phase",
     "child_run.completed",
     "flow.started",
     "flow.resumed",
@@ -74,7 +75,6 @@ TYPES = [
 
 REQUIRED: dict[str, dict[str, object]] = {
     "llm.usage": {"model": "claude-haiku-4-5"},
-    "run.phase": {"status": "running"},
     "run.waiting": {"reason": "approval"},
     "run.paused": {"reason": "operator"},
     "run.resumed": {"run_id": "r2"},
@@ -84,12 +84,11 @@ REQUIRED: dict[str, dict[str, object]] = {
     "message.added": {"role": "user"},
     "llm.text.delta": {"text": "Hel"},
     "llm.thinking.delta": {"text": "Hm"},
-    "tool.start": {"call_id": "c1"},
-    "tool.end": {"call_id": "c1"},
     "tool.outcome_resolved": {"call_id": "c1", "decision": "done"},
     "command.received": {"type": "send"},
     "file.changed": {"path": "src/app.py"},
     "deploy.status": {"status": "live"},
+    "child_run.phase": {"phase": "progress"},
 }
 
 

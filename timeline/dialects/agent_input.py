@@ -5,14 +5,23 @@ A field may be flat in the event or in its `payload`, as runners send both.
 
 from __future__ import annotations
 
-import hashlib
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
 from pydantic.alias_generators import to_camel
 
-from timeline.dialects.agent_names import ERROR_TYPES, FIELDS, NODE_ERROR, TOOL, TYPES, dialect_type
+from timeline.dialects.agent_names import (
+    CHILD_COMPLETED,
+    CHILD_ENDS,
+    CHILD_PHASE,
+    FIELDS,
+    NODE_ERROR,
+    STORED_ERROR_TYPES,
+    TOOL,
+    TYPES,
+    child_word,
+    dialect_type,
+)
 from timeline.events import EventType
 
 #: Members of an event that are not its fields. `source` is a field of edges.
@@ -22,10 +31,9 @@ _ENVELOPE = frozenset(
         *("phase", "step", "nodeId", "node_id", "seq", "source"),
     }
 )
-#: Fields of `agent:tool` that belong to the start of the call, to its end, or to both.
+#: Fields of `agent:tool` that belong to the start of the call, or to both. All others belong to its end.
 _START_ONLY = ("arguments", "effect", "attempt")
-_BOTH = ("callId", "call_id", "toolName", "tool_name")
-_END_ONLY = ("output", "durationMs", "duration_ms", "error", "status")
+_BOTH = ("callId", "call_id", "toolName", "tool_name", "tool")
 
 
 class AmbiguousEvent(ValueError):
@@ -58,10 +66,16 @@ def to_canonical(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     if name == TOOL:
         return _tool_events(envelope, fields)
     if name == "agent:error" and isinstance(fields.get("errorType"), str):
-        fields["errorType"] = ERROR_TYPES.get(fields["errorType"], fields["errorType"])
+        fields["errorType"] = STORED_ERROR_TYPES.get(fields["errorType"], fields["errorType"])
+    word = child_word(document.get("type"))
+    if name == CHILD_PHASE and (word != "phase" or "phase" not in fields):
+        fields["phase"] = word
+    elif name == CHILD_COMPLETED and word != "completed":
+        fields.setdefault("status", CHILD_ENDS[str(word)])
     for prefix, field in (("agent:start", "agent"), ("node:", "node")):
         node_id = envelope.get("nodeId", envelope.get("node_id"))
-        if name.startswith(prefix) and node_id is not None:
+        # A run without an agent is its own node.
+        if name.startswith(prefix) and node_id not in (None, envelope.get("runId", envelope.get("run_id"))):
             fields.setdefault(field, node_id)
     return [{**envelope, "payload": fields}]
 
@@ -90,27 +104,29 @@ def _envelope(document: Mapping[str, Any], name: str) -> dict[str, Any]:
     envelope = {key: document[key] for key in document if key in _ENVELOPE and not _is_field(key, name)}
     del envelope["type"]
     envelope.pop("payload", None)
-    if "timestamp" in envelope:
-        if "ts" in envelope:
-            raise AmbiguousEvent("ts", "/timestamp")
+    if "timestamp" in envelope and envelope.get("ts") in (None, envelope["timestamp"]):
         envelope["ts"] = envelope.pop("timestamp")
     return {**envelope, "type": str(TYPES[name])}
 
 
 def _fields(document: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the fields of an event with the names of the log."""
+    """Return the fields of an event with the names of the log. Of two synonyms that differ, both are kept."""
     flat = {key: value for key, value in document.items() if key not in _ENVELOPE or _is_field(key, name)}
     inner = document.get("payload")
     if _is_command_payload(document):
         flat, inner = {**flat, "payload": inner}, None
     renamed = _renamed(document, name)
     fields: dict[str, Any] = {}
+    synonyms: dict[str, str] = {}
     for prefix, group in (("", flat), ("/payload", inner or {})):
         for sent, value in group.items():
-            field = renamed.get(sent, sent)
-            if field in fields:
+            field = renamed.get(sent, renamed.get(to_camel(sent), sent))
+            is_other = field != sent and synonyms.get(field, sent) != sent and fields[field] != value
+            field = sent if is_other else field
+            if field in fields and fields[field] != value:
                 raise AmbiguousEvent(field, f"{prefix}/{sent}")
             fields[field] = value
+            synonyms |= {field: sent} if field != sent else {}
     return fields
 
 
@@ -123,29 +139,19 @@ def _renamed(document: Mapping[str, Any], name: str) -> Mapping[str, str]:
 
 
 def _tool_events(envelope: dict[str, Any], fields: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the start and the end of a call. Fields that neither has stay with the start, which is refused then."""
-    if fields.get("callId", fields.get("call_id")) is None:
-        fields = {**fields, "callId": _call_id(envelope)}
+    """Return the start and the end of a call."""
     if not fields.get("error"):
         fields = {key: value for key, value in fields.items() if key != "error"}
-    start = {key: value for key, value in fields.items() if key not in _END_ONLY}
-    end = {key: value for key, value in fields.items() if key in _BOTH or key in _END_ONLY}
+    start = {key: value for key, value in fields.items() if key in _BOTH or key in _START_ONLY}
+    end = {key: value for key, value in fields.items() if key not in _START_ONLY}
     began, duration = envelope.get("ts"), fields.get("durationMs")
     if type(began) is int and isinstance(duration, int | float) and 0 <= duration <= began:
         began -= round(duration)
     later = {key: value for key, value in envelope.items() if key not in ("event_id", "eventId", "seq")}
     first = {**envelope, "type": str(EventType.TOOL_START), "payload": start}
-    if began is not None:
+    if began is not None and "timestamp" not in envelope:
         first["ts"] = began
     return [first, {**later, "payload": end}]
-
-
-def _call_id(envelope: Mapping[str, Any]) -> str:
-    """Return the ID of a call that was sent without one: the same for a repeat of the event."""
-    event_id = envelope.get("event_id") or envelope.get("eventId")
-    if event_id is None:
-        return f"call-{uuid.uuid4().hex}"
-    return f"call-{hashlib.sha256(str(event_id).encode(errors='replace')).hexdigest()[:32]}"
 
 
 def _is_field(key: str, name: str) -> bool:

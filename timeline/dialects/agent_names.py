@@ -6,6 +6,7 @@ events keep theirs in `payload`, because some have names of the envelope.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from timeline.events import EventType
@@ -32,7 +33,18 @@ TYPES: dict[str, str] = {
     "edge:iterated": EventType.LOOP_ITERATED,
     "command:received": EventType.COMMAND_RECEIVED,
     "child_job.started": EventType.CHILD_RUN_STARTED,
+    "child_job.phase": EventType.CHILD_RUN_PHASE,
+    "child_job.completed": EventType.CHILD_RUN_COMPLETED,
 }
+#: What a runner reports of a child run: `child_job.` and a word. These words end it, with a status.
+CHILD_WORD = r"^child_job\.([a-z][a-z0-9_.]{0,63})$"
+_CHILD = re.compile(CHILD_WORD.strip("^$"), re.ASCII)
+CHILD_ENDS = {
+    "completed": "completed",
+    **dict.fromkeys(("failed", "error"), "failed"),
+    **dict.fromkeys(("stopped", "cancelled", "canceled"), "stopped"),
+}
+CHILD_STARTED, CHILD_PHASE, CHILD_COMPLETED = "child_job.started", "child_job.phase", "child_job.completed"
 #: Verbs in the present tense, which runners also send, and what others call a failure.
 _VERBS = {
     "start": "started",
@@ -56,33 +68,36 @@ FIELDS: dict[str, dict[str, str]] = {
     "agent:text:delta": {"content": "text"},
     "agent:thinking": {"content": "text"},
     "agent:thinking:delta": {"content": "text"},
-    "agent:tool": {"toolInput": "arguments", "toolOutput": "output", "toolCallId": "callId", "toolUseId": "callId"},
+    "agent:tool": {
+        **dict.fromkeys(("toolInput", "args", "input"), "arguments"),
+        **dict.fromkeys(("toolOutput", "result"), "output"),
+        **dict.fromkeys(("toolCallId", "toolUseId"), "callId"),
+    },
     "agent:error": {"message": "error"},
     "agent:complete": {"totalCostUsd": "costUsd", "numTurns": "steps"},
     "node:started": {"childRunId": "runId"},
     "node:completed": {"childRunId": "runId"},
     "node:failed": {"childRunId": "runId"},
-    "child_job.started": {"childRunId": "runId", "childJobId": "runId"},
+    **dict.fromkeys(
+        (CHILD_STARTED, CHILD_PHASE, CHILD_COMPLETED), dict.fromkeys(("childRunId", "childJobId", "jobId"), "runId")
+    ),
     "edge:fired": {"from": "source", "to": "target", "edgeId": "edge"},
     "edge:skipped": {"from": "source", "to": "target", "edgeId": "edge"},
     "edge:iterated": {"edgeId": "edge"},
     "command:received": {"command": "type"},
 }
 
-#: Dialect error type → error type of the log.
-ERROR_TYPES: dict[str, str] = {
-    "error_tool_use": "tool_error",
-    "error_max_turns": "max_turns",
-    "error_user": "invalid_request",
-    "network_error": "no_internet",
-    "rate_limit": "rate_limited",
+#: Dialect error type → the error types of the log that it stands for. The first one is stored if it is received. Every
+#: other type of the log has the same name in the dialect.
+ERROR_TYPES: dict[str, tuple[str, ...]] = {
+    "error_tool_use": ("tool_error",),
+    "error_max_turns": ("max_turns", "max_steps", "error_max_turns"),
+    "error_user": ("user_cancelled",),
+    "network_error": ("no_internet", "timeout"),
+    "rate_limit": ("rate_limited",),
 }
-#: The dialect's word for error types of the log; the others keep their name. Several mean the same to a reader.
-DIALECT_ERROR_TYPES: Mapping[str, str] = {
-    **{type_: name for name, type_ in ERROR_TYPES.items()},
-    **dict.fromkeys(("error_max_turns", "max_steps"), "error_max_turns"),
-    "timeout": "network_error",
-}
+STORED_ERROR_TYPES: Mapping[str, str] = {name: types[0] for name, types in ERROR_TYPES.items()}
+DIALECT_ERROR_TYPES: Mapping[str, str] = {type_: name for name, types in ERROR_TYPES.items() for type_ in types}
 
 
 def dialect_type(sent: object) -> str | None:
@@ -91,6 +106,8 @@ def dialect_type(sent: object) -> str | None:
         return None
     if sent in TYPES:
         return sent
+    if (word := child_word(sent)) is not None:
+        return CHILD_COMPLETED if word in CHILD_ENDS else CHILD_PHASE
     family, colon, verb = sent.partition(":")
     if not colon:
         return None
@@ -98,3 +115,14 @@ def dialect_type(sent: object) -> str | None:
     if name == _LOOP:
         return DIALECT_TYPES[EventType.LOOP_ITERATED]
     return name if name in TYPES else None
+
+
+def child_word(sent: object) -> str | None:
+    """Return what a type says of a child run, such as "progress"; None for other types."""
+    match = _CHILD.fullmatch(sent) if isinstance(sent, str) else None
+    return match[1] if match else None
+
+
+def error_type(type_: object) -> str:
+    """Return what an error type of the log is called in the dialect."""
+    return DIALECT_ERROR_TYPES.get(str(type_), str(type_)) if type_ else "error"

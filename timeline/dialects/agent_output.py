@@ -1,12 +1,15 @@
-"""Translates events of the log into the agent dialect. Each event becomes one, under the same sequence number.
+"""Translates events of the log into the agent dialect, each under its sequence number.
 
-Events of the log are short: what the dialect promises whole comes from the rows, as `WholeTexts`.
+Events of the log are short: what the dialect promises whole comes from the rows, as `WholeTexts`. A failure that the
+log tells with an event of another type becomes an `agent:error` beside it, under the same number.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from math import isfinite
 from typing import Any
 from uuid import UUID
@@ -14,11 +17,17 @@ from uuid import UUID
 from pydantic.alias_generators import to_camel
 
 from timeline import events
-from timeline.dialects.agent_names import DIALECT_ERROR_TYPES, DIALECT_TYPES
+from timeline.dialects.agent_failures import FAILURE, failure_of, is_of_tool
+from timeline.dialects.agent_names import CHILD_ENDS, CHILD_PHASE, DIALECT_TYPES, child_word
+from timeline.dialects.agent_names import error_type as dialect_error_type
 from timeline.events import EventType
 from timeline.models import Event
 
 Fields = dict[str, Any]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: Characters of an event ID to which something is added: an ID has at most 128.
+MAX_ID = 120
+_NO_USAGE = {"inputTokens": 0, "outputTokens": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,34 +43,55 @@ class WholeTexts:
     contents: Mapping[UUID, str] = field(default_factory=dict)
     #: Prompts of child runs.
     prompts: Mapping[UUID, Any] = field(default_factory=dict)
+    #: The sequence numbers of ends and pauses of the run whose failure is in an `error` event just before.
+    reported: frozenset[int] = frozenset()
+    #: Whether the log is that of a flow, which is no agent.
+    is_flow: bool = False
 
 
-def agent_event(event: Event, whole: WholeTexts) -> Fields:
-    """Return an event in the agent dialect.
+def agent_events(event: Event, whole: WholeTexts) -> list[Fields]:
+    """Return an event in the agent dialect, and its failure as an `agent:error` if no other event tells it.
 
     The fields of `agent:` events are flat; the others keep theirs in `payload`. `nodeId` is the ID of the agent
     outside flows, or of the run if the agent has none.
     """
-    name, flat = DIALECT_TYPES.get(event.type, event.type), _FLAT.get(event.type)
-    if event.type == EventType.RUN_PAUSED and event.payload.get("reason") == "max_steps":
-        flat = _step_limit
-    if flat is not None:
-        name = name if name.startswith("agent:") else "agent:error"
-        fields = flat(event, whole)
-    else:
-        fields = {"payload": payload_of(event, whole)}
+    own = _envelope(event) | _own_fields(event, whole)
+    failure = None if whole.is_flow else failure_of(event, whole.reported)
+    if failure is None:
+        return [own]
+    name = f"{event.event_id[:MAX_ID]}{FAILURE}" if event.event_id else f"~{event.seq}{FAILURE}"
+    told = _envelope(event) | {"eventId": name, "type": "agent:error", **failure}
+    # The end of a run comes last.
+    return [told, own] if event.type.startswith("run.") else [own, told]
+
+
+def _envelope(event: Event) -> Fields:
+    stamp = (event.ts - _EPOCH) // timedelta(milliseconds=1)
     return {
         "seq": event.seq,
         "eventId": event.event_id or f"~{event.seq}",
         "runId": str(event.log_id),
         "runKind": event.run_kind,
         "phase": event.phase,
-        "type": str(name),
-        "ts": round(event.ts.timestamp() * 1000),
+        "type": event.type,
+        "timestamp": stamp,
+        "ts": stamp,
         "step": event.step,
         "nodeId": event.node_id or str(event.log_id),
-        **fields,
     }
+
+
+def _own_fields(event: Event, whole: WholeTexts) -> Fields:
+    """Return the type and the fields of an event. Those of a flow, and attempts of a tool, have no `agent:` type."""
+    flat = None if whole.is_flow or is_of_tool(event) else _FLAT.get(event.type)
+    if flat is not None:
+        extra = event.payload.get("extra")
+        return {"type": DIALECT_TYPES[event.type], **flat(event, whole), **({"extra": extra} if extra else {})}
+    name = DIALECT_TYPES.get(event.type, event.type)
+    if event.type == EventType.CHILD_RUN_PHASE:
+        word = child_word(f"child_job.{event.payload.get('phase')}")
+        name = CHILD_PHASE if word in (None, "started", *CHILD_ENDS) else f"child_job.{word}"
+    return {"type": event.type if event.type in _FLAT else str(name), "payload": payload_of(event, whole)}
 
 
 def payload_of(event: Event, whole: WholeTexts) -> Fields:
@@ -87,13 +117,19 @@ def _whole_fields(event: Event, whole: WholeTexts) -> Fields:
 
 
 def _start(event: Event, whole: WholeTexts) -> Fields:
-    told = {"sessionId": event.payload.get("session_id"), **_of(event, "model", "prompt")}
-    return told | {name: value for name, value in whole.start.items() if value}
+    prompt = event.payload.get("prompt") or whole.start.get("prompt") or ""
+    return {
+        # What is known at the start, so that all readers get the same.
+        "sessionId": event.payload.get("session_id") or str(event.log_id),
+        **_present(model=event.payload.get("model") or whole.start.get("model") or None),
+        "prompt": prompt,
+    }
 
 
 def _text(event: Event, whole: WholeTexts) -> Fields:
-    also = {to_camel(name): event.payload[name] for name in ("token_count", "index") if name in event.payload}
-    return {"content": event.payload.get("text") or "", **also}
+    payload = event.payload
+    more = _present(tokenCount=payload.get("token_count"), index=payload.get("index"))
+    return {"content": payload.get("text") or "", **more}
 
 
 def _tool(event: Event, whole: WholeTexts) -> Fields:
@@ -106,40 +142,53 @@ def _tool(event: Event, whole: WholeTexts) -> Fields:
         # The stored output of a failed call is its whole error.
         error = output if isinstance(output, str) else error
         output = None
+    more = _present(
+        durationMs=event.payload.get("duration_ms"), error=error or None, inferred=event.payload.get("inferred")
+    )
     return {
-        "toolCallId": event.payload["call_id"],
-        "toolName": event.payload.get("tool_name") or stored.get("toolName"),
+        "toolCallId": event.payload.get("call_id") or f"~{event.seq}",
+        "toolName": event.payload.get("tool_name") or stored.get("toolName") or "tool",
         "toolInput": stored.get("toolInput"),
         "toolOutput": output,
-        "durationMs": event.payload.get("duration_ms"),
-        "error": error or None,
+        **more,
     }
 
 
 def _error(event: Event, whole: WholeTexts) -> Fields:
-    """Return the fields of an error, or of the failure that ends a run."""
-    type_ = event.payload.get("error_type") or "error"
     message = event.payload.get("error") or events.describe(event.type, event.payload)
-    return {
-        "errorType": DIALECT_ERROR_TYPES.get(type_, type_),
-        "message": message,
-        "details": event.payload.get("details"),
-    }
-
-
-def _step_limit(event: Event, whole: WholeTexts) -> Fields:
-    message = events.describe(event.type, event.payload)
-    return {"errorType": "error_max_turns", "message": message, "details": event.payload.get("detail")}
+    type_ = dialect_error_type(event.payload.get("error_type"))
+    return {"errorType": type_, "message": message, **_present(details=event.payload.get("details"))}
 
 
 def _complete(event: Event, whole: WholeTexts) -> Fields:
+    payload, rows = event.payload, whole.complete
     told = {
-        **_of(event, "result", "structured_output", "usage", "model_usage"),
-        "totalCostUsd": _dollars(event.payload.get("cost_usd")),
-        "durationMs": event.payload.get("duration_ms"),
-        "numTurns": event.payload.get("steps"),
+        "structuredOutput": payload.get("structured_output"),
+        "modelUsage": payload.get("model_usage") or None,
+        "totalCostUsd": _dollars(payload.get("cost_usd")),
+        "durationMs": payload.get("duration_ms"),
+        "numTurns": payload.get("steps"),
     }
-    return told | {name: value for name, value in whole.complete.items() if told.get(name) is None or name == "usage"}
+    stored = {name: rows.get(name) for name, value in told.items() if value is None}
+    return {
+        "result": _as_text(rows.get("result") if payload.get("result") is None else payload["result"]),
+        "usage": {**_NO_USAGE, **(rows.get("usage") or payload.get("usage") or {})},
+        "durationMs": 0,
+        "numTurns": 0,
+        **_present(**(told | stored)),
+    }
+
+
+def _as_text(result: object) -> str:
+    """Return a result as text: the JSON of one that is none."""
+    if result is None or isinstance(result, str):
+        return result or ""
+    return json.dumps(result, ensure_ascii=False, separators=(",", ":"))
+
+
+def _present(**fields: Any) -> Fields:
+    """Return the fields that have a value: an optional field is left out, not null."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _dollars(cost: object) -> float | None:
@@ -151,11 +200,7 @@ def _dollars(cost: object) -> float | None:
     return amount if isfinite(amount) else None
 
 
-def _of(event: Event, *names: str) -> Fields:
-    return {to_camel(name): event.payload.get(name) for name in names}
-
-
-#: Types whose fields are flat in the dialect. A failed run is an `agent:error`.
+#: Types whose fields are flat in the dialect.
 _FLAT: dict[str, Callable[[Event, WholeTexts], Fields]] = {
     EventType.RUN_STARTED: _start,
     EventType.LLM_TEXT: _text,
@@ -164,6 +209,5 @@ _FLAT: dict[str, Callable[[Event, WholeTexts], Fields]] = {
     EventType.LLM_THINKING_DELTA: _text,
     EventType.TOOL_END: _tool,
     EventType.ERROR: _error,
-    EventType.RUN_FAILED: _error,
     EventType.RUN_COMPLETED: _complete,
 }

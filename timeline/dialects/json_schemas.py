@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from timeline.dialects.agent_names import DIALECT_TYPES
+from timeline.dialects.agent_names import CHILD_COMPLETED, CHILD_PHASE, CHILD_STARTED, CHILD_WORD, DIALECT_TYPES
 from timeline.events import REGISTRY, EventType
 from timeline.models import Phase, RunKind, Source
 
@@ -40,46 +40,57 @@ _OWN: Schema = {
     "nodeId": _nullable(_TEXT),
     "source": {"enum": Source.values},
 }
+_MILLISECONDS: Schema = {"type": "integer", "description": "Milliseconds since 1970."}
 _AGENT: Schema = {
     **_SHARED,
     "eventId": _TEXT,
-    "ts": {"type": "integer", "description": "Milliseconds since 1970."},
+    "timestamp": _MILLISECONDS,
+    "ts": _MILLISECONDS,
     "nodeId": {"type": "string", "description": "The agent's ID, the node within a flow, or else the run's ID."},
 }
 _TEXT_FIELDS: Schema = {"content": _TEXT, "tokenCount": _COUNT, "index": _COUNT}
-_USAGE: Schema = {
-    "type": "object",
-    "properties": dict.fromkeys(
-        ("inputTokens", "outputTokens", "cacheCreationInputTokens", "cacheReadInputTokens"), _COUNT
-    ),
-}
+_TOKENS: Schema = dict.fromkeys(
+    ("inputTokens", "outputTokens", "cacheCreationInputTokens", "cacheReadInputTokens"), _COUNT
+)
+_USAGE: Schema = {"type": "object", "properties": _TOKENS, "required": ["inputTokens", "outputTokens"]}
 #: Fields of `agent:` events, by their type. They stand beside the envelope.
 _FLAT: dict[str, Schema] = {
-    "agent:start": {"sessionId": _nullable(_TEXT), "model": _nullable(_TEXT), "prompt": _nullable(_TEXT)},
+    "agent:start": {"sessionId": _TEXT, "model": _TEXT, "prompt": {"anyOf": [_TEXT, {"type": "array"}]}},
     "agent:text": _TEXT_FIELDS,
     "agent:text:delta": _TEXT_FIELDS,
     "agent:thinking": _TEXT_FIELDS,
     "agent:thinking:delta": _TEXT_FIELDS,
     "agent:tool": {
         "toolCallId": _TEXT,
-        "toolName": _nullable(_TEXT),
+        "toolName": _TEXT,
         "toolInput": _ANY,
         "toolOutput": _ANY,
-        "durationMs": _nullable(_COUNT),
-        "error": _nullable(_TEXT),
+        "durationMs": _COUNT,
+        "error": _TEXT,
+        "inferred": {"const": True, "description": "The call was found by its tool and its order."},
     },
     "agent:error": {"errorType": _TEXT, "message": _TEXT, "details": _ANY},
     "agent:complete": {
-        "result": _ANY,
+        "result": _TEXT,
         "structuredOutput": _ANY,
-        "usage": _nullable(_USAGE),
-        "modelUsage": _nullable({"type": "object"}),
-        "totalCostUsd": _nullable({"type": "number"}),
-        "durationMs": _nullable(_COUNT),
-        "numTurns": _nullable(_COUNT),
+        "usage": _USAGE,
+        "modelUsage": {"type": "object"},
+        "totalCostUsd": {"type": "number"},
+        "durationMs": _COUNT,
+        "numTurns": _COUNT,
     },
 }
-_OPTIONAL = frozenset({"tokenCount", "index"})
+#: Fields that are left out if they have no value, by the type; of texts, all are but their content.
+_OPTIONAL: dict[str, frozenset[str]] = {
+    "agent:start": frozenset({"model"}),
+    **dict.fromkeys(
+        ("agent:text", "agent:text:delta", "agent:thinking", "agent:thinking:delta"), frozenset({"tokenCount", "index"})
+    ),
+    "agent:tool": frozenset({"durationMs", "error", "inferred"}),
+    "agent:error": frozenset({"details"}),
+    "agent:complete": frozenset({"structuredOutput", "modelUsage", "totalCostUsd"}),
+}
+_EXTRA: Schema = {"type": "object", "description": "What a runner has sent beside these fields."}
 
 
 @cache
@@ -98,12 +109,12 @@ def events_schema() -> Schema:
 def agent_schema() -> Schema:
     """Return the schema of an event in the agent dialect, as it is read."""
     definitions: Schema = {}
-    # A failed run is an `agent:error`.
-    types = [type_ for type_ in REGISTRY if type_ != EventType.RUN_FAILED]
-    names = {type_: DIALECT_TYPES.get(type_, type_) for type_ in types}
-    variants = [_variant({"const": name}, _AGENT | fields) for name, fields in _FLAT.items()]
+    names = {type_: str(DIALECT_TYPES.get(type_, type_)) for type_ in REGISTRY}
+    # A flow, which is no agent, has the first two under the log's names; an attempt of a tool is the last one.
+    names |= {type_: type_ for type_ in (EventType.RUN_STARTED, EventType.RUN_COMPLETED, EventType.ERROR)}
+    variants = [_flat(name, fields) for name, fields in _FLAT.items()]
     variants += [
-        _variant({"const": str(name)}, _AGENT | {"payload": _payload(type_, definitions, by_alias=True)})
+        _variant(_named(name), _AGENT | {"payload": _payload(type_, definitions, by_alias=True)})
         for type_, name in names.items()
         if name not in _FLAT
     ]
@@ -118,9 +129,21 @@ def _payload(type_: str, definitions: Schema, *, by_alias: bool) -> Schema:
     return schema
 
 
-def _variant(type_: Schema, members: Schema) -> Schema:
+def _flat(name: str, fields: Schema) -> Schema:
+    variant = _variant({"const": name}, _AGENT | fields, _OPTIONAL[name])
+    return {**variant, "properties": variant["properties"] | {"extra": _EXTRA}}
+
+
+def _named(name: str) -> Schema:
+    """Return the schema of a type: of a child run, any word may follow."""
+    if name != CHILD_PHASE:
+        return {"const": name}
+    return {"type": "string", "pattern": CHILD_WORD, "not": {"enum": [CHILD_STARTED, CHILD_COMPLETED]}}
+
+
+def _variant(type_: Schema, members: Schema, optional: frozenset[str] = frozenset()) -> Schema:
     properties = {"type": type_, **members}
-    required = [name for name in properties if name not in _OPTIONAL]
+    required = [name for name in properties if name not in optional]
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 

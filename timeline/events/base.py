@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, ClassVar, TypeVar
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, JsonValue
 from pydantic.alias_generators import to_camel
 
 from timeline.events.vocabulary import EventType
@@ -37,6 +37,8 @@ class Payload(BaseModel):
     event_type: ClassVar[str] = ""
 
     message: str = ""
+    #: What a runner has sent beside the fields of the type, by its own names.
+    extra: dict[str, JsonValue] | None = None
 
     def describe(self) -> str:
         """Return a short sentence about the event, used if it has no `message`."""

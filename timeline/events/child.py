@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from timeline.events.base import Count, Millis, Money, Payload, because, register, seconds, sentence
+from timeline.events.base import Count, Millis, Money, Name, Payload, because, register, seconds, sentence
 from timeline.events.vocabulary import EventType
 
 
@@ -43,6 +43,16 @@ class ChildRunStarted(_ChildRun):
 
     def describe(self) -> str:
         return sentence("Child run", self.run_id, "started", self.agent and f"for agent {self.agent}")
+
+
+@register(EventType.CHILD_RUN_PHASE)
+class ChildRunPhase(_ChildRun):
+    """A runner reports what a child run does. `phase` is a word of its own, such as "progress"."""
+
+    phase: Name
+
+    def describe(self) -> str:
+        return sentence("Child run", self.run_id, f"reports {self.phase}")
 
 
 @register(EventType.CHILD_RUN_COMPLETED)

@@ -56,7 +56,8 @@ class RunCreated(Payload):
 class RunStarted(Payload):
     """The run started. From an external runner, the first event, which creates the run.
 
-    `parent_run_id` makes it a child of another run: our ID or the runner's own. It counts in the first event only.
+    `prompt` is a text, or a list of messages with `role` and `content`, with which the conversation begins.
+    `parent_run_id` makes the run a child of another one: our ID or the runner's own. It counts in the first event only.
     """
 
     worker: str | None = None
@@ -64,7 +65,7 @@ class RunStarted(Payload):
     agent: str | None = None
     session_id: str | None = None
     model: str | None = None
-    prompt: str | None = None
+    prompt: str | list[JsonValue] | None = None
     title: str | None = None
     parent_run_id: str | None = None
 
@@ -77,13 +78,17 @@ class RunPhase(Payload):
     """The status changed to one without its own event type, such as `queued` at the end of a slice.
 
     `running` with the reason `reopened`: a further event came for a recorded run that had ended as abandoned.
+
+    A runner may also tell what a running run does, in a word of its own, such as "planning": as `phase`, or as
+    `status`. The stored event has `running` as its status then, and the word as `phase`.
     """
 
-    status: Name
+    status: str | None = None
+    phase: str | None = None
     reason: str | None = None
 
     def describe(self) -> str:
-        return sentence(f"Run is {self.status}", because(self.reason))
+        return sentence(f"Run is {self.phase or self.status or 'running'}", because(self.reason))
 
 
 @register(EventType.RUN_WAITING)

@@ -20,14 +20,18 @@ SUMMARY_BYTES = 120
 class ToolStart(Payload):
     """A tool call started. `arguments` is a preview from the engine, and complete from external runners.
 
-    A runner may omit `tool_name` if an answer has requested the call.
+    A runner may omit `tool_name` if an answer has requested the call, or `call_id`: the oldest requested call of the
+    tool that has not started is meant, or else a new one. `inferred` says so; the stored event always has an ID.
     """
 
-    call_id: Name
+    call_id: str = ""
+    inferred: bool = False
     tool_name: Name | None = None
     attempt: Count | None = None
     effect: str | None = None
     arguments: JsonValue = None
+    #: The beginning of the arguments, from a runner that does not send all of them.
+    args_summary: str | None = None
 
     def describe(self) -> str:
         return sentence(
@@ -37,9 +41,14 @@ class ToolStart(Payload):
 
 @register(EventType.TOOL_OUTPUT)
 class ToolOutput(Payload):
-    """Output of a running tool. If `late` is set, another worker has taken over the run and the output is discarded."""
+    """Output of a running tool. If `late` is set, another worker has taken over the run and the output is discarded.
+
+    Without `call_id`, the oldest open call of the tool is meant; `inferred` says so.
+    """
 
     call_id: str | None = None
+    inferred: bool = False
+    tool_name: str | None = None
     stream: str | None = None
     text: str | None = None
     late: bool = False
@@ -52,10 +61,12 @@ class ToolOutput(Payload):
 class ToolEnd(Payload):
     """A tool call ended.
 
-    The engine sends a `preview` of the output; external runners send the full `output`.
+    The engine sends a `preview` of the output; external runners send the full `output`. Without `call_id`, the oldest
+    open call of the tool is meant, or a new one without any; `inferred` says so, and the stored event has an ID.
     """
 
-    call_id: Name
+    call_id: str = ""
+    inferred: bool = False
     tool_name: str | None = None
     status: str | None = None
     duration_ms: Millis | None = None

@@ -52,6 +52,7 @@ class EventType(StrEnum):
     DEPLOY_STATUS = "deploy.status"
     HANDOFF = "handoff"
     CHILD_RUN_STARTED = "child_run.started"
+    CHILD_RUN_PHASE = "child_run.phase"
     CHILD_RUN_COMPLETED = "child_run.completed"
     FLOW_STARTED = "flow.started"
     FLOW_RESUMED = "flow.resumed"

@@ -40,7 +40,7 @@ from runs.errors import FlowNotFound
 from runs.lifecycle.flows.flow_creation import check_inputs
 from runs.models import FlowRun
 from runs.models.flows.flow_run import STATUSES
-from runs.queries.agent_dialect import agent_texts
+from runs.queries.agent_dialect import agent_items
 from runs.queries.flows.flow_states import snapshot_at
 from runs.queries.json_columns import to_json
 from runs.queries.masking import mask_rows
@@ -125,7 +125,7 @@ class FlowRunEvents(Events, OfFlowRun):
         return self._read_log(after, count, lambda flow_run, batch: mask_rows([to_json(log.wire(e)) for e in batch]))
 
     def _read_dialect(self, after: int, count: int) -> tuple[list[str], list[Any], int]:
-        return self._read_log(after, count, lambda flow_run, batch: agent_texts(flow_run.pk, batch))
+        return self._read_log(after, count, lambda flow_run, batch: agent_items(flow_run.pk, batch))
 
     def _read_log(self, after: int, count: int, write: Callable[..., list[str]]) -> tuple[list[str], list[Any], int]:
         flow_run = self.get_flow_run()

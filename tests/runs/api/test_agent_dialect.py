@@ -55,7 +55,9 @@ def of_type(told: list[dict[str, Any]], type_: str) -> list[dict[str, Any]]:
 def test_a_native_run_in_the_agent_dialect(run: AgentRun, client: Client) -> None:
     told = told_of(client, run)
 
-    assert [event["seq"] for event in told] == [event.seq for event in log.events_of(run.pk)[:200]]
+    own = [event["seq"] for event in told if not event["eventId"].endswith(":error")]
+    assert own == [event.seq for event in log.events_of(run.pk)[:200]]
+    assert [event["seq"] for event in told] == sorted(event["seq"] for event in told)
     assert {(event["runId"], event["nodeId"]) for event in told} == {(str(run.pk), "reviewer")}
     assert all(isinstance(event["ts"], int) for event in told)
     [start] = of_type(told, "agent:start")
@@ -91,12 +93,13 @@ def test_pages_have_links_and_a_constant_number_of_queries(run: AgentRun, client
         seqs += [event["seq"] for event in page["results"]]
         url = page["next"]
 
-    assert seqs == list(range(1, page["last_seq"] + 1))
-    # At most the run, its usage, its calls, its messages and its child runs, whatever the page holds.
-    assert max(counts) - min(counts) <= 5
+    # A failure has the number of the event that tells it.
+    assert list(dict.fromkeys(seqs)) == list(range(1, page["last_seq"] + 1))
+    # At most the run, its usage, its calls, its messages, its child runs and its errors, whatever the page holds.
+    assert max(counts) - min(counts) <= 6
     with CaptureQueriesContext(connection) as queries:
         client.get(url_of(run, "&limit=200"))
-    assert len(queries) <= min(counts) + 5
+    assert len(queries) <= min(counts) + 6
 
 
 def test_other_dialects_are_refused(run: AgentRun, client: Client) -> None:
@@ -197,4 +200,4 @@ def test_a_late_end_with_a_cost_that_is_none_is_read(project: Project, client: C
     assert [(result.error, result.late) for result in results] == [(None, False), (None, False), (None, True)]
 
     told = told_of(client, AgentRun.objects.get(external_id="r1"))
-    assert [event["totalCostUsd"] for event in of_type(told, "agent:complete")] == [None, None]
+    assert ["totalCostUsd" in event for event in of_type(told, "agent:complete")] == [False, False]

@@ -18,7 +18,7 @@ from runs.external.importers.base import ImportedRun, ImportFile, ImportRefused
 from runs.external.importers.formats import BUILTIN, find
 from runs.external.otlp import log_events, received, span_facts, wire
 from runs.providers.messages import canonical
-from timeline.dialects.agent_output import WholeTexts, agent_event
+from timeline.dialects.agent_output import WholeTexts, agent_events
 from timeline.events import EVENT_TYPES, Payload
 from timeline.models import Event
 from timeline.redaction.redact import BARE, DEFAULT
@@ -159,7 +159,7 @@ def _check_storable(each: IncomingEvent) -> None:
     assert math.isfinite(len(canonical(cleaned)))
     row = Event(log_id=UUID(int=1), seq=1, type=each.type, payload=cleaned, run_kind="session", phase="running")
     row.ts = each.ts or row.ts
-    json.dumps(agent_event(row, WholeTexts()) if row.ts else {})
+    json.dumps(agent_events(row, WholeTexts()) if row.ts else {})
     if each.message is not None:
         ModelMessagesTypeAdapter.dump_json([each.message])
 

@@ -61,6 +61,9 @@ def one(document: dict[str, Any]) -> dict[str, Any]:
         ({"type": "command:received", "payload": {"type": "send"}}, "command.received", {"type": "send"}),
         ({"type": "child_job.started", "childRunId": "c", "prompt": "p"}, "child_run.started",
          {"runId": "c", "prompt": "p"}),
+        ({"type": "child_job.completed", "payload": {"jobId": "c"}}, "child_run.completed", {"runId": "c"}),
+        ({"type": "child_job.cancelled", "jobId": "c"}, "child_run.completed", {"runId": "c", "status": "stopped"}),
+        ({"type": "child_job.progress", "child_run_id": "c"}, "child_run.phase", {"runId": "c", "phase": "progress"}),
     ],
 )  # fmt: skip
 def test_each_type_has_its_event(sent: dict[str, Any], type_: str, payload: dict[str, Any]) -> None:
@@ -75,20 +78,23 @@ def test_a_tool_event_is_a_start_and_an_end() -> None:
             "error": None}  # fmt: skip
     start, end = to_canonical(sent)
 
-    assert start["payload"] == {"callId": end["payload"]["callId"], "toolName": "Read", "arguments": {"a": 1}}
-    assert end["payload"] == {
-        "callId": start["payload"]["callId"], "toolName": "Read", "output": "text", "durationMs": 40,
-    }  # fmt: skip
+    assert start["payload"] == {"toolName": "Read", "arguments": {"a": 1}}
+    assert end["payload"] == {"toolName": "Read", "output": "text", "durationMs": 40}
     assert (start["ts"], end["ts"]) == (4960, 5000)
     assert (start["event_id"], "event_id" in end) == ("e1", False)
-    assert to_canonical(sent) == [start, end]
-    assert to_canonical({**sent, "event_id": "e2"})[0]["payload"]["callId"] != start["payload"]["callId"]
 
 
-def test_calls_without_ids_differ() -> None:
-    sent = {"runId": "r", "type": "agent:tool", "toolName": "Read"}
+def test_what_no_field_is_called_goes_to_the_end_of_a_call() -> None:
+    start, end = to_canonical({"type": "agent:tool", "tool": "Read", "args": {"a": 1}, "result": "text", "cost": 2})
 
-    assert to_canonical(sent)[0]["payload"]["callId"] != to_canonical(sent)[0]["payload"]["callId"]
+    assert start["payload"] == {"tool": "Read", "arguments": {"a": 1}}
+    assert end["payload"] == {"tool": "Read", "output": "text", "cost": 2}
+
+
+def test_two_links_to_a_child_are_both_kept() -> None:
+    [event] = to_canonical({"type": "child_job.failed", "payload": {"childRunId": "r", "childJobId": "j"}})
+
+    assert event["payload"] == {"runId": "r", "childJobId": "j", "status": "failed"}
 
 
 @pytest.mark.parametrize(
@@ -96,7 +102,7 @@ def test_calls_without_ids_differ() -> None:
     [
         {"type": "agent:text", "content": "a", "payload": {"content": "b"}},
         {"type": "agent:text", "content": "a", "text": "b"},
-        {"type": "agent:text", "content": "a", "ts": 1, "timestamp": 1},
+        {"type": "agent:text", "text": "a", "content": "b"},
     ],
 )
 def test_a_field_is_given_once(sent: dict[str, Any]) -> None:

@@ -13,34 +13,39 @@ from hypothesis import strategies as st
 
 from timeline import events
 from timeline.dialects.agent_input import to_canonical
-from timeline.dialects.agent_output import WholeTexts, agent_event
+from timeline.dialects.agent_output import WholeTexts, agent_events
 from timeline.events import EVENT_TYPES
-from timeline.models import Event, Phase, RunKind
+from timeline.models import Event, Phase, RunKind, Source
 
 LOG, REF = UUID(int=7), UUID(int=8)
 AT = datetime(2026, 11, 23, 6, 0, 0, 250_000, UTC)
 EMPTY = WholeTexts()
 
 
-def event(type_: str, payload: dict[str, Any], *, node_id: str = "n") -> Event:
+def event(type_: str, payload: dict[str, Any], *, node_id: str = "n", source: str = Source.WORKER) -> Event:
     return Event(
         log_id=LOG, seq=3, ref_id=REF, run_kind=RunKind.JOB, phase=Phase.RUNNING, type=type_, ts=AT, step=2,
-        node_id=node_id, payload=payload,
+        node_id=node_id, payload=payload, source=source,
     )  # fmt: skip
+
+
+def agent_event(sent: Event, whole: WholeTexts) -> dict[str, Any]:
+    [told] = agent_events(sent, whole)
+    return told
 
 
 def test_the_envelope_is_in_camel_case_with_milliseconds() -> None:
     assert agent_event(event("llm.text.delta", {"text": "a", "token_count": 2}), EMPTY) == {
         "seq": 3, "eventId": "~3", "runId": str(LOG), "runKind": "job", "phase": "running", "type": "agent:text:delta",
-        "ts": 1_795_413_600_250, "step": 2, "nodeId": "n", "content": "a", "tokenCount": 2,
+        "timestamp": 1_795_413_600_250, "ts": 1_795_413_600_250, "step": 2, "nodeId": "n",
+        "content": "a", "tokenCount": 2,
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("type_", sorted(EVENT_TYPES))
 def test_every_event_names_its_run_and_its_node(type_: str) -> None:
-    told = agent_event(event(type_, {"call_id": "c"}, node_id=""), EMPTY)
-
-    assert (told["runId"], told["nodeId"]) == (str(LOG), str(LOG))
+    for told in agent_events(event(type_, {"call_id": "c"}, node_id=""), EMPTY):
+        assert (told["runId"], told["nodeId"], told["timestamp"]) == (str(LOG), str(LOG), told["ts"])
 
 
 def test_a_call_is_whole_and_its_preview_is_not_used() -> None:
@@ -50,9 +55,8 @@ def test_a_call_is_whole_and_its_preview_is_not_used() -> None:
     told = agent_event(event("tool.end", end), whole)
     assert {name: value for name, value in told.items() if name.startswith(("tool", "duration", "error"))} == {
         "toolCallId": "c", "toolName": "Read", "toolInput": {"a": 1}, "toolOutput": "all of it", "durationMs": 4,
-        "error": None,
     }  # fmt: skip
-    failed = agent_event(event("tool.end", {"call_id": "c", "error": "all"}), whole)
+    failed, _ = agent_events(event("tool.end", {"call_id": "c", "error": "all"}), whole)
     assert (failed["error"], failed["toolOutput"]) == ("all of it", None)
     start = agent_event(event("tool.start", {"call_id": "c", "tool_name": "Read", "arguments": "{"}), whole)
     assert (start["type"], start["payload"]["arguments"]) == ("tool.start", {"a": 1})
@@ -62,18 +66,89 @@ def test_a_call_is_whole_and_its_preview_is_not_used() -> None:
     ("type_", "payload", "error_type", "message"),
     [
         ("error", {"error_type": "tool_error", "error": "boom"}, "error_tool_use", "boom"),
+        ("error", {"error_type": "timeout", "error": "slow"}, "network_error", "slow"),
+        ("error", {"error_type": "invalid_request", "error": "boom"}, "invalid_request", "boom"),
         ("error", {"error_type": "out_of_credits", "error": "boom"}, "out_of_credits", "boom"),
         ("error", {}, "error", "Error without details"),
         ("run.failed", {"error_type": "rate_limited", "error": "slow"}, "rate_limit", "slow"),
         ("run.failed", {"error_type": "max_turns"}, "error_max_turns", "Run failed: step limit reached"),
         ("run.paused", {"reason": "max_steps", "detail": "2 of 2"}, "error_max_turns", None),
+        ("run.stopped", {"reason": "operator", "by": "user:ada"}, "error_user", "Run stopped by user:ada"),
+        ("tool.end", {"call_id": "c", "tool_name": "Read", "error": "gone"}, "error_tool_use", "gone"),
+        ("tool.end", {"call_id": "c", "tool_name": "Read", "status": "error"}, "error_tool_use", "Read error"),
+        ("approval.resolved", {"decision": "denied", "by": "user:ada", "tool_name": "Read"}, "error_user", None),
     ],
 )
-def test_failures_are_errors(type_: str, payload: dict[str, Any], error_type: str, message: str | None) -> None:
-    told = agent_event(event(type_, payload), EMPTY)
+def test_each_failure_is_one_error(type_: str, payload: dict[str, Any], error_type: str, message: str | None) -> None:
+    told = agent_events(event(type_, payload), EMPTY)
 
-    assert (told["type"], told["errorType"]) == ("agent:error", error_type)
-    assert message in (None, told["message"])
+    [failure] = [one for one in told if one["type"] == "agent:error"]
+    assert failure["errorType"] == error_type
+    assert message in (None, failure["message"])
+    # What ends the run comes last; other events keep their own.
+    assert told[-1 if type_.startswith("run.") else 0]["type"] in (type_, "agent:tool", "agent:error")
+    assert len({one["eventId"] for one in told}) == len(told)
+
+
+@pytest.mark.parametrize(
+    ("type_", "payload", "source"),
+    [
+        ("run.stopped", {"reason": "operator", "by": "key:ci"}, "worker"),
+        ("run.stopped", {"reason": "repeated_calls"}, "worker"),
+        ("approval.resolved", {"decision": "approved", "by": "user:ada"}, "web"),
+        ("approval.resolved", {"decision": "expired"}, "worker"),
+        ("tool.end", {"call_id": "c", "status": "denied", "error": "denied by a hook"}, "worker"),
+        ("tool.end", {"call_id": "c", "status": "completed"}, "worker"),
+        ("error", {"error_type": "timeout", "context": "tool:c", "attempt": 0}, "worker"),  # the end of the call tells
+        ("tool.end", {"call_id": "c", "error": "gone"}, "ingest"),  # its runner sends an error of its own
+    ],
+)
+def test_what_is_no_failure_or_told_elsewhere_is_no_error(type_: str, payload: dict[str, Any], source: str) -> None:
+    told = agent_events(event(type_, payload, source=source), EMPTY)
+
+    assert [one["type"] for one in told if one["type"] == "agent:error"] == []
+
+
+def test_a_failure_that_the_log_has_reported_is_no_second_one() -> None:
+    told = agent_event(event("run.failed", {"error_type": "rate_limited"}), WholeTexts(reported=frozenset({3})))
+
+    assert (told["type"], told["payload"]["errorType"]) == ("run.failed", "rate_limited")
+
+
+@pytest.mark.parametrize(
+    ("type_", "payload"),
+    [
+        ("run.started", {"message": "Flow run started"}),
+        ("run.completed", {}),
+        ("run.failed", {"error_type": "node_failed"}),
+        ("run.stopped", {"by": "user:ada"}),
+    ],
+)
+def test_a_flow_is_no_agent(type_: str, payload: dict[str, Any]) -> None:
+    assert agent_event(event(type_, payload), WholeTexts(is_flow=True))["type"] == type_
+
+
+@pytest.mark.parametrize(("result", "text"), [("done", "done"), (None, ""), ({"a": [1]}, '{"a":[1]}'), (7, "7")])
+def test_a_result_is_a_text(result: Any, text: str) -> None:
+    told = agent_event(event("run.completed", {"result": result} if result is not None else {}), EMPTY)
+
+    assert told["result"] == text
+    assert (told["usage"], told["durationMs"], told["numTurns"]) == ({"inputTokens": 0, "outputTokens": 0}, 0, 0)
+    assert None not in told.values()
+
+
+def test_a_session_has_one_id_whenever_it_is_read() -> None:
+    assert agent_event(event("run.started", {}), EMPTY)["sessionId"] == str(LOG)
+    assert agent_event(event("run.started", {"session_id": "s"}), EMPTY)["sessionId"] == "s"
+
+
+@pytest.mark.parametrize(("phase", "name"), [("progress", "progress"), ("completed", "phase"), ("Two words", "phase")])
+def test_what_a_child_does_is_in_its_type(phase: str, name: str) -> None:
+    told = agent_event(event("child_run.phase", {"run_id": "c", "phase": phase}), EMPTY)
+
+    assert told["type"] == f"child_job.{name}"
+    [back] = to_canonical(told)
+    assert (back["type"], back["payload"]["phase"]) == ("child_run.phase", phase)
 
 
 def test_other_pauses_and_types_keep_their_names() -> None:
@@ -101,8 +176,8 @@ SAYABLE: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "llm.thinking.delta": {"text": TEXT, "token_count": COUNT, "index": COUNT},
     "error": {"error_type": st.sampled_from(["tool_error", "max_turns", "invalid_request", "no_internet",
                                              "rate_limited", "mine"]), "error": NAME, "details": JSON},
-    "run.completed": {"result": JSON, "structured_output": JSON, "usage": st.dictionaries(NAME, COUNT),
-                      "model_usage": st.dictionaries(NAME, JSON), "steps": COUNT, "duration_ms": COUNT},
+    "run.completed": {"result": TEXT, "structured_output": JSON, "usage": st.dictionaries(NAME, COUNT),
+                      "model_usage": st.dictionaries(NAME, JSON, min_size=1), "steps": COUNT, "duration_ms": COUNT},
     "flow.started": {"flow": NAME, "nodes": COUNT, "inputs": JSON, "by": NAME},
     "flow.resumed": {"nodes": st.lists(NAME), "by": NAME},
     "flow.completed": {"status": NAME, "outputs": JSON, "duration_ms": COUNT},
@@ -127,14 +202,16 @@ def test_what_the_dialect_can_say_survives_the_way_there_and_back(type_: str, da
     drawn = {name: data.draw(values | st.none() if name not in REQUIRED else values) for name, values in fields.items()}
     payload = events.validate(type_, {name: value for name, value in drawn.items() if value is not None})
 
-    told = agent_event(event(type_, payload), EMPTY)
+    told = agent_event(event(type_, payload, source=Source.INGEST), EMPTY)
     [back] = to_canonical({name: value for name, value in told.items() if name not in ("eventId", "seq")})
     returned = events.validate(back["type"], back["payload"])
 
     assert (back["type"], back["runId"], back["ts"]) == (type_, str(LOG), told["ts"])
-    added = {"message", "agent", "node"} - payload.keys()
-    if type_ == "error":
-        added |= {"error", "error_type"} - payload.keys()
+    always = {"error": {"error", "error_type"}, "run.started": {"session_id", "prompt"}}
+    added = {"message", "agent", "node", *always.get(type_, ())} - payload.keys()
+    if type_ == "run.completed":
+        added |= {"result", "steps", "duration_ms"} - payload.keys()
+        payload["usage"] = {"inputTokens": 0, "outputTokens": 0, **payload.get("usage", {})}
     assert {name: value for name, value in returned.items() if name not in added} == payload
 
 
@@ -143,7 +220,8 @@ def test_a_call_survives_the_way_there_and_back(name: str, given: Any, output: s
     payload = {"call_id": "c", "tool_name": name, "duration_ms": ms, ("error" if failed else "output"): output}
     whole = WholeTexts(calls={REF: {"toolName": name, "toolInput": given, "toolOutput": output}})
 
-    start, end = to_canonical({**agent_event(event("tool.end", payload), whole), "eventId": str(uuid4())})
+    told = agent_event(event("tool.end", payload, source=Source.INGEST), whole)
+    start, end = to_canonical({**told, "eventId": str(uuid4())})
     assert events.validate("tool.end", end["payload"]) == payload
     expected = {"call_id": "c", "tool_name": name} | ({} if given is None else {"arguments": given})
     assert events.validate("tool.start", start["payload"]) == expected

@@ -1,0 +1,73 @@
+"""Failures that the log tells with an event of another type than `error`, as fields of an `agent:error`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from timeline import events
+from timeline.dialects.agent_names import error_type
+from timeline.events import EventType
+from timeline.events.failures import FAILED_STATUSES
+from timeline.models import Event, Source
+
+Fields = dict[str, Any]
+#: Added to the ID of the event.
+FAILURE = ":error"
+#: The end, and the pause, of a run that failed. An `error` event comes before those of a worker.
+ENDS = frozenset({EventType.RUN_FAILED, EventType.RUN_PAUSED})
+DENIED, MAX_STEPS, PERSON = "denied", "max_steps", "user:"
+_USER = "user_cancelled"
+
+
+def failure_of(event: Event, reported: frozenset[int]) -> Fields | None:
+    """Return the failure that an event tells, unless an `agent:error` of its own does.
+
+    `reported` are the numbers of `ENDS` with an `error` event before them. Runners report the errors of tools, and what
+    their users refuse, by themselves.
+    """
+    if event.type in ENDS:
+        return None if event.seq in reported else _end(event)
+    if event.late or event.source == Source.INGEST:
+        return None
+    if event.type == EventType.TOOL_END:
+        return _tool(event)
+    return _refusal(event) if event.type in (EventType.APPROVAL_RESOLVED, EventType.RUN_STOPPED) else None
+
+
+def is_of_tool(event: Event) -> bool:
+    """Return whether an `error` event tells of an attempt of a tool. The end of the call tells whether it failed."""
+    context = event.payload.get("context") if event.type == EventType.ERROR else None
+    return event.source == Source.WORKER and isinstance(context, str) and context.startswith("tool:")
+
+
+def _end(event: Event) -> Fields | None:
+    payload = event.payload
+    if event.type == EventType.RUN_FAILED:
+        return _fields(event, payload.get("error_type"), payload.get("error"))
+    return _fields(event, MAX_STEPS, None, payload.get("detail")) if payload.get("reason") == MAX_STEPS else None
+
+
+def _tool(event: Event) -> Fields | None:
+    """Return the failure of a call. One that did not run is refused, not failed."""
+    status, error = event.payload.get("status"), event.payload.get("error")
+    if status == DENIED or not (error or status in FAILED_STATUSES):
+        return None
+    call = {"toolCallId": event.payload.get("call_id"), "toolName": event.payload.get("tool_name")}
+    return _fields(event, "tool_error", error, call)
+
+
+def _refusal(event: Event) -> Fields | None:
+    """Return what a person has refused or cancelled."""
+    payload = event.payload
+    if not str(payload.get("by")).startswith(PERSON):
+        return None
+    if event.type == EventType.RUN_STOPPED:
+        return _fields(event, _USER, None)
+    call = {"toolCallId": payload.get("call_id"), "toolName": payload.get("tool_name")}
+    return _fields(event, _USER, None, call) if payload.get("decision") == DENIED else None
+
+
+def _fields(event: Event, type_: object, message: object, details: object = None) -> Fields:
+    text = message or events.describe(event.type, event.payload)
+    fields = {"errorType": error_type(type_), "message": text}
+    return fields if details is None else {**fields, "details": details}
