@@ -8,6 +8,7 @@ from types import ModuleType
 
 from agentops.reference.json_types import JsonSchema, type_of
 from agentops.reference.markdown import code, flat, page, table
+from timeline.dialects.agent_names import ERROR_TYPES
 from timeline.events import FAMILIES, RESERVED_TYPES, TERMINAL_TYPES, Payload
 from timeline.events.base import REGISTRY
 
@@ -26,32 +27,59 @@ as the API sends it:
 
 Every payload may contain `message`, a sentence for people; if the sender gave none, it is written from the fields.
 `tool.start` and `tool.end` are sent with `tool`, `argsSummary` (the beginning of the arguments) and `durationMs` too.
-Fields that are not required are omitted if they have no value. Unknown fields are refused, except in events of the
-sender's own types, which begin with `x.`. Secrets are masked before an event is stored.
+Fields that are not required are omitted if they have no value. What a runner sends beside the fields of a type is in
+`extra`, by its own names; events of the sender's own types, which begin with `x.`, hold anything. Secrets are masked
+before an event is stored.
 
 A *terminal* event ends the log: a stream closes after it, and what is stored later is marked as late. A *reserved*
-event is written by agentops only and is not accepted from external runners.
+event is written by agentops only and is not accepted from external runners. Copied from a log, with its `seq`, it is
+stored under its name with `x.` before it, as an event that decides nothing.
 
 ## Agent dialect
 
 Runners may also send, and readers get with `?dialect=agent`, events with camel case names and times in milliseconds:
 `agent:start`, `agent:text`, `agent:text:delta`, `agent:thinking`, `agent:thinking:delta`, `agent:tool`, `agent:error`,
-`agent:complete`, `flow:*`, `node:*`, `edge:*`, `command:received` and `child_job.started`.
+`agent:complete`, `flow:*`, `node:*`, `edge:*`, `command:received` and `child_job.*`.
 
+- Each event has `timestamp`, and `ts` with the same value. A field without a value is left out.
 - Fields of `agent:` events are flat in the event; those of others are in `payload`. Both places are accepted.
 - Prompts, and inputs and outputs of tools, are whole, without previews.
-- `agent:tool` is `tool.start` and `tool.end`; without `toolCallId`, the call gets an ID.
-- `agent:error` also reports a failed run, and one that pauses at its step limit.
+- `agent:tool` is `tool.start` and `tool.end`; without `toolCallId`, the oldest open call of the tool is meant.
+- `agent:start.sessionId` is the session that the start names, or the run's ID. `agent:complete.result` is a text.
+- A failure is one `agent:error`. Failed tool calls of agentops' own runs, failed runs, and what a person refuses or stops
+  have one beside their event, with the same `seq` and an `eventId` that ends in `:error`.
+- The log of a flow has no `agent:` events: its nodes' runs have them.
+- `child_job.` and any word is `child_run.phase`; `failed`, `stopped` and `cancelled` are `child_run.completed`.
 - Verbs may be sent in the present tense: `node:start` is `node:started`. `node:error` is `node:failed`, and
   `loop:iterate` is `edge:iterated`. Readers get the second form.
 - Event types without a name in the dialect keep theirs. `seq` counts the same events.
+
+| `errorType` | Meaning | Types of the log |
+| --- | --- | --- |
+{ERROR_ROWS}
+
+Every other error type of the log keeps its name, such as `server_error`, `overloaded`, `unauthorized`, `out_of_credits`,
+`context_too_long`, `invalid_request` and `engine_error`. `error` is one without a type.
 
 JSON Schemas: [events](events.schema.json) and [agent dialect](agent-events.schema.json), at `/api/schema/events` and
 `/api/schema/events?dialect=agent` on a running site."""
 
 
+#: What the error types of the agent dialect mean.
+_MEANINGS = {
+    "error_tool_use": "A tool call failed.",
+    "error_max_turns": "The run reached its step limit.",
+    "error_user": "A person refused a call, or stopped the run.",
+    "network_error": "The model's provider could not be reached in time.",
+    "rate_limit": "The model's provider limits the rate of requests.",
+}
+
+
 def events_page() -> str:
-    return page("Events", INTRODUCTION, *(_family(family) for family in FAMILIES))
+    rows = [f"| `{name}` | {_MEANINGS[name]} | {', '.join(map(code, types))} |" for name, types in ERROR_TYPES.items()]
+    return page(
+        "Events", INTRODUCTION.replace("{ERROR_ROWS}", "\n".join(rows)), *(_family(family) for family in FAMILIES)
+    )
 
 
 def _family(module: ModuleType) -> str:
@@ -78,7 +106,7 @@ def _fields(cls: type[Payload]) -> str:
     rows = [
         [code(name), _type_of(field), "yes" if name in required else ""]
         for name, field in schema["properties"].items()
-        if name != "message"
+        if name not in ("message", "extra")
     ]
     return table(["Field", "Type", "Required"], rows)
 

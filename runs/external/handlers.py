@@ -105,6 +105,7 @@ _HANDLERS: dict[str, Handler] = {
     EventType.LLM_THINKING: message_events.text,
     EventType.LLM_THINKING_DELTA: message_events.delta,
     EventType.LLM_TURN_END: message_events.turn_end,
+    EventType.LLM_TURN_ABANDONED: message_events.turn_abandoned,
     EventType.TOOL_START: tool_events.tool_start,
     EventType.TOOL_OUTPUT: tool_events.tool_output,
     EventType.TOOL_END: tool_events.tool_end,

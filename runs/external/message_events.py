@@ -26,10 +26,11 @@ from runs.providers.price_tiers import details_of
 from runs.statuses import ToolStatus
 from timeline import database_clock
 from timeline.events import Payload
-from timeline.events.llm import LlmTurnEnd, LlmTurnStart
+from timeline.events.llm import LlmTurnAbandoned, LlmTurnEnd, LlmTurnStart
 from timeline.events.message import MessageAdded
 
 Role = AgentRunMessage.Role
+_NOT_COUNTED = (*TOKENS, "cost_usd", "cost_source")
 
 
 def message(projection: Projection, event: IncomingEvent, payload: MessageAdded) -> int:
@@ -148,6 +149,14 @@ def turn_end(projection: Projection, event: IncomingEvent, payload: LlmTurnEnd) 
         }
     )
     return projection.append(projection.entry_of(event, stored, step=step, ref_id=row_id))
+
+
+def turn_abandoned(projection: Projection, event: IncomingEvent, payload: LlmTurnAbandoned) -> int:
+    """Keep what the call has used beside the event: no row counts calls of a runner that have no answer."""
+    used = {name: value for name in _NOT_COUNTED if (value := getattr(payload, name)) is not None}
+    extra = {**(payload.extra or {}), **used} or None
+    stored = payload.model_copy(update={**dict.fromkeys(used), "extra": extra})
+    return projection.append(projection.entry_of(event, stored))
 
 
 def _response(event: IncomingEvent, parts: list[ModelResponsePart], model: str) -> ModelResponse:
