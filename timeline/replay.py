@@ -198,15 +198,7 @@ def _rolled_back(frame: Frame, event: FoldedEvent) -> None:
     frame.turns, frame.step = len(answers), max((m.step or 0 for m in answers), default=0)
 
 
-def _created(frame: Frame, event: FoldedEvent) -> None:
-    """The first event of a log. A later one, from a runner, tells how the run was created elsewhere."""
-    if not frame.status:
-        _set_status("queued")(frame, event)
-
-
 def _message(frame: Frame, event: FoldedEvent) -> None:
-    if event.ref_id is None and event.payload.get("position") is None:
-        return  # a runner has reported a result again
     role = str(event.payload["role"])
     frame.messages.append(MessageState(event.payload.get("position"), role, event.ref_id, event.step))
     if role == "assistant":
@@ -297,7 +289,7 @@ def _command(frame: Frame, event: FoldedEvent) -> None:
 
 
 _FOLDS: dict[str, Fold] = {
-    EventType.RUN_CREATED: _created,
+    EventType.RUN_CREATED: _set_status("queued"),
     EventType.RUN_STARTED: _set_status("running"),
     EventType.RUN_RECOVERED: _set_status("running"),
     EventType.RUN_PHASE: _phase,

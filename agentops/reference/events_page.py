@@ -46,8 +46,8 @@ Runners may also send, and readers get with `?dialect=agent`, events with camel 
 - Prompts, and inputs and outputs of tools, are whole, without previews.
 - `agent:tool` is `tool.start` and `tool.end`; without `toolCallId`, the oldest open call of the tool is meant.
 - `agent:start.sessionId` is the session that the start names, or the run's ID. `agent:complete.result` is a text.
-- A failure is one `agent:error`. Failed tool calls of agentops' own runs, failed runs, and what a person refuses or stops
-  have one beside their event, with the same `seq` and an `eventId` that ends in `:error`.
+- A failure is one `agent:error`. Failed tool calls of agentops' own runs, failed runs, and what a person refuses or
+  stops have one beside their event, with the same `seq` and an `eventId` that ends in `:error`.
 - The log of a flow has no `agent:` events: its nodes' runs have them.
 - `child_job.` and any word is `child_run.phase`; `failed`, `stopped` and `cancelled` are `child_run.completed`.
 - Verbs may be sent in the present tense: `node:start` is `node:started`. `node:error` is `node:failed`, and
@@ -58,8 +58,8 @@ Runners may also send, and readers get with `?dialect=agent`, events with camel 
 | --- | --- | --- |
 {ERROR_ROWS}
 
-Every other error type of the log keeps its name, such as `server_error`, `overloaded`, `unauthorized`, `out_of_credits`,
-`context_too_long`, `invalid_request` and `engine_error`. `error` is one without a type.
+Every other error type of the log keeps its name, such as `server_error`, `overloaded`, `unauthorized`,
+`out_of_credits`, `context_too_long`, `invalid_request` and `engine_error`. `error` is one without a type.
 
 JSON Schemas: [events](events.schema.json) and [agent dialect](agent-events.schema.json), at `/api/schema/events` and
 `/api/schema/events?dialect=agent` on a running site."""
@@ -77,9 +77,8 @@ _MEANINGS = {
 
 def events_page() -> str:
     rows = [f"| `{name}` | {_MEANINGS[name]} | {', '.join(map(code, types))} |" for name, types in ERROR_TYPES.items()]
-    return page(
-        "Events", INTRODUCTION.replace("{ERROR_ROWS}", "\n".join(rows)), *(_family(family) for family in FAMILIES)
-    )
+    introduction = INTRODUCTION.replace("{ERROR_ROWS}", "\n".join(rows))
+    return page("Events", introduction, *(_family(family) for family in FAMILIES))
 
 
 def _family(module: ModuleType) -> str:

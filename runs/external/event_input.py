@@ -58,8 +58,8 @@ MAX_EVENT_BYTES = 256 * 1024
 MAX_EXTRA_BYTES = 16 * 1024
 #: The characters of an event ID.
 _EVENT_ID = re.compile(rf"[A-Za-z0-9._:-]{{1,{MAX_IDENTIFIER}}}", re.ASCII)
-#: What the API answers in place of an event ID that was not sent.
-_NO_ID = re.compile(r"~[0-9]{1,19}(?::error)?", re.ASCII)
+#: IDs that the API answers for events whose sender has given none.
+_NO_ID = re.compile(r"~[0-9.]{1,40}(?::error)?", re.ASCII)
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:[Zz]|[+-]\d\d:?\d\d)?", re.ASCII)
 #: The first and last milliseconds that a datetime holds.
 _EPOCH_MS = (-62_135_596_800_000, 253_402_300_799_999)

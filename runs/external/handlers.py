@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from runs.external import inferred_calls, message_events, status_events, tool_events
+from runs.external.copied_events import as_note
 from runs.external.event_input import IncomingEvent
 from runs.external.projection import Projection
 from runs.external.streamed_texts import DELTA_TYPES
@@ -29,6 +30,8 @@ def apply(projection: Projection, event: IncomingEvent) -> int:
     """
     if event.type in _OF_CALLS:
         event = inferred_calls.with_call(projection, event)
+    elif event.type == EventType.RUN_CREATED:
+        event = as_note(event)  # the log begins with one of its own
     seq = _apply(projection, event)
     for following in event.following:
         _apply(projection, following)

@@ -17,6 +17,7 @@ from runs.conversation.message_text import text_of
 from runs.conversation.tool_results import CallResult
 from runs.conversation.writes import TOKENS
 from runs.external import contents, tool_events
+from runs.external.copied_events import as_note
 from runs.external.event_input import IncomingEvent, RejectedEvent
 from runs.external.projection import Projection
 from runs.external.reported_usage import read_cost, read_usage
@@ -93,7 +94,7 @@ def _tool_result(projection: Projection, event: IncomingEvent, payload: MessageA
         raise RejectedEvent("unknown_call", text, "/payload/content")
     if call is None or tool_events.is_closed(call):
         # Copied from a log, where it follows the end of its call; or reported again.
-        return projection.append(projection.entry_of(event, payload.model_copy(update={"position": None})))
+        return projection.append(projection.entry_of(as_note(event)))
     output = contents.user_content(payload.content)
     return tool_events.close_call(
         projection, call, CallResult(ToolStatus.COMPLETED, cast("Any", output)), event, own="message"
