@@ -25,8 +25,8 @@ Handler = Callable[[Projection, IncomingEvent, Any], int]
 def apply(projection: Projection, event: IncomingEvent) -> int:
     """Project an event with those that it also stands for, and return its sequence number.
 
-    Raises `RejectedEvent`, with nothing changed. After the end of a run, events are stored as late, and change no row. A
-    run that was abandoned is reopened, even by an event that is then rejected.
+    Raises `RejectedEvent`, with nothing changed. After the end of a run, events are stored as late, and change no row.
+    A run that was abandoned is reopened, even by an event that is then rejected.
     """
     if event.type in _OF_CALLS:
         event = inferred_calls.with_call(projection, event)
