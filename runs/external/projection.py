@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
@@ -23,6 +23,7 @@ from runs.conversation.message_text import text_of
 from runs.conversation.writes import TOKENS
 from runs.external import contents
 from runs.external.event_input import IncomingEvent
+from runs.external.notes import with_notes
 from runs.external.streamed_texts import DELTA_TYPES, StreamedTexts
 from runs.lifecycle.transitions import PHASES
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, ExternalRun, RunError, TurnUsage
@@ -38,15 +39,12 @@ from timeline.log import Entry
 from timeline.models import Phase, RunKind, Source
 from timeline.redaction.redact import DEFAULT as REDACTOR
 
-P = TypeVar("P", bound=Payload)
 Role = AgentRunMessage.Role
 #: The sum of costs that the column of a run does not hold any more.
 MAX_TOTAL_COST = Decimal(10) ** 8
 #: The newest calls of a run, among which a call without an ID is searched.
 MAX_OPEN_CALLS = 200
 OPEN = frozenset({ToolStatus.PLANNED, ToolStatus.RUNNING})
-#: What runners send with any event, and rows have no place for.
-_NOTES = ("message", "extra", "inferred", "args_summary")
 #: The events that an answer without an own text is made of.
 _TEXTS = (EventType.LLM_TEXT_DELTA, EventType.LLM_TEXT)
 _THOUGHTS = (EventType.LLM_THINKING_DELTA, EventType.LLM_THINKING)
@@ -390,13 +388,6 @@ class Projection:
         if columns != self._state_columns:
             self.state.save(update_fields=_STATE_COLUMNS)
             self._state_columns = columns
-
-
-def with_notes(payload: P, received: Payload) -> P:
-    """Return the payload that was made of rows, with what only the received one says."""
-    notes = {name: getattr(received, name, None) for name in _NOTES if name in type(payload).model_fields}
-    told = {name: note for name, note in notes.items() if note}
-    return payload.model_copy(update=told) if told else payload
 
 
 def _columns_of(state: ExternalRun) -> tuple[object, ...]:

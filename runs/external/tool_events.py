@@ -10,7 +10,8 @@ from runs.conversation import tool_results, tool_starts
 from runs.conversation.tool_results import CallResult
 from runs.external import contents
 from runs.external.event_input import IncomingEvent, RejectedEvent
-from runs.external.projection import Projection, with_notes
+from runs.external.notes import with_notes
+from runs.external.projection import Projection
 from runs.models import AgentRunToolCall
 from runs.statuses import RESOLVED, ToolStatus
 from timeline.events import Payload
