@@ -22,7 +22,7 @@ AGENT_EVENT = {
     "type": "object",
     "properties": {
         "seq": {"type": "integer"},
-        "eventId": {"type": "string"},
+        "eventId": {"type": "string", "description": "Unique in the run; `seq` is not, beside an `agent:error`."},
         "runId": {"type": "string"},
         "type": {"type": "string"},
         "timestamp": {"type": "integer", "description": "Milliseconds since 1970."},
@@ -63,7 +63,7 @@ class Events(ApiView):
     """List the events of a run in order. To poll, pass the last `seq` as `afterSeq`.
 
     With `dialect=agent`, the events are those of the agent dialect, with whole prompts, inputs and outputs. A failure
-    comes as an `agent:error` of its own, under the `seq` of the event that tells it.
+    comes as an `agent:error` of its own, under the `seq` of the event that tells it: tell the two apart by `eventId`.
     """
 
     query_class: ClassVar = EventsQuery

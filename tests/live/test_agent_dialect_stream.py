@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from tests.support.factories import drive
+from runs.api.stream_views import AGENT
+from runs.external.ingest import Sender, record
+from runs.models import AgentRun
+from tests.support.factories import drive, make_project
 from tests.support.live.growing_logs import finish, last_seq
 from tests.support.live.streamed_run import StreamedRun
 from tests.support.waiting import eventually
 from tests.support.web.event_stream import Follower
+from timeline import log
 
 
 def sent_to(reader: Follower) -> list[dict[str, Any]]:
@@ -42,3 +46,16 @@ def test_both_vocabularies_are_streamed_side_by_side(streamed: StreamedRun) -> N
         assert (one["seq"], one["type"]) == (told["seq"], told["type"])
         assert isinstance(one["ts"], str)
         assert isinstance(told["ts"], int)
+
+
+@pytest.mark.django_db
+def test_a_lost_connection_skips_neither_a_failure_nor_the_event_that_tells_it() -> None:
+    """Whoever has received only the first of them reads on from the event before."""
+    failed = {"type": "run.failed", "payload": {"errorType": "no_internet", "error": "reset"}}
+    record(Sender(make_project("alpha"), "key:test"), [{"runId": "r", "type": "run.started"}, {"runId": "r", **failed}])
+    run = AgentRun.objects.get()
+
+    [*_, last] = AGENT.items(run.pk, list(log.events_of(run.pk).order_by("seq")))
+    failure, end = last.frame.decode().rstrip("\n").split("\n\n")
+    assert ('"type":"agent:error"' in failure, '"type":"run.failed"' in end) == (True, True)
+    assert [f"id: {last.seq}" in message.splitlines() for message in (failure, end)] == [False, True]
