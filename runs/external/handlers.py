@@ -28,6 +28,8 @@ def apply(projection: Projection, event: IncomingEvent) -> int:
     Raises `RejectedEvent`, with nothing changed. After the end of a run, events are stored as late, and change no row.
     A run that was abandoned is reopened, even by an event that is then rejected.
     """
+    if projection.run.is_abandoned:
+        status_events.reopened(projection, event)
     if event.type in _OF_CALLS:
         event = inferred_calls.with_call(projection, event)
     elif event.type == EventType.RUN_CREATED:
@@ -41,8 +43,6 @@ def apply(projection: Projection, event: IncomingEvent) -> int:
 def _apply(projection: Projection, event: IncomingEvent) -> int:
     if projection.run.is_final:
         return _late(projection, event)
-    if projection.run.is_abandoned:
-        status_events.reopened(projection, event)
     handler = _HANDLERS.get(event.type, _only_log)
     return handler(projection, event, event.payload)
 

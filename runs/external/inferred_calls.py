@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from runs.external.event_input import IncomingEvent, RejectedEvent
 from runs.external.projection import Projection
+from runs.external.tool_events import is_closed
 from runs.models import AgentRunToolCall
 from runs.statuses import ToolStatus
 from timeline.events.tool import ToolEnd, ToolOutput, ToolStart
@@ -44,7 +45,9 @@ def _oldest(projection: Projection, payload: OfCall, *, is_whole: bool) -> Agent
     if projection.run.state.terminal:
         return None
     name = REDACTOR.clean_text(payload.tool_name or "")[0][:256]
-    calls = [call for call in projection.open_calls() if not name or call.tool_name == name]
+    calls = [
+        call for call in projection.newest_calls() if not (is_closed(call) or (name and call.tool_name != name))
+    ]  # fmt: skip
     running = [call for call in calls if call.starts]
     planned = [call for call in calls if not call.starts]
     match payload:

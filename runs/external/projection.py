@@ -28,7 +28,7 @@ from runs.external.streamed_texts import DELTA_TYPES, StreamedTexts
 from runs.lifecycle.transitions import PHASES
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, ExternalRun, RunError, TurnUsage
 from runs.models.run_references import references
-from runs.statuses import Effect, ToolStatus
+from runs.statuses import Effect
 from timeline import database_clock, log
 from timeline.bulk.fast_rows import insert, select
 from timeline.bulk.numbered import append_numbered
@@ -43,8 +43,7 @@ Role = AgentRunMessage.Role
 #: The sum of costs that the column of a run does not hold any more.
 MAX_TOTAL_COST = Decimal(10) ** 8
 #: The newest calls of a run, among which a call without an ID is searched.
-MAX_OPEN_CALLS = 200
-OPEN = frozenset({ToolStatus.PLANNED, ToolStatus.RUNNING})
+NEWEST_CALLS = 200
 #: The events that an answer without an own text is made of.
 _TEXTS = (EventType.LLM_TEXT_DELTA, EventType.LLM_TEXT)
 _THOUGHTS = (EventType.LLM_THINKING_DELTA, EventType.LLM_THINKING)
@@ -286,13 +285,13 @@ class Projection:
             self._stored_calls[call_id] = rows.order_by("-step_number").first()
         return call or self._stored_calls[call_id]
 
-    def open_calls(self) -> list[AgentRunToolCall]:
-        """Return the calls that have no result yet, oldest first, of the newest calls of the run."""
+    def newest_calls(self) -> list[AgentRunToolCall]:
+        """Return the newest calls of the run, oldest first."""
         if self._newest_calls is None:
-            rows = AgentRunToolCall.objects.filter(run=self.run).order_by("-step_number", "-pk")[:MAX_OPEN_CALLS]
+            rows = AgentRunToolCall.objects.filter(run=self.run).order_by("-step_number", "-pk")[:NEWEST_CALLS]
             stored = [self._stored_calls.setdefault(row.call_id, row) or row for row in reversed(rows)]
             self._newest_calls = [*stored, *self._calls]
-        return [call for call in self._newest_calls if call.status in OPEN]
+        return self._newest_calls
 
     def change_call(self, call: AgentRunToolCall) -> None:
         """Note that a call has changed."""

@@ -246,6 +246,22 @@ def test_a_late_event_reopens_an_abandoned_run(project: Project) -> None:
     check_run(run)
 
 
+@pytest.mark.every_database
+def test_a_result_without_a_call_id_is_that_of_the_call_that_was_open(project: Project) -> None:
+    """It reopens the run before its call is looked for."""
+    run = reported(project, ("llm.turn.end", {"text": "I look", "toolCalls": [CALL]}), ("tool.start", {"callId": "c1"}))
+    silent_for(run, days=8)
+    assert end_abandoned() == 1
+
+    send(project, ("tool.end", {"output": "found"}))
+
+    assert state_of(run) == ("running", "")
+    call = AgentRunToolCall.objects.get(run=run)
+    assert (call.call_id, call.status, call.output) == ("c1", "completed", "found")
+    check_run(run)
+    assert invariants.check() == []
+
+
 def test_a_reopened_run_can_be_abandoned_again(project: Project) -> None:
     run = reported(project)
     for _ in range(2):
