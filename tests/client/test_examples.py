@@ -29,7 +29,7 @@ EXPECTED: dict[str, tuple[Any, ...]] = {
     "plain_loop": (
         "6 words.",
         ["user", "assistant", "tool_result", "assistant"],
-        [("count_words", "completed", {"text": "How many words has this sentence?"}, "6")],
+        [("count_words", "completed", {"text": "How many words has this sentence?"}, 6)],
         (55, 12),
     ),
     "pydantic_ai_agent": (

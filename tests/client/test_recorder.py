@@ -81,7 +81,7 @@ def test_all_methods_make_rows_and_children_are_linked(deliver: Deliver) -> None
 
     assert (lead.status, lead.result, float(lead.cost_usd or 0)) == ("completed", '{"found":0}', 0.5)
     assert calls_of(lead) == [
-        ("delegate", "completed", {"to": "helper"}, '{"found":0}'),
+        ("delegate", "completed", {"to": "helper"}, {"found": 0}),
         ("lookup", "error", {"name": "x"}, "KeyError('x')"),
     ]
     assert [error.message for error in lead.errors.all()] == ["The disk is slow."]

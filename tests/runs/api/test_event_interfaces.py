@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import jsonschema
@@ -10,6 +11,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from agentops.projects.models import Project
+from runs.exports.run_files import RunFormat
 from runs.external.ingest import EventResult, Sender, record
 from runs.models import AgentRun
 from runs.upkeep import invariants, replay_check
@@ -174,3 +176,26 @@ def test_a_phase_is_a_word_of_the_runner(project: Project, client: Client, word:
     assert [(each["status"], each["phase"], each["message"]) for each in payloads] == [
         ("running", word, f"Run is {word}")
     ] * 2
+
+
+@pytest.mark.parametrize("value", [6, 0, False, {"found": 0}, [1, [2]], {"long": "ab " * 30_000}], ids=type)
+def test_the_value_that_a_tool_returns_is_shown_sent_and_exported(
+    project: Project, client: Client, value: object
+) -> None:
+    called = {"type": "agent:tool", "toolName": "count", "toolInput": {}, "toolOutput": value}
+    send(project, "r", {"type": "agent:start", "prompt": "p"}, called, {"type": "agent:complete", "result": "ok"})
+    run = check("r")
+    call = run.tool_calls.get()
+
+    assert call.output == value
+    url = f"/api/projects/alpha/agent-runs/{run.pk}"
+    assert json.loads(b"".join(client.get(f"{url}/tool-calls/{call.pk}/output"))) == value
+    for read in (
+        f"/runs/{run.pk}",
+        f"/runs/{run.pk}/calls/{call.pk}",
+        f"{url}/tool-calls/{call.pk}",
+        f"{url}/messages",
+    ):
+        assert client.get(read).status_code == 200
+    for form in RunFormat:
+        assert b"".join(client.get(f"{url}/export?format={form}"))

@@ -117,7 +117,7 @@ def test_statuses_are_those_of_runs(patch: Patch, sent: str, status: str) -> Non
         ({"outputLine": {"type": "info"}}, "required"),
         ({"outputLine": {"type": "info", "text": 7}}, "invalid"),
         ({"outputLine": "info"}, "invalid"),
-        ({"status": "resumed"}, "invalid_choice"),
+        ({"status": "gone"}, "invalid_choice"),
         ({"changed_files": "a"}, "not_a_list"),
         ({"changed_files": [""]}, "blank"),
         ({"lines": []}, "unknown_field"),
