@@ -46,9 +46,9 @@ Runners may also send, and readers get with `?dialect=agent`, events with camel 
 - Prompts, and inputs and outputs of tools, are whole, without previews.
 - `agent:tool` is `tool.start` and `tool.end`; without `toolCallId`, the oldest open call of the tool is meant.
 - `agent:start.sessionId` is the session that the start names, or the run's ID. `agent:complete.result` is a text.
-- A failure is one `agent:error`. Failed tool calls of agentops' own runs, failed runs, and what a person refuses or
-  stops have one beside their event, with the same `seq` and an `eventId` that ends in `:error`. Tell events apart by
-  `eventId`; `seq` is only the position from which to read on.
+- A failure is one `agent:error`. Failed runs, failed tool calls of agentops' own runs and of imports, and what a person
+  refuses or stops have one beside their event, with the same `seq` and an `eventId` that ends in `:error`. Runners
+  report failed calls by themselves. Tell events apart by `eventId`; `seq` is only the position from which to read on.
 - The log of a flow has no `agent:` events: its nodes' runs have them.
 - `child_job.` and any word is `child_run.phase`; `failed`, `stopped` and `cancelled` are `child_run.completed`.
 - Verbs may be sent in the present tense: `node:start` is `node:started`. `node:error` is `node:failed`, and
