@@ -20,6 +20,7 @@ from tests.support.accounts import make_person, with_key
 from tests.support.alerts import AddRule, Clock, failed
 from tests.support.factories import make_waiting
 from tests.support.pages.form_values import form_values
+from timeline.models import Log
 
 SETTINGS, ALERTS, API = "/p/alpha/settings/alerts", "/p/alpha/alerts", "/api/projects/alpha"
 URL = "https://hooks.example.com/services/SECRET/path"
@@ -256,6 +257,7 @@ def test_retention_removes_what_alerts_say_of_a_run(project: Project, rule: AddR
     clock.evaluate(minutes=11)
     AlertMute.objects.create(project=project, run=run, until=clock.now(), created_by="test")
     AgentRun.objects.filter(pk=run.pk).update(completed_at="2020-01-01T00:00:00Z", created_at="2020-01-01T00:00:00Z")
+    Log.objects.filter(pk=run.pk).update(last_event_at="2020-01-01T00:00:00Z")
     list(retention.apply(retention.RemovalReport(project, 30), by="test"))
     assert not AgentRun.objects.exists()
     assert not Notification.objects.exists()

@@ -172,7 +172,7 @@ def test_of_two_imports_that_open_a_run_at_once_the_second_continues_it(
         output = pool.submit(second)
         eventually(somebody_waits_for_a_lock, why="the second import does not wait", within_s=20)
 
-    assert output.result().split("\t")[-1].strip() == "unchanged"
+    assert output.result().split("\t")[-2].strip() == "unchanged"
     assert AgentRun.objects.get().external_id == "claude-code:s1"
 
 
