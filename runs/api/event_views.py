@@ -63,7 +63,7 @@ class Events(ApiView):
     """List the events of a run in order. To poll, pass the last `seq` as `afterSeq`.
 
     With `dialect=agent`, the events are those of the agent dialect, with whole prompts, inputs and outputs. A failure
-    comes as an `agent:error` of its own, under the `seq` of the event that tells it: tell the two apart by `eventId`.
+    also has an `agent:error`, with the `seq` of the event that reports it and another `eventId`.
     """
 
     query_class: ClassVar = EventsQuery

@@ -62,8 +62,8 @@ class EventStreamView(ApiView):
     stream may also close without `end`, after ten minutes at most: open it again with the last `id`. `stream-reset`
     means that the position is no longer valid: start again from 0. `auth-revoked` means that access has ended.
 
-    With `dialect=agent`, a failure comes as an `agent:error` of its own, with the `seq` of the event that tells it.
-    Only the second of the two has the `id`, so that a lost connection skips neither: drop repeats by `eventId`.
+    With `dialect=agent`, an event that reports a failure is followed by an `agent:error` with the same `seq`. Only the
+    second of the two has the `id`, so that a lost connection skips neither. Recognise repeats by `eventId`.
 
     With `dialect=ag-ui`, the stream closes after each `RUN_FINISHED` and `RUN_ERROR`, where the run ends or waits for
     a person. Open it again with the last `id` to follow what comes after.

@@ -29,6 +29,8 @@ SYNONYMS: dict[str, str] = {
 #: Fields that hold any value. A synonym of another one is taken only if it is a text.
 _OF_ANY_VALUE = frozenset({"arguments", "output"})
 EXTRA, TOOL_CALLS = "extra", "tool_calls"
+#: In place of the fields for whose names there is no room.
+FURTHER = "…"
 _REQUEST_NAMES = frozenset(
     name for field in ToolRequest.model_fields.values() for name in field.validation_alias.choices  # type: ignore[union-attr]
 )  # fmt: skip
@@ -91,13 +93,26 @@ def _of_requests(fields: dict[str, Any], name: str | None) -> dict[str, Any]:
 
 
 def _bounded(extra: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:
-    """Return what fits, each value whole: half of one may hold half a secret, which is not recognised."""
-    kept, left = {}, max_bytes
+    """Return what fits, each value whole: half of one may hold half a secret, which is not recognised.
+
+    Of names that do not fit, only the number is kept.
+    """
+    kept: dict[str, Any] = {}
+    left, omitted = max_bytes, 0
     for name, value in extra.items():
-        size = len(canonical(value).encode(errors="replace"))
-        kept[name] = value if size <= left else f"[{size:,} bytes left out]"
-        left -= size if size <= left else 0
-    return kept
+        size = _size(value)
+        note = f"[{size:,} bytes left out]"
+        fitting = [one for one in (value, note) if _size(name) + _size(one) <= left]
+        if fitting:
+            kept[name] = fitting[0]
+            left -= _size(name) + _size(fitting[0])
+        else:
+            omitted += 1
+    return {**kept, FURTHER: f"[{omitted:,} fields left out]"} if omitted else kept
+
+
+def _size(value: object) -> int:
+    return len(canonical(value).encode(errors="replace"))
 
 
 @cache

@@ -47,7 +47,7 @@ class ChildRunStarted(_ChildRun):
 
 @register(EventType.CHILD_RUN_PHASE)
 class ChildRunPhase(_ChildRun):
-    """A runner reports what a child run does. `phase` is a word of its own, such as "progress"."""
+    """A runner reports what a child run does. `phase` is any word, such as "progress"."""
 
     phase: Name
 

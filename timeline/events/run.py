@@ -79,8 +79,8 @@ class RunPhase(Payload):
 
     `running` with the reason `reopened`: a further event came for a recorded run that had ended as abandoned.
 
-    A runner may also tell what a running run does, in a word of its own, such as "planning": as `phase`, or as
-    `status`. The stored event has `running` as its status then, and the word as `phase`.
+    A runner may also describe its current work in any word, such as "planning", as `phase` or as `status`. The event is
+    then stored with the status `running` and this word as `phase`.
     """
 
     status: str | None = None

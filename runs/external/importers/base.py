@@ -11,6 +11,7 @@ import stat
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -281,11 +282,13 @@ class ImportFile:
     def _read_first_lines(self) -> list[Any]:
         values: list[Any] = []
         for place, line in self.stored.lines():
-            pieces = split_line(line, read_json) if line is not None else ()
-            values += [piece.value for piece in pieces if not isinstance(piece, Damage)]
-            if len(values) >= FIRST_RECORDS or place.end >= SAMPLE or place.number >= FIRST_LINES:
+            pieces = split_line(line, read_json) if line is not None else iter(())
+            whole = (piece.value for piece in pieces if not isinstance(piece, Damage))
+            # No more than that: a line may have very many.
+            values += islice(whole, FIRST_RECORDS - len(values))
+            if len(values) == FIRST_RECORDS or place.end >= SAMPLE or place.number >= FIRST_LINES:
                 break
-        return values[:FIRST_RECORDS]
+        return values
 
     def first_line(self) -> bytes | None:
         """Return the first of several lines; None if nothing follows it. For `detect`."""

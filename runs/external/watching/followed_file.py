@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
 
@@ -136,7 +137,7 @@ class FollowedFile:
         read = self._items
         if self._file.keeps_records:
             items = list(self._items())
-            read = lambda: iter(items)  # noqa: E731 - a function for each case is longer
+            read = partial(iter, items)
         return self._store(live_items(read))
 
     def _items(self) -> Iterator[Item]:

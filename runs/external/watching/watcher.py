@@ -153,8 +153,11 @@ class Watcher:
             self.tell(f"{path}: {file.format_title}")
         if file.is_unknown_session and not file.is_recognised:
             self._warn_once(path, f"{path}: named like a session, but in no known format; it is not shown")
-        for text in file.left_out.sentences():
-            self._warn_once(path, f"{path}: {text}")
+        for line in file.left_out.lines:
+            self._warn_once(path, f"{path}: left out {line}")
+        if file.left_out.first_unnamed is not None:
+            # Without their number, which grows.
+            self._warn_once(path, f"{path}: left out further lines")
         return stored
 
     def _complain(self, path: Path, text: str) -> None:

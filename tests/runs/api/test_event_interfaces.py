@@ -14,8 +14,8 @@ from agentops.projects.models import Project
 from runs.exports.run_files import RunFormat
 from runs.external.ingest import EventResult, Sender, record
 from runs.models import AgentRun
-from runs.upkeep import invariants, replay_check
 from tests.support.factories import make_project
+from tests.support.imported_runs import check_run
 from tests.support.interfaces import AGENT_EVENTS, ERROR_TYPES, TIMELINE_EVENT, agent_event_schema
 
 pytestmark = pytest.mark.django_db
@@ -95,8 +95,7 @@ def send(project: Project, name: str, *events: dict[str, Any]) -> list[EventResu
 
 def check(name: str) -> AgentRun:
     run = AgentRun.objects.get(external_id=name)
-    assert [one for one in invariants.check(run.pk) if not one.warning_only] == []
-    assert replay_check.differences(run.pk) == []
+    check_run(run)
     return run
 
 

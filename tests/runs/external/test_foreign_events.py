@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,8 +11,8 @@ from agentops.projects.models import Project
 from runs.external.event_input import MAX_EXTRA_BYTES
 from runs.external.ingest import EventResult, Sender, record
 from runs.models import AgentRun
-from runs.upkeep import invariants, replay_check
 from tests.support.every_row import rows_with
+from tests.support.imported_runs import check_run
 from timeline import log
 from timeline.models import Event
 
@@ -35,8 +36,7 @@ def send(sender: Sender, *documents: dict[str, Any]) -> list[EventResult]:
 def accepted(sender: Sender, *documents: dict[str, Any]) -> AgentRun:
     assert [result.error for result in send(sender, *documents)] == [None] * len(documents)
     run = AgentRun.objects.get(external_id="r1")
-    assert [one for one in invariants.check(run.pk) if not one.warning_only] == []
-    assert replay_check.differences(run.pk) == []
+    check_run(run)
     return run
 
 
@@ -71,6 +71,14 @@ def test_what_is_kept_beside_is_bounded(sender: Sender) -> None:
 
     extra = last_payload(run, "run.started")["extra"]
     assert extra == {"small": 1, "huge": f"[{MAX_EXTRA_BYTES + 2:,} bytes left out]", "last": "y"}
+
+
+def test_very_many_names_are_bounded_too(sender: Sender) -> None:
+    run = accepted(sender, event("run.started", **{f"name-{number:05}": None for number in range(8_000)}))
+
+    extra = last_payload(run, "run.started")["extra"]
+    assert len(json.dumps(extra)) < 2 * MAX_EXTRA_BYTES
+    assert extra["…"] == f"[{8_001 - len(extra):,} fields left out]"
 
 
 def test_a_synonym_that_contradicts_a_field_is_kept_beside_it(sender: Sender) -> None:

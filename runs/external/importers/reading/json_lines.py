@@ -60,6 +60,8 @@ def split_line(line: bytes, parse: Parser) -> Iterator[Whole | Damage]:
 
 def _split(text: str, parse: Parser, whole_line: NotJson) -> Iterator[Whole | Damage]:
     at, is_first = 0, True
+    # Counted on from the record before: from the beginning of the line, many records would take quadratic time.
+    counted, place = 0, 0
     while (at := _skip(text, at)) < len(text):
         if nul := _NUL.match(text, at):
             yield Damage(NUL_BYTES)
@@ -67,7 +69,8 @@ def _split(text: str, parse: Parser, whole_line: NotJson) -> Iterator[Whole | Da
             continue
         end, broken_at = _end_of_object(text, at)
         if end is not None:
-            yield _record(text, at, end, parse)
+            counted, place = at, place + len(text[counted:at].encode())
+            yield _record(text[at:end].encode(), place, parse)
             at, is_first = end, False
             continue
         yield _damage(whole_line) if is_first else Damage("what follows the first record is not a record")
@@ -81,9 +84,7 @@ def _skip(text: str, at: int) -> int:
     return at
 
 
-def _record(text: str, at: int, end: int, parse: Parser) -> Whole | Damage:
-    begin = len(text[:at].encode())
-    record = text[at:end].encode()
+def _record(record: bytes, begin: int, parse: Parser) -> Whole | Damage:
     try:
         return Whole(begin, begin + len(record), parse(record))
     except NotJson as error:

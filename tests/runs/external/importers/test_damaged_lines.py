@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentops.http.strict_json import NotJson
 from agentops.projects.models import Project
 from runs.external.importers import formats
-from runs.external.importers.base import ImportFile, ImportRefused, read_json
+from runs.external.importers.base import FIRST_RECORDS, ImportFile, ImportRefused, read_json
 from runs.external.importers.reading import stored_bytes
 from runs.external.importers.reading.json_lines import NUL_BYTES, Damage, Whole, split_line
 from runs.external.importers.reading.left_out import MAX_NAMED
 from runs.models import AgentRun
 from tests.support.factories import make_project
+from tests.support.growth import assert_linear
 from tests.support.imported_runs import counts, import_path
 from tests.support.recordings.recorded_files import recording
 
@@ -194,3 +198,36 @@ def test_the_records_of_a_line(line: bytes, values: list[Any], damages: int) -> 
     assert [piece.value for piece in wholes] == values
     assert [json.loads(line[piece.begin : piece.end]) for piece in wholes] == values
     assert sum(isinstance(piece, Damage) for piece in pieces) == damages
+
+
+def test_a_line_of_very_many_records_takes_linear_time() -> None:
+    def parse(content: bytes) -> Any:
+        if len(content) > 10:
+            raise NotJson("invalid_json", 400, "several records")
+        return content
+
+    assert_linear(lambda line: list(split_line(line.encode(), parse)), '{"a":1}', 400_000)
+
+
+def test_a_format_is_recognised_by_the_first_records_of_a_line() -> None:
+    """The others, of which there may be very many, are not kept: reading the line takes as much memory without them."""
+    line = b'{"a":1}' * 300_000
+
+    def look() -> None:
+        assert len(ImportFile("lines.jsonl", line).first_lines()) == FIRST_RECORDS
+
+    def parse() -> None:
+        with pytest.raises(NotJson):
+            read_json(line)
+
+    assert peak_memory(look) < 1.2 * peak_memory(parse)
+
+
+def peak_memory(run: Callable[[], None]) -> int:
+    """Return the bytes that Python held at most while a function ran."""
+    tracemalloc.start()
+    try:
+        run()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
