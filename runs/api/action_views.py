@@ -35,7 +35,7 @@ from runs.api.requests.inputs import (
     BODY_RUN_IDS,
     MAX_IDS,
     CallOutcome,
-    EmptyBody,
+    EmptyRunBody,
     NewCommand,
     NewFork,
     NewRun,
@@ -232,7 +232,7 @@ class PauseView(ActionView):
     itself.
     """
 
-    serializer_class = EmptyBody
+    serializer_class = EmptyRunBody
     is_body_optional = True
 
     def act(self, run: AgentRun, data: dict[str, Any]) -> Response:
@@ -252,7 +252,7 @@ class Stop(ActionView):
     Its child runs that have not ended, theirs and so on are stopped too; `GET …/children` lists them.
     """
 
-    serializer_class = EmptyBody
+    serializer_class = EmptyRunBody
     is_body_optional = True
 
     def act(self, run: AgentRun, data: dict[str, Any]) -> Response:

@@ -213,8 +213,12 @@ class ResumeRuns(StrictSerializer):
         return attrs
 
 
-class EmptyBody(RunBody):
+class EmptyBody(StrictSerializer):
     """An empty object, or no body."""
+
+
+class EmptyRunBody(RunBody):
+    """An object that may only name the run of the URL, or no body."""
 
 
 class CallOutcome(RunBody):

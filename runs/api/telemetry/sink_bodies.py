@@ -87,10 +87,6 @@ class WebhookChanges(StrictSerializer):
     is_enabled = Flag(required=False)
 
 
-class NoBody(StrictSerializer):
-    """An empty object, or no body."""
-
-
 class DeliveriesQuery(PageQuery):
     state = Choices(
         choices=Delivery.State.values,

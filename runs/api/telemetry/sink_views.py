@@ -20,13 +20,13 @@ from runs.api.base_views import ApiView, ListView
 from runs.api.negotiation import MaskedJSONRenderer
 from runs.api.problems import JSON, ResourceNotFound
 from runs.api.requests.bodies import document_of
+from runs.api.requests.inputs import EmptyBody
 from runs.api.telemetry.sink_bodies import (
     DeliveriesQuery,
     DeliveryRow,
     NewSink,
     NewWebhook,
     NewWebhookAnswer,
-    NoBody,
     RotatedSecret,
     SinkChanges,
     SinkRow,
@@ -144,7 +144,7 @@ class SinkDetail(SinkApi):
 class SinkTest(SinkApi, ActionView):
     """Send a test event."""
 
-    serializer_class = NoBody
+    serializer_class = EmptyBody
     is_body_optional = True
 
     def post(self, request: Request, **_: Any) -> HttpResponse:
@@ -179,7 +179,7 @@ class SinkDelivery(SinkApi):
 class SinkResend(SinkApi, ActionView):
     """Send a delivery again."""
 
-    serializer_class = NoBody
+    serializer_class = EmptyBody
     is_body_optional = True
 
     def post(self, request: Request, **_: Any) -> HttpResponse:
@@ -248,13 +248,13 @@ class WebhookRotation(SinkApi):
     """Replace the secret of a webhook. Messages are signed with the new one and the one before."""
 
     of_webhooks = True
-    serializer_class = NoBody
+    serializer_class = EmptyBody
     takes_idempotency_key = False
 
-    @extend_schema(request=NoBody, responses={200: OpenApiResponse(RotatedSecret, "The new secret.")})
+    @extend_schema(request=EmptyBody, responses={200: OpenApiResponse(RotatedSecret, "The new secret.")})
     def post(self, request: Request, **_: Any) -> HttpResponse:
         sink = self.get_sink()
-        NoBody(data=document_of(request, optional=True)).is_valid(raise_exception=True)
+        EmptyBody(data=document_of(request, optional=True)).is_valid(raise_exception=True)
         return _with_secret({"secret": sink_changes.rotate_secret(sink, by=self.principal)}, 200)
 
 

@@ -10,14 +10,12 @@ from typing import Any
 import jsonschema
 import pytest
 from django.test import Client
-from django.urls import URLPattern, URLResolver
 from drf_spectacular.validation import validate_schema
 
 from agentops.projects.access import SYSTEM
 from agentops.projects.invitations import invite
 from agentops.projects.models import Role
 from runs.api import urls
-from runs.api.base_views import ApiView
 from runs.api.schema.docs import document
 from runs.flows.runner import advancing
 from runs.models import AlertRule
@@ -25,6 +23,7 @@ from runs.telemetry import deliveries
 from tests.support.accounts import make_person, with_key
 from tests.support.admin.alert_rows import fill_alerts
 from tests.support.annotations import annotate
+from tests.support.api.api_views import patterns
 from tests.support.factories import drive, make_agent, make_import, make_project, make_run
 from tests.support.flows.flow_runs import make_flow_run, run_of
 from tests.support.sinks import make_sink
@@ -35,15 +34,6 @@ FOR_ADMINS = ("/sinks", "/webhooks", "/share-links", "/members", "/invitations",
 @pytest.fixture(scope="module")
 def described() -> dict[str, Any]:
     return dict(json.loads(document()))
-
-
-def patterns(of: list[Any], before: str = "/api/") -> Iterator[tuple[str, type[ApiView]]]:
-    for each in of:
-        address = before + str(each.pattern)
-        if isinstance(each, URLResolver):
-            yield from patterns(each.url_patterns, address)
-        elif isinstance(each, URLPattern) and hasattr(each.callback, "view_class"):
-            yield address, each.callback.view_class
 
 
 def operations(described: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from django.test import Client
 
+from runs.api import urls
+from runs.api.action_views import ActionView
+from runs.api.requests.inputs import RunBody
 from runs.models import AgentRun
+from tests.support.accounts import make_person
+from tests.support.api.api_views import patterns
 from tests.support.api.write_requests import Program, counts, pointers, program, refused
-from tests.support.factories import make_agent, make_project, make_run
+from tests.support.factories import make_agent, make_import, make_project, make_run
 
 UNKNOWN = "01a1f86c-1b1a-72f0-b808-0c8f1390c3f4"
 ABOUT_A_RUN: list[tuple[str, dict[str, object]]] = [
@@ -72,3 +78,23 @@ def test_where_no_run_is_in_the_address_none_is_named(alpha: Program) -> None:
     answer = alpha.post("/resume", {"all": True, "runId": UNKNOWN})
 
     assert (refused(answer), pointers(answer)) == ((422, "unknown_field"), {"/runId": "unknown_field"})
+
+
+@pytest.mark.django_db
+def test_only_bodies_about_the_run_of_the_url_may_name_a_run() -> None:
+    """An import was cancelled, a key revoked or a project archived with a run in the body: 500."""
+    views = [(path, view) for path, view in patterns(urls.urlpatterns) if issubclass(view, ActionView)]
+    of_other_things = [(path, view) for path, view in views if "run_id" not in path]
+    bodies = {path: view.serializer_class for path, view in of_other_things if view.serializer_class is not None}
+
+    assert len(bodies) > 15
+    assert [path for path, body in bodies.items() if issubclass(body, RunBody)] == []
+
+
+def test_an_import_is_not_cancelled_for_a_run(run: AgentRun) -> None:
+    client = Client()
+    client.force_login(make_person(run.project))
+    address = f"/api/projects/alpha/imports/{make_import(run).pk}/cancel"
+    answer = client.post(address, {"runId": "x"}, content_type="application/json")
+
+    assert refused(answer) == (422, "unknown_field")
