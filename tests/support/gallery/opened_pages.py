@@ -90,8 +90,8 @@ def _mask_text(page: Page) -> None:
 
 def _add_a_stranger(page: Page) -> None:
     page.get_by_label("Username or e-mail address").fill("nobody@example.org")
-    page.get_by_role("button", name="Add member").click()
-    expect(page.get_by_role("button", name="Invite nobody@example.org")).to_be_visible()
+    page.get_by_role("button", name="Add or invite").click()
+    expect(page.get_by_role("button", name="Withdraw invitation of nobody@example.org")).to_be_visible()
 
 
 def _save_a_wrong_sink(page: Page) -> None:
