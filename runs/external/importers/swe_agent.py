@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from agentops.http import strict_json
 from runs.external.importers.base import ImportedRun, ImportFile, Item, read_json
 from runs.external.importers.reading.chat_messages import is_chat_message, read_chat_message
-from runs.external.importers.reading.conversation import NO_FACTS, AnswerFacts, ImportedConversation, check_calls
+from runs.external.importers.reading.conversation import (
+    NO_FACTS,
+    AnswerFacts,
+    ChatMessage,
+    ImportedConversation,
+    check_calls,
+)
 from runs.external.importers.reading.json_place import JsonPlace, looks_like
 from runs.statuses import RunStatus
 
@@ -56,19 +61,41 @@ def _read_history(
 ) -> Iterator[Item]:
     """Yield the messages. A failed run has no event that holds the totals: they are counted with its last answer."""
     durations = list(_durations(root))
-    answers = 0
-    last_answer = max((i for i, place in enumerate(history) if place.at("role").value == "assistant"), default=-1)
+    answers = [index for index, place in enumerate(history) if place.at("role").value == "assistant"]
+    own = [index for index in answers if history[index].at("is_demo").value is not True]
+    steps = {index: number for number, index in enumerate(own)}
+    later = _later_steps(root, history, own)
+    last = answers[-1] if answers and not later else -1
     for index, place in enumerate(history):
         message = read_chat_message(place)
         check_calls(message, conversation, place)
-        facts = NO_FACTS
-        if message.role == "assistant":
-            if answers < len(durations) and len(message.calls) == 1:
-                conversation.call_facts[message.calls[0].tool_call_id] = AnswerFacts(took_ms=durations[answers])
-            answers += 1
-            facts = replace(totals) if totals and index == last_answer else NO_FACTS
-        yield from conversation.add(message, facts)
+        if steps.get(index, len(durations)) < len(durations) and len(message.calls) == 1:
+            conversation.call_facts[message.calls[0].tool_call_id] = AnswerFacts(took_ms=durations[steps[index]])
+        yield from conversation.add(message, totals if totals and index == last else NO_FACTS)
+    for message in later:
+        yield from conversation.add(message, totals if totals and message is later[-2] else NO_FACTS)
     yield from conversation.close()
+
+
+def _later_steps(root: JsonPlace, history: list[JsonPlace], own: list[int]) -> list[ChatMessage]:
+    """Return the messages of the steps that the history does not have: version 1.0 ends it before the submission.
+
+    Their calls are texts, because a step does not name its tool. An empty list if the steps are not those of the
+    history, as in the attempts of a run that was tried several times.
+    """
+    steps = list(root.at("trajectory").items())
+    if not own or len(steps) <= len(own):
+        return []
+    last = history[own[-1]]
+    if steps[len(own) - 1].at("action").value != last.at("action").value:
+        return []
+    messages: list[ChatMessage] = []
+    for step in steps[len(own) :]:
+        response, action = step.at("response").text(), step.at("action").text()
+        text = response if action in response else f"{response}\n\n{action}"
+        messages.append(ChatMessage(role="assistant", content=text))
+        messages.append(ChatMessage(role="user", content=step.at("observation").text()))
+    return messages
 
 
 def _durations(root: JsonPlace) -> Iterator[int | None]:

@@ -21,5 +21,13 @@ def recordings(folder: str) -> list[Path]:
 
     Skips the test if there are none.
     """
-    place = shared_directory() / "data" if SHARED.is_dir() else OWN
-    return sorted(path for path in (place / folder).rglob("*") if path.is_file()) or missing(NO_SHARED)
+    return sorted(path for path in (_place() / folder).rglob("*") if path.is_file()) or missing(NO_SHARED)
+
+
+def folders() -> set[str]:
+    """Return the names of the folders that have recordings."""
+    return {path.relative_to(_place()).parts[0] for path in _place().glob("*/**/*") if path.is_file()} - {"schemas"}
+
+
+def _place() -> Path:
+    return shared_directory() / "data" if SHARED.is_dir() else OWN

@@ -1,0 +1,147 @@
+"""What the API says of every recording is what an independent count of its file says.
+
+The counters (tests/support/recordings/counters) know the formats, and share no code with the importers.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+
+from agentops.projects.models import Project
+from tests.support.accounts import make_person
+from tests.support.factories import make_project
+from tests.support.paths import ROOT
+from tests.support.recordings.counters import chats, claude, traces, trajectories
+from tests.support.recordings.counters.counted import Counted, Tokens
+from tests.support.recordings.recorded_files import folders, recordings
+
+pytestmark = pytest.mark.django_db
+COUNTERS: dict[str, Callable[[Path], list[Counted]]] = {
+    "claude-code": claude.sessions,
+    "claude-code-synthetic": claude.sessions,
+    "claude-agent-sdk": claude.sdk_messages,
+    "codex": chats.codex,
+    "gemini-cli": chats.gemini_cli,
+    "tau-bench": chats.tau_bench,
+    "atif": trajectories.atif,
+    "swe-agent": trajectories.swe_agent,
+    "mini-swe-agent": trajectories.mini_swe_agent,
+    "openhands": trajectories.openhands,
+    "inspect": trajectories.inspect,
+    "langfuse-traces": traces.langfuse,
+}
+
+#: Folders without transcripts that `agentops import` takes: answers of models, fixtures and spans, which other tests
+#: count, and cases whose right answer their own tests state.
+COUNTED_ELSEWHERE = {
+    "claude-code-growing": "tests/runs/external/importers/test_corpus.py",
+    "otlp": "tests/runs/external/otlp/test_recorded_bodies.py",
+    "llm-http": "tests/support/providers/recorded_vendor.py",
+    "fixtures-format": "tests/runs/fixtures/test_plain_form.py",
+    "public-cases": "tests/runs/external",
+}
+
+
+@pytest.fixture
+def project() -> Project:
+    return make_project("corpus")
+
+
+class Reader:
+    """Reads the runs of a project as a program does that uses the API."""
+
+    def __init__(self, project: Project) -> None:
+        self.client = Client()
+        self.client.force_login(make_person(project))
+        self.runs = f"/api/projects/{project.slug}/agent-runs"
+
+    def rows(self, url: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        while url:
+            page = self.client.get(url).json()
+            found += page["results"]
+            url = page["next"]
+        return found
+
+    def counted(self, run_id: str) -> Counted:
+        url = f"{self.runs}/{run_id}"
+        totals = self.client.get(f"{url}/usage").json()["totals"]
+        roles = Counter(row["role"] for row in self.rows(f"{url}/messages"))
+        statuses = Counter(row["status"] for row in self.rows(f"{url}/tool-calls"))
+        cost = totals["cost_usd"]
+        return Counted(
+            system=roles["system"],
+            user=roles["user"],
+            assistant=roles["assistant"],
+            results=roles["tool_result"],
+            calls=statuses.total(),
+            errors=statuses["error"],
+            unanswered=statuses["unknown"],
+            model_calls=totals["model_calls"],
+            tokens=Tokens(
+                input=totals["input_tokens"],
+                cached=totals["cache_read_tokens"],
+                written=totals["cache_write_tokens"],
+                written_1h=totals["cache_write_1h_tokens"],
+                output=totals["output_tokens"],
+                reasoning=totals["reasoning_tokens"],
+            ),
+            cost=None if cost is None else Decimal(cost),
+            unpriced=totals["unpriced_calls"],
+        )
+
+
+def bring(project: Project, path: Path) -> list[str]:
+    """Import a file by the command line, and return the IDs of its runs."""
+    out = StringIO()
+    call_command("import_run", str(path), "--project", project.slug, "--json", stdout=out, stderr=StringIO())
+    return [row["run"] for row in json.loads(out.getvalue())]
+
+
+@pytest.mark.parametrize("folder", COUNTERS)
+def test_the_api_says_what_the_file_says(project: Project, folder: str) -> None:
+    reader = Reader(project)
+    for path in recordings(folder):
+        counted = COUNTERS[folder](path)
+        assert counted, path
+        assert {path.name: [reader.counted(run_id) for run_id in bring(project, path)]} == {path.name: counted}
+
+
+def test_a_session_that_grows_is_counted_once(project: Project) -> None:
+    reader = Reader(project)
+    for path in recordings("claude-code-growing"):
+        assert [reader.counted(run_id) for run_id in bring(project, path)] == claude.sessions(path), path
+    assert len(reader.rows(reader.runs)) == 1
+
+
+def test_every_folder_of_recordings_is_counted() -> None:
+    assert folders() == {*COUNTERS, *COUNTED_ELSEWHERE}
+    assert all((ROOT / place).exists() for place in COUNTED_ELSEWHERE.values())
+
+
+def test_the_counters_share_no_code_with_the_importers() -> None:
+    for path in (ROOT / "tests/support/recordings/counters").glob("*.py"):
+        imported = {
+            name
+            for node in ast.walk(ast.parse(path.read_text()))
+            for name in (
+                [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else [each.name for each in node.names]
+                if isinstance(node, ast.Import)
+                else []
+            )
+        }
+        ours = {name for name in imported if name.split(".")[0] in ("agentops", "runs", "timeline", "tests")}
+        assert ours <= {"tests.support.recordings.counters.counted"}, path

@@ -1,0 +1,5 @@
+"""Counts what is in recordings of other programs straight from the facts of their formats, one module for each family.
+
+Shares no code with the importers: the modules import nothing of the site, which tests/runs/external/importers/test_corpus.py
+checks.
+"""

@@ -1,0 +1,102 @@
+"""Traces that Langfuse exports: observations of the type GENERATION are model calls."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from tests.support.recordings.counters.counted import Counted, Tokens, dollars, total
+
+Row = dict[str, Any]
+#: What the libraries name the senders.
+ROLES = {"developer": "system", "system": "system", "user": "user", "tool": "tool"}
+
+
+def langfuse(path: Path) -> list[Counted]:
+    """A trace. Langfuse computes the cost of each generation, so it is a reported one.
+
+    Two libraries may trace the same call, one within the other: the inner one is the request. In the recording of agno
+    its counts are those of the raw response; the outer ones are those of no response. A request repeats those before
+    it, so each of its messages counts once. A finished run gets a result "outcome unknown" for a call without one.
+    """
+    observations = json.loads(path.read_text())["observations"]
+    generations = [row for row in observations if row["type"] == "GENERATION"]
+    outer = {row["parentObservationId"] for row in generations}
+    calls = [row for row in generations if row["id"] not in outer]
+    sent = {one for row in calls for one in _sent(row)}
+    # The inner span of agno does not have the calls that the outer one has.
+    asked = {name for row in generations for name in _asked(row["output"])}
+    answered = [one for one in sent if one[0] == "tool"]
+    costs = [dollars(row["totalCost"]) for row in calls]
+    return [
+        Counted(
+            system=sum(role == "system" for role, _ in sent),
+            user=sum(role == "user" for role, _ in sent),
+            assistant=len(calls),
+            results=len(asked),
+            calls=len(asked),
+            unanswered=len(asked) - len(answered),
+            model_calls=len(calls),
+            tokens=total(_tokens(row["usageDetails"]) for row in calls),
+            cost=sum((cost for cost in costs if cost is not None), Decimal()),
+        )
+    ]
+
+
+def _sent(row: Row) -> Iterator[tuple[str, str]]:
+    """The messages of a request, other than answers: who sent them, and what tells them apart."""
+    sent, answer = row["input"], row["output"]
+    if isinstance(answer, dict) and answer.get("instructions"):  # OpenAI's Responses API
+        yield "system", answer["instructions"]
+    if isinstance(sent, str):  # OpenLLMetry's text, a paragraph for each message
+        for role, text in re.findall(r"^(developer|system|user|tool): (.*)", sent, re.MULTILINE):
+            yield ROLES[role], text
+    elif isinstance(sent, list):  # the chats of OpenAI and pydantic-ai
+        for message in sent:
+            if message.get("type") == "function_call_output":
+                yield "tool", message["call_id"]
+            elif "role" in message:
+                yield from _chat_message(message)
+    elif "contents" in sent:  # the vendor of Gemini
+        yield "system", sent["config"]["system_instruction"]
+        for message in sent["contents"]:
+            for part in message["parts"]:
+                if message["role"] == "user":
+                    yield ("tool" if "function_response" in part else "user"), json.dumps(part)
+    else:  # the positional arguments of a completion
+        yield from (("user", text) for text in sent["args"])
+
+
+def _chat_message(message: Row) -> Iterator[tuple[str, str]]:
+    replies = [part["id"] for part in message.get("parts", ()) if part["type"] == "tool_call_response"]
+    yield from (("tool", name) for name in replies)
+    if not replies and message["role"] in ROLES:
+        yield ROLES[message["role"]], json.dumps(message)
+
+
+def _asked(answer: Any) -> Iterator[str]:
+    """The tool calls of an answer, wherever its vendor has them."""
+    if isinstance(answer, list):
+        for each in answer:
+            yield from _asked(each)
+    elif isinstance(answer, dict):
+        if "function_call" in answer and answer["function_call"]:
+            yield json.dumps(answer["function_call"])
+        elif answer.get("type") in ("function_call", "function", "tool_call"):
+            yield answer.get("call_id") or answer["id"]
+        else:
+            for name in ("choices", "message", "tool_calls", "output", "content", "parts"):
+                yield from _asked(answer.get(name))
+
+
+def _tokens(details: dict[str, int]) -> Tokens:
+    return Tokens(
+        input=details["input"],
+        cached=details.get("prompt_details.cache_read", 0),
+        output=details["output"],
+        reasoning=details.get("completion_details.reasoning", 0),
+    )

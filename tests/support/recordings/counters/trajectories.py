@@ -1,0 +1,213 @@
+"""Trajectories of ATIF, SWE-agent, mini-swe-agent, OpenHands, and the logs of Inspect."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from tests.support.recordings.counters.counted import Counted, Tokens, dollars, priced, total
+
+Row = dict[str, Any]
+
+
+def atif(path: Path) -> list[Counted]:
+    """Steps: one of the agent is a model call, and its observation has the results of its calls."""
+    document = json.loads(path.read_text())
+    steps = [step for step in document["steps"] if step["source"] == "agent"]
+    results = [one for step in steps for one in step.get("observation", {}).get("results", ())]
+    asked = [call["tool_call_id"] for step in steps for call in step.get("tool_calls", ())]
+    return [
+        Counted(
+            user=sum(step["source"] == "user" for step in document["steps"]),
+            system=sum(step["source"] == "system" for step in document["steps"]),
+            assistant=len(steps),
+            results=len(results),
+            calls=len(asked),
+            unanswered=len(set(asked) - {one["source_call_id"] for one in results}),
+            model_calls=len(steps),
+            cost=dollars(document["final_metrics"]["total_cost_usd"]),
+        )
+    ]
+
+
+def swe_agent(path: Path) -> list[Counted]:
+    """The history of the main agent. Only the whole run has tokens, of which none are said to be cached.
+
+    A step that only the trajectory has is an answer and what its command printed, both without a call.
+    """
+    document = json.loads(path.read_text())
+    history = document["history"]
+    later = max(len(document.get("trajectory", ())) - sum(one["role"] == "assistant" for one in history), 0)
+    stats = document.get("info", {}).get("model_stats", {})
+    roles = [message["role"] for message in history]
+    asked = sum(len(message.get("tool_calls") or ()) for message in history)
+    answered = sum(len(message.get("tool_call_ids") or ()) for message in history)
+    return [
+        Counted(
+            system=roles.count("system"),
+            user=roles.count("user") + later,
+            assistant=roles.count("assistant") + later,
+            results=roles.count("tool"),
+            calls=asked,
+            unanswered=asked - answered,
+            model_calls=roles.count("assistant") + later,
+            tokens=Tokens(input=stats.get("tokens_sent", 0), output=stats.get("tokens_received", 0)),
+            cost=dollars(stats.get("instance_cost")),
+            unpriced=0 if stats else roles.count("assistant"),
+        )
+    ]
+
+
+def mini_swe_agent(path: Path) -> list[Counted]:
+    """A chat whose answers have the whole response of the model beside them; commands are in the texts."""
+    document = json.loads(path.read_text())
+    if isinstance(document, list):  # the first versions
+        document = {"messages": document, "info": {}}
+    roles = [message["role"] for message in document["messages"]]
+    responses = [one["extra"]["response"] for one in document["messages"] if "response" in one.get("extra", {})]
+    counts = [_openai(response["usage"]) for response in responses]
+    cost = document["info"].get("model_stats", {}).get("instance_cost")
+    return [
+        Counted(
+            system=roles.count("system"),
+            user=roles.count("user"),
+            assistant=roles.count("assistant"),
+            model_calls=roles.count("assistant"),
+            tokens=total(counts),
+            cost=dollars(cost) if counts else None,
+            unpriced=0 if counts else roles.count("assistant"),
+        )
+    ]
+
+
+def _openai(usage: Row) -> Tokens:
+    """LiteLLM adds the names of Anthropic, whose counts `prompt_tokens` includes."""
+    prompt, completion = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
+    return Tokens(
+        input=usage["prompt_tokens"],
+        cached=usage.get("cache_read_input_tokens") or prompt.get("cached_tokens") or 0,
+        written=usage.get("cache_creation_input_tokens") or 0,
+        output=usage["completion_tokens"],
+        reasoning=completion.get("reasoning_tokens") or 0,
+    )
+
+
+#: Actions of an agent that are messages, not calls.
+_TALK = ("message", "system")
+
+
+def openhands(path: Path) -> list[Counted]:
+    """Lists of events, or lines with one; an action of the agent is a call, and the observation after it its result."""
+    if path.suffix == ".jsonl":
+        records = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+        return [_events(record["history"], record["metrics"]["accumulated_cost"]) for record in records]
+    return [_events(json.loads(path.read_text()), None)]
+
+
+def _events(events: list[Row], reported: float | None) -> Counted:
+    """The first action is the task, and each one of the agent an answer.
+
+    The call `finish` ends the run without an observation. The importer gives it an empty result, because it succeeded.
+    """
+    actions = [event for event in events if event.get("action")]
+    agent = [event for event in actions[1:] if event.get("source") != "user"]
+    calls = [event for event in agent if event["action"] not in _TALK and _is_call(event)]
+    observations = [event for event in events if event.get("observation")]
+    results = len(observations) + sum(event["action"] == "finish" for event in calls)
+    responses = {
+        event["tool_call_metadata"]["model_response"]["id"]: event["tool_call_metadata"]["model_response"]
+        for event in agent
+        if event.get("tool_call_metadata")
+    }
+    counts = [(_openai(one["usage"]), one["model"]) for one in responses.values()]
+    vendor = "anthropic" if any(model.startswith("claude") for _, model in counts) else "openai"
+    cost, unpriced = priced(counts, vendor)
+    return Counted(
+        user=len(actions) - len(agent),
+        assistant=len(agent),
+        results=results,
+        calls=len(calls),
+        errors=sum(event["observation"] == "error" for event in observations),
+        unanswered=len(calls) - results,
+        model_calls=len(agent),
+        tokens=total(count for count, _ in counts),
+        cost=cost if reported is None else dollars(reported),
+        unpriced=unpriced + len(agent) - len(counts) if reported is None else 0,
+    )
+
+
+def _is_call(event: Row) -> bool:
+    """An agent that writes no tool calls finishes by an action without one."""
+    return event["action"] != "finish" or bool(event.get("tool_call_metadata"))
+
+
+def inspect(path: Path) -> list[Counted]:
+    """A log: each sample is a run, by their ID and epoch; cached tokens are part of the input."""
+    if path.suffix == ".eval":
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if name.startswith("samples/")]
+            samples = [json.loads(archive.read(name)) for name in names]
+            model = json.loads(archive.read("header.json"))["eval"]["model"]
+    else:
+        document = json.loads(path.read_text())
+        if "samples" not in document:
+            return [_transcript(document["events"])]
+        samples, model = document["samples"], document["eval"]["model"]
+    return [_sample(sample, model) for sample in sorted(samples, key=lambda one: (one["id"], one["epoch"]))]
+
+
+def _sample(sample: Row, model: str) -> Counted:
+    """A tool message whose call no answer requests gets one, as the site has no result without a call."""
+    roles = [message["role"] for message in sample["messages"]]
+    tools = [message for message in sample["messages"] if message["role"] == "tool"]
+    asked = {call["id"] for message in sample["messages"] for call in message.get("tool_calls") or ()}
+    answered = {message["tool_call_id"] for message in tools}
+    events = sample.get("events") or sample.get("transcript", {}).get("events", [])
+    counts = [_inspected(event["output"]["usage"]) for event in events if event["event"] == "model"]
+    vendor, _, name = model.partition("/")
+    cost, unpriced = priced([(count, name) for count in counts], vendor)
+    return Counted(
+        system=roles.count("system"),
+        user=roles.count("user"),
+        assistant=roles.count("assistant") + len(answered - asked),
+        results=len(tools),
+        calls=len(asked | answered),
+        errors=sum(bool(message.get("error")) for message in tools),
+        unanswered=len(asked - answered),
+        model_calls=len(counts),
+        tokens=total(counts),
+        cost=cost,
+        unpriced=unpriced,
+    )
+
+
+def _transcript(events: list[Row]) -> Counted:
+    """Events alone: what was sent to each model call is a conversation; each text of it is counted once."""
+    models = [event for event in events if event["event"] == "model"]
+    tools = [event for event in events if event["event"] == "tool"]
+    sent = {(message["role"], str(message["content"])) for event in models for message in event["input"]}
+    counts = [_inspected(event["output"]["usage"]) for event in models]
+    roles = [role for role, _ in sent]
+    return Counted(
+        system=roles.count("system"),
+        user=roles.count("user"),
+        assistant=len(models),
+        results=len(tools),
+        calls=len(tools),
+        errors=sum(bool(event.get("error")) for event in tools),
+        model_calls=len(models),
+        tokens=total(counts),
+        unpriced=len(models),
+    )
+
+
+def _inspected(usage: Row) -> Tokens:
+    return Tokens(
+        input=usage["input_tokens"],
+        cached=usage.get("input_tokens_cache_read", 0),
+        written=usage.get("input_tokens_cache_write", 0),
+        output=usage["output_tokens"],
+        reasoning=usage.get("reasoning_tokens", 0),
+    )
