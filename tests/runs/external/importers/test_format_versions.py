@@ -216,6 +216,31 @@ def test_responses_in_trajectories_of_mini_swe_agent() -> None:
     assert (run.input_tokens, run.output_tokens, run.cache_read_tokens, run.cost_usd) == (5, 2, 1, Decimal("0.05"))
 
 
+def test_a_step_that_the_history_of_swe_agent_does_not_have() -> None:
+    """Version 1.0 writes the submission into its trajectory only, and demonstrations into its history only."""
+    use = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": '{"command": "ls"}'}}
+    history = [
+        {"role": "system", "content": "s", "agent": "main"},
+        {"role": "assistant", "content": "demo", "agent": "main", "is_demo": True},
+        {"role": "user", "content": "task", "agent": "main"},
+        {"role": "assistant", "content": "Look.", "agent": "main", "action": "ls", "tool_calls": [use]},
+        {"role": "tool", "content": "a.py", "agent": "main", "tool_call_ids": ["c1"]},
+    ]
+    steps = [
+        {"action": "ls", "response": "Look.", "observation": "a.py", "execution_time": 0.5},
+        {"action": "submit", "response": "Done.", "observation": "diff", "execution_time": 0.1},
+    ]
+    info = {"exit_status": "exit_cost", "model_stats": {"instance_cost": 0.25, "tokens_sent": 9, "api_calls": 2}}
+    [run] = import_content({"history": history, "trajectory": steps, "info": info})
+    assert roles(run) == "SAUATAU"
+    assert json.dumps("Done.\n\nsubmit") in texts(run)
+    assert (run.status, run.input_tokens, run.cost_usd) == ("failed", 9, Decimal("0.25"))
+    assert run.tool_calls.get().duration_ms == 500
+
+    [other] = import_content({"history": history, "trajectory": [steps[1], *steps], "info": info})
+    assert roles(other) == "SAUAT"
+
+
 # --- OpenHands ----------------------------------------------------------------------------------------------------
 
 

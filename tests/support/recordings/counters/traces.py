@@ -53,28 +53,25 @@ def _sent(row: Row) -> Iterator[tuple[str, str]]:
     if isinstance(answer, dict) and answer.get("instructions"):  # OpenAI's Responses API
         yield "system", answer["instructions"]
     if isinstance(sent, str):  # OpenLLMetry's text, a paragraph for each message
-        for role, text in re.findall(r"^(developer|system|user|tool): (.*)", sent, re.MULTILINE):
-            yield ROLES[role], text
+        found = re.findall(r"^(developer|system|user|tool): (.*)", sent, re.MULTILINE)
+        yield from ((ROLES[role], text) for role, text in found)
     elif isinstance(sent, list):  # the chats of OpenAI and pydantic-ai
-        for message in sent:
-            if message.get("type") == "function_call_output":
-                yield "tool", message["call_id"]
-            elif "role" in message:
-                yield from _chat_message(message)
+        yield from (one for message in sent for one in _chat_message(message))
     elif "contents" in sent:  # the vendor of Gemini
         yield "system", sent["config"]["system_instruction"]
-        for message in sent["contents"]:
-            for part in message["parts"]:
-                if message["role"] == "user":
-                    yield ("tool" if "function_response" in part else "user"), json.dumps(part)
+        parts = [part for message in sent["contents"] if message["role"] == "user" for part in message["parts"]]
+        yield from (("tool" if "function_response" in part else "user", json.dumps(part)) for part in parts)
     else:  # the positional arguments of a completion
         yield from (("user", text) for text in sent["args"])
 
 
 def _chat_message(message: Row) -> Iterator[tuple[str, str]]:
+    if message.get("type") == "function_call_output":
+        yield "tool", message["call_id"]
+        return
     replies = [part["id"] for part in message.get("parts", ()) if part["type"] == "tool_call_response"]
     yield from (("tool", name) for name in replies)
-    if not replies and message["role"] in ROLES:
+    if not replies and message.get("role") in ROLES:
         yield ROLES[message["role"]], json.dumps(message)
 
 
@@ -84,7 +81,7 @@ def _asked(answer: Any) -> Iterator[str]:
         for each in answer:
             yield from _asked(each)
     elif isinstance(answer, dict):
-        if "function_call" in answer and answer["function_call"]:
+        if answer.get("function_call"):
             yield json.dumps(answer["function_call"])
         elif answer.get("type") in ("function_call", "function", "tool_call"):
             yield answer.get("call_id") or answer["id"]
