@@ -65,6 +65,8 @@ class CallResult:
     events: Sequence[Entry] = ()
     #: Commands to the run's own inbox, because of the result.
     commands: Sequence[RunCommand] = ()
+    #: When it came, by the clock of the program that ran it. None: now.
+    at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ def close(
     if is_cut or warning:
         call.output = (REDACTOR if redacts_all else MODEL_INPUT).clean(result.output)[0]
     part = ToolReturnPart(call.tool_name, content_of(for_model), call.call_id, outcome=_OUTCOMES[result.status])
+    part.timestamp = result.at or part.timestamp
     row, message = transcript.new_row(
         call.run_id, position, messages.request(part),
         role=AgentRunMessage.Role.TOOL_RESULT, step=call.step_number, epoch=epoch, redacts_all=redacts_all,

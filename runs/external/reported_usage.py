@@ -13,15 +13,20 @@ from runs.agents.prices import MAX_COST, MAX_TOKENS
 
 #: The names of each count, in snake case. Those of a provider that counts cached tokens apart come last.
 _NAMES: dict[str, tuple[str, ...]] = {
-    "input_tokens": ("input_tokens", "prompt_tokens", "input"),
-    "output_tokens": ("output_tokens", "completion_tokens", "output"),
-    "cache_read_tokens": ("cache_read_tokens", "cached_tokens", "cached_input_tokens", "cache_read_input_tokens"),
-    "cache_write_tokens": ("cache_write_tokens", "cache_creation_input_tokens"),
+    "input_tokens": ("input_tokens", "prompt_tokens", "input", "prompt_token_count"),
+    "output_tokens": ("output_tokens", "completion_tokens", "output", "candidates_token_count"),
+    "cache_read_tokens": (
+        *("cache_read_tokens", "cached_tokens", "cached_input_tokens", "prompt_cache_hit_tokens"),
+        *("cached_content_token_count", "cache_read_input_tokens"),
+    ),
+    "cache_write_tokens": ("cache_write_tokens", "cache_creation_input_tokens", "cache_write_input_tokens"),
     "cache_write_1h_tokens": ("cache_write_1h_tokens", "ephemeral_1h_input_tokens", "ephemeral1h_input_tokens"),
-    "reasoning_tokens": ("reasoning_tokens", "thinking_tokens", "output_reasoning_tokens"),
+    "reasoning_tokens": ("reasoning_tokens", "thinking_tokens", "output_reasoning_tokens", "thoughts_token_count"),
 }
-#: Counts that Anthropic reports beside its input tokens, which do not include them.
-_APART = ("cache_read_input_tokens", "cache_creation_input_tokens")
+#: Counts that Anthropic, and Bedrock, report beside their input tokens, which do not include them.
+_APART = ("cache_read_input_tokens", "cache_creation_input_tokens", "cache_write_input_tokens")
+#: Counts that Gemini reports beside those of the prompt and of the answer.
+_BESIDE_PROMPT, _BESIDE_ANSWER = "tool_use_prompt_token_count", "thoughts_token_count"
 #: Where providers have further counts: details of their own, how long Anthropic keeps what it caches, and its searches.
 _DETAILS = (
     *("prompt_tokens_details", "completion_tokens_details", "input_tokens_details", "output_tokens_details"),
@@ -35,20 +40,23 @@ def read_usage(usage: Mapping[str, Any]) -> RequestUsage:
 
     Names in camel case and snake case are read; counts that are not whole numbers from 0 are ignored.
     """
-    counts = {_snake(name): value for name, value in usage.items() if _is_count(value)}
+    counts = _counts(usage)
     for details in _DETAILS:
         inner = next((value for name, value in usage.items() if _snake(name) == details), None)
         if isinstance(inner, Mapping):
-            counts |= {_snake(name): value for name, value in inner.items() if _is_count(value)}
+            counts |= _counts(inner)
     if not any(name in counts for name in _NAMES["cache_write_tokens"]):
         split = (*_WRITTEN_5M, *_NAMES["cache_write_1h_tokens"])
         counts["cache_creation_input_tokens"] = min(sum(counts.get(name, 0) for name in split), MAX_TOKENS)
     tokens: dict[str, Any] = {
         field: next((counts[name] for name in names if name in counts), 0) for field, names in _NAMES.items()
     }
-    if "prompt_tokens" not in counts:
-        # LiteLLM adds Anthropic's counts to those of OpenAI, whose prompt tokens include them.
+    is_whole = counts.get("total_tokens") == tokens["input_tokens"] + tokens["output_tokens"]
+    if "prompt_tokens" not in counts and not is_whole:
+        # LiteLLM adds Anthropic's counts to those of OpenAI, whose prompt tokens include them. The total may say so.
         tokens["input_tokens"] += sum(counts.get(name, 0) for name in _APART)
+    tokens["input_tokens"] += counts.get(_BESIDE_PROMPT, 0)
+    tokens["output_tokens"] += counts.get(_BESIDE_ANSWER, 0)
     tokens["output_reasoning_tokens"] = tokens.pop("reasoning_tokens")
     tokens["cache_write_1h_tokens"] = min(tokens["cache_write_1h_tokens"], tokens["cache_write_tokens"])
     if counts.get("web_search_requests"):
@@ -67,8 +75,17 @@ def read_cost(value: object) -> Decimal | None:
     return round(amount, 8) if amount.is_finite() and 0 <= amount < MAX_COST else None
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS
+def count_of(value: object) -> int | None:
+    """Return a number of tokens, which some programs write as a text, or with a fraction of zero. None: it is none."""
+    if isinstance(value, str):
+        value = int(value) if value.isascii() and value.isdigit() and len(value) <= len(str(MAX_TOKENS)) else None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS else None
+
+
+def _counts(usage: Mapping[str, Any]) -> dict[str, int]:
+    return {_snake(name): count for name, value in usage.items() if (count := count_of(value)) is not None}
 
 
 @lru_cache(maxsize=1024)

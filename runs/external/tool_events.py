@@ -75,7 +75,7 @@ def tool_end(projection: Projection, event: IncomingEvent, payload: ToolEnd) -> 
     if is_closed(call):
         return projection.append(projection.entry_of(event, step=call.step_number))
     status = _CALL_STATUSES.get(payload.status or "", ToolStatus.ERROR if payload.error else ToolStatus.COMPLETED)
-    result = CallResult(status, _output(event, payload), duration_ms=whole(payload.duration_ms))
+    result = CallResult(status, _output(event, payload), duration_ms=whole(payload.duration_ms), at=event.ts)
     if event.message is None and contents.is_value(payload.output):
         # The message has its text; the row has the value itself.
         call.output = REDACTOR.clean(payload.output)[0]

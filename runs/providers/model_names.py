@@ -27,6 +27,18 @@ _LITELLM = re.compile(
     r"^(?:anthropic|azure|azure_ai|bedrock|cohere|deepseek|fireworks_ai|gemini|groq|mistral|openrouter|perplexity"
     r"|together_ai|vertex_ai|xai|openai(?!/gpt-oss))/"
 )
+#: What pydantic-ai, LangChain and others put before a name, with a colon, and the vendor that it means.
+_PREFIX = re.compile(
+    r"^(anthropic|openai|azure|bedrock|google|google-gla|google-vertex|mistral|groq|deepseek):(?=[a-z])"
+)
+_PREFIXES = {"bedrock": "aws", "google-gla": "google", "google-vertex": "google"}
+#: Names of models that only their vendors serve, or clouds under names of their own.
+_OWN = {
+    "anthropic": re.compile(r"^claude-"),
+    "openai": re.compile(r"^(?:gpt-[345]|gpt-[6-9]|chatgpt-|o\d)"),
+    "google": re.compile(r"^(?:models/)?gemini-"),
+    "x-ai": re.compile(r"^grok-"),
+}
 
 
 @lru_cache(maxsize=2048)
@@ -52,14 +64,24 @@ def _references(name: str, vendor: str, url: str) -> Iterator[tuple[str, str | N
         yield name, vendor, None
     if url:
         return
-    lowered = name.lower()
+    yield from _by_form(name, name.lower())
+    if not vendor:
+        yield name, None, None
+
+
+def _by_form(name: str, lowered: str) -> Iterator[tuple[str, str, None]]:
+    """Yield what the form of a name says about its vendor."""
+    if prefix := _PREFIX.match(lowered):
+        yield name[prefix.end() :], _PREFIXES.get(prefix[1], prefix[1]), None
     if _BEDROCK.search(lowered):
         yield name, "aws", None
+        yield name.rpartition("/")[2], "aws", None
     if _VERTEX.search(lowered):
         yield name.rpartition("/")[2], "google", None
     if _OPENROUTER.search(lowered):
         yield name, "openrouter", None
     if _LITELLM.search(lowered):
         yield name, "litellm", None
-    if not vendor:
-        yield name, None, None
+    for owner, names in _OWN.items():
+        if names.search(lowered):
+            yield name.removeprefix("models/"), owner, None

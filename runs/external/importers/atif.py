@@ -16,6 +16,8 @@ from runs.statuses import RunStatus
 #: What names a trajectory.
 _NAMES = ("trajectory_id", "session_id")
 _TOKENS = ("prompt_tokens", "completion_tokens", "cached_tokens")
+#: What the format has no counts for, by the names of the providers. The other counts include these.
+_EXTRA = ("cache_creation_input_tokens", "cache_creation", "reasoning_tokens", "service_tier", "speed")
 
 
 class AtifImporter:
@@ -90,7 +92,10 @@ def _read_step(step: JsonPlace, conversation: ImportedConversation, model: str) 
         metrics = step.at("metrics")
         facts = AnswerFacts(
             model=step.at("model_name").label() or model,
-            usage={name: metrics.at(name).value for name in _TOKENS},
+            usage={
+                **{name: metrics.at(name).value for name in _TOKENS},
+                **{name: metrics.at("extra", name).value for name in _EXTRA},
+            },
             cost=metrics.at("cost_usd").value,
             at=at,
         )

@@ -49,7 +49,7 @@ from runs.external.importers.codex_lines import (
     read_lines,
     whole_output,
 )
-from runs.external.reported_usage import read_usage
+from runs.external.reported_usage import count_of, read_usage
 from runs.lifecycle.title_limits import MAX_LABEL, MAX_TITLE
 from runs.providers.messages import request
 from timeline.events import Payload
@@ -175,9 +175,11 @@ class _Rollout:
     def _count(self, line: RolloutLine) -> Iterator[IncomingEvent]:
         """End the answer with its usage. Codex repeats a count that has not changed."""
         info = line.payload.get("info")
-        if not isinstance(info, Mapping) or info.get("total_token_usage") == self._total:
+        if not isinstance(info, Mapping):
             return
         total, self._total = self._total, info.get("total_token_usage")
+        if total == self._total is not None:
+            return
         name = "last_token_usage" if isinstance(info.get("last_token_usage"), Mapping) else "total_token_usage"
         usage = info.get(name)
         if isinstance(usage, Mapping) and self._is_usable(line, usage, name):
@@ -294,9 +296,9 @@ class _Rollout:
 
 def _increase(total: Mapping[str, Any], before: object) -> Mapping[str, Any]:
     """Return the tokens since the count before. A total that is lower in any count has begun again from zero."""
-    counts = {name: count for name, count in total.items() if isinstance(count, int)}
+    counts = {name: count for name, value in total.items() if (count := count_of(value)) is not None}
     known = before if isinstance(before, Mapping) else {}
-    earlier = {name: count for name in counts if isinstance(count := known.get(name), int)}
+    earlier = {name: count for name in counts if (count := count_of(known.get(name))) is not None}
     if any(count < earlier.get(name, 0) for name, count in counts.items()):
         return counts
     return {name: count - earlier.get(name, 0) for name, count in counts.items()}

@@ -29,6 +29,7 @@ from runs.external.importers.answer_events import (
 from runs.external.importers.base import ImportedRun, ImportFile, ImportRefused, Item, NothingToImport
 from runs.external.importers.reading.gemini_chat import Chat, ChatPlace, read_chat
 from runs.external.importers.reading.gemini_checkpoint import AGENT, is_checkpoint, read_checkpoint
+from runs.external.reported_usage import count_of
 from runs.lifecycle.title_limits import MAX_LABEL, MAX_TITLE
 from runs.providers.messages import request
 from timeline.events.message import MessageAdded
@@ -178,7 +179,7 @@ class _ChatMessage:
             return None
         if (name := bad_count(tokens)) is not None:
             raise self.place.refuse("not a number of tokens", f"/tokens/{name}")
-        counts = {name: value for name, value in tokens.items() if isinstance(value, int)}
+        counts = {name: count for name, value in tokens.items() if (count := count_of(value)) is not None}
         thoughts = counts.get("thoughts", 0)
         return RequestUsage(
             input_tokens=counts.get("input", 0) + counts.get("tool", 0),

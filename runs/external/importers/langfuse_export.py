@@ -22,6 +22,7 @@ from runs.external.importers.reading.observed_messages import (
     sent_messages,
     with_call_id,
 )
+from runs.external.reported_usage import count_of
 from runs.lifecycle.title_limits import MAX_TITLE
 from runs.providers.messages import canonical
 from runs.providers.price_tiers import details_of
@@ -34,9 +35,13 @@ _CALL_ID = "gen_ai.tool.call.id"
 _TOOL_OUTPUT = "gcp.vertex.agent.tool_response"
 _CACHE_READ = ("cache_read_input_tokens", "input_cached_tokens", "input_cache_read", "prompt_details.cache_read")
 _CACHE_WRITE = ("cache_creation_input_tokens", "input_cache_creation", "prompt_details.cache_write")
-_CACHE_WRITE_5M = ("input_cache_creation_5m", "ephemeral_5m_input_tokens")
-_CACHE_WRITE_1H = ("input_cache_creation_1h", "ephemeral_1h_input_tokens")
+_CACHE_WRITE_5M = ("input_cache_creation_5m", "ephemeral_5m_input_tokens", "cache_creation.ephemeral_5m_input_tokens")
+_CACHE_WRITE_1H = ("input_cache_creation_1h", "ephemeral_1h_input_tokens", "cache_creation.ephemeral_1h_input_tokens")
 _REASONING = ("output_reasoning_tokens", "output_reasoning", "completion_details.reasoning")
+#: What the first versions call the counts.
+_OLD_NAMES = {"promptTokens": "input", "completionTokens": "output", "totalTokens": "total"}
+#: What says the tier; the later one counts.
+_TIERS = ("modelParameters", "metadata")
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 
 
@@ -200,49 +205,67 @@ def _read_tool(
 
 
 def _attributes(observation: JsonPlace) -> Mapping[str, Any]:
-    """Return the attributes of the span that the observation was made of. Some exports have metadata as JSON text."""
-    metadata = observation.at("metadata").value
-    if isinstance(metadata, str):
-        try:
-            metadata = read_json(metadata.encode(errors="replace"))
-        except strict_json.NotJson:
-            return {}
-    attributes = metadata.get("attributes") if isinstance(metadata, dict) else None
+    """Return the attributes of the span that the observation was made of."""
+    attributes = _object(observation.at("metadata").value).get("attributes")
     return attributes if isinstance(attributes, dict) else {}
 
 
+def _object(value: Any) -> Mapping[str, Any]:
+    """Return an object, which some exports have as JSON text; an empty one for another value."""
+    if isinstance(value, str):
+        try:
+            value = read_json(value.encode(errors="replace"))
+        except strict_json.NotJson:
+            return {}
+    return value if isinstance(value, dict) else {}
+
+
 def _usage(observation: JsonPlace) -> dict[str, int]:
-    return tokens_of_details(observation.at("usageDetails").members() or observation.at("usage").members())
+    """Return the tokens of a generation. Older exports have them without details, or beside the other fields."""
+    found = observation.at("usageDetails").members() or observation.at("usage").members()
+    old = {name: value for name, value in (found or observation.members()).items() if name in _OLD_NAMES}
+    return tokens_of_details({**found, **{_OLD_NAMES[name]: value for name, value in old.items()}})
 
 
 def _tier(generation: JsonPlace) -> dict[str, str]:
     """Return what says the tier: the answer's metadata, or what was asked for."""
-    metadata, asked = generation.at("metadata").value, generation.at("modelParameters").value
-    own = {**(asked if isinstance(asked, dict) else {}), **(metadata if isinstance(metadata, dict) else {})}
-    return details_of(own)
+    return details_of({name: value for field in _TIERS for name, value in _object(generation.at(field).value).items()})
 
 
 def tokens_of_details(details: Mapping[str, Any]) -> dict[str, int]:
-    """Return the tokens: Langfuse's own sums take every count whose name contains `input` or `output`."""
-    counts = {name: value for name, value in details.items() if isinstance(value, int)}
+    """Return the tokens: Langfuse's own sums take every count whose name contains `input` or `output`.
+
+    If the total says that a part, such as the cached tokens, is in `input` or `output` already, it is not added.
+    """
+    counts = {name: count for name, value in details.items() if (count := count_of(value)) is not None}
 
     def first(names: Sequence[str]) -> int:
         return next((counts[name] for name in names if name in counts), 0)
 
-    sent, written = sum(count for name, count in counts.items() if "input" in name), first(_CACHE_WRITE)
+    def sum_of(word: str) -> int:
+        return sum(count for name, count in counts.items() if word in name)
+
+    sent, received, written = sum_of("input"), sum_of("output"), first(_CACHE_WRITE)
     written_5m, written_1h = first(_CACHE_WRITE_5M), first(_CACHE_WRITE_1H)
-    if written and written == written_5m + written_1h:
-        sent -= written  # the same tokens by two names
+    if written and (written == written_5m + written_1h or _has_parts(counts)):
+        sent -= written_5m + written_1h  # the same tokens by two names
     else:
         written += written_5m + written_1h
+    if {"input", "output"} <= counts.keys() and counts.get("total") == counts["input"] + counts["output"]:
+        sent, received = counts["input"], counts["output"]
     return {
         "input_tokens": sent,
-        "output_tokens": sum(count for name, count in counts.items() if "output" in name),
+        "output_tokens": received,
         "cache_read_tokens": first(_CACHE_READ),
         "cache_write_tokens": written,
         "cache_write_1h_tokens": written_1h,
         "reasoning_tokens": first(_REASONING),
     }
+
+
+def _has_parts(counts: Mapping[str, int]) -> bool:
+    """Return whether the cache writes are a sum and its parts, by the names that Anthropic gives to both."""
+    return "cache_creation_input_tokens" in counts and any("ephemeral" in name for name in counts)
 
 
 def _cost(observation: JsonPlace) -> float | None:

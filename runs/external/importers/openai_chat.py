@@ -96,7 +96,8 @@ def _read_record(record: JsonPlace) -> Iterator[Item]:
         check_calls(message, conversation, place)
         facts = NO_FACTS
         if message.role == "assistant":
-            facts = AnswerFacts(model=model, usage=place.at("usage").members(), cost=place.at("cost").value)
+            own = place.at("model").label() or model
+            facts = AnswerFacts(model=own, usage=place.at("usage").members(), cost=place.at("cost").value)
         yield from conversation.add(message, facts)
     yield from conversation.close()
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
-from runs.agents.prices import MAX_TOKENS
 from runs.external import reported_usage
 from runs.external.importers.langfuse_export import tokens_of_details
 from runs.external.otlp import attribute_names as names
@@ -14,6 +15,11 @@ from runs.external.otlp.span_messages import decoded
 
 #: Providers that count cached tokens beside the input tokens. Version 5 of the AI SDK passes their counts on.
 _COUNT_BESIDE = ("anthropic", "bedrock")
+#: Attributes that count tokens, and the words of those whose names names.USAGE does not have.
+_COUNTS = ("gen_ai.usage.", "llm.usage.", "llm.token_count.", "ai.usage.")
+_WRITTEN = frozenset({"write", "writes", "written", "creation", "created"})
+_REASONING = frozenset({"reasoning", "thinking", "thoughts"})
+_OTHER_COUNTS = frozenset({"audio", "image", "video", "cost", "miss", "no", "uncached", "total"})
 _CACHED = ("cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens")
 _FIELDS = ("input_tokens", "output_tokens", *_CACHED, "reasoning_tokens")
 
@@ -37,13 +43,38 @@ def usage_of_span(attributes: Mapping[str, Any], own: Mapping[str, Any]) -> dict
     details = decoded(attributes.get(names.LANGFUSE_USAGE))
     if isinstance(details, Mapping):
         return tokens_of_details(details)
-    counts = {field: _count(first(attributes, known)) for field, known in names.USAGE.items()}
-    usage = {field: count for field, count in counts.items() if count is not None}
+    counts = {field: reported_usage.count_of(first(attributes, known)) for field, known in names.USAGE.items()}
+    usage = _by_words(attributes) | {field: count for field, count in counts.items() if count is not None}
+    if written := usage.pop("cache_write_5m_tokens", 0) + usage.get("cache_write_1h_tokens", 0):
+        usage.setdefault("cache_write_tokens", written)
     of_provider = reported_usage.read_usage(own)
     usage |= {field: count for field in _CACHED if not usage.get(field) and (count := getattr(of_provider, field, 0))}
     if _has_cached_beside(attributes, usage):
         usage["input_tokens"] = usage.get("input_tokens", 0) + _cached(usage)
     return {field: usage[field] for field in _FIELDS if field in usage}
+
+
+def _by_words(attributes: Mapping[str, Any]) -> dict[str, int]:
+    """Return the cached and reasoning tokens, by the words in the names of the attributes."""
+    usage: dict[str, int] = {}
+    for name, value in attributes.items():
+        if name.startswith(_COUNTS) and (field := _field_of(name)) is not None:
+            count = reported_usage.count_of(value)
+            if count is not None:
+                usage.setdefault(field, count)
+    return usage
+
+
+@lru_cache(maxsize=1024)
+def _field_of(name: str) -> str | None:
+    words = {word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+", name)}
+    if words & _OTHER_COUNTS:
+        return None
+    if words & {"cache", "cached"}:
+        for kept in words & {"1h", "5m"}:
+            return f"cache_write_{kept}_tokens"
+        return "cache_write_tokens" if words & _WRITTEN else "cache_read_tokens"
+    return "reasoning_tokens" if words & _REASONING else None
 
 
 def _has_cached_beside(attributes: Mapping[str, Any], usage: Mapping[str, int]) -> bool:
@@ -68,9 +99,3 @@ def _has_cached_beside(attributes: Mapping[str, Any], usage: Mapping[str, int]) 
 
 def _cached(usage: Mapping[str, int]) -> int:
     return usage.get("cache_read_tokens", 0) + usage.get("cache_write_tokens", 0)
-
-
-def _count(value: Any) -> int | None:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS else None

@@ -224,5 +224,8 @@ def _unknown_calls(data: RunData) -> Banner:
     count = unknown_call_count(data)
     head = "1 tool call with an unknown outcome" if count == 1 else f"{count} tool calls with an unknown outcome"
     href = f"{reverse('runs:detail', args=[data.run.pk])}?show=errors"
-    text = "The worker stopped, or the call timed out, before a result was saved. The call may have taken effect."
+    cause = "The worker stopped, or the call timed out, before a result was saved."
+    if data.run.source != AgentRun.Source.NATIVE:
+        cause = "The record has no result of it." if count == 1 else "The record has no results of them."
+    text = f"{cause} The call may have taken effect."
     return Banner(level="warn", icon="unknown", head=head, text=text, href=href, label="Show errors")

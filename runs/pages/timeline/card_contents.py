@@ -28,7 +28,7 @@ from runs.pages.timeline.cards import (
 )
 from runs.pages.timeline.event_texts import CallRow, EventTexts, MessageRow
 from timeline.display import Clip, clean, clip, format_json
-from timeline.models import Event
+from timeline.models import Event, Source
 
 Payload = Mapping[str, Any]
 NAME_BYTES = 200
@@ -128,7 +128,7 @@ def fill_from_tool_start(tool: ToolCard, texts: EventTexts, event: Event, payloa
 def fill_from_tool_end(tool: ToolCard, texts: EventTexts, event: Event, payload: Payload) -> None:
     """Fill the card from a `tool.end` event."""
     row = _row(tool, texts, event, payload)
-    tool.needs_outcome = False
+    tool.needs_outcome, tool.is_recorded = False, event.source in (Source.IMPORT, Source.INGEST)
     tool.status = clean(str(payload.get("status") or ("error" if payload.get("error") else "completed")))
     duration = payload.get("duration_ms")
     tool.duration_ms = duration if isinstance(duration, int) else None

@@ -192,6 +192,8 @@ class ToolCard(Card):
     duration_ms: int | None = None
     #: Who resolved its unknown outcome; empty if the outcome was observed.
     resolution: str = ""
+    #: Whether another program ran it, so that no worker of this site stopped.
+    is_recorded: bool = False
     child_href: str = ""
 
     @property

@@ -14,6 +14,7 @@ from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import Effect
 from tests.support.accounts import make_person
 from tests.support.factories import drive, make_waiting
+from tests.support.imported_runs import import_content
 from tests.support.pages.parsed_page import Element, parse
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_hints")]
@@ -195,3 +196,17 @@ def test_a_run_that_was_paused_asks_nobody(run: AgentRun, operator: Client) -> N
         "he run is paused, so the outcome of this call stays unknown"
         in told(say(operator, run, call, choice="done"))[1]
     )
+
+
+def test_a_recorded_call_without_a_result_is_not_said_to_have_lost_its_worker() -> None:
+    use = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    chat = [{"role": "user", "content": "Go"}, {"role": "assistant", "content": None, "tool_calls": [use]}]
+    [run] = import_content(chat)
+    client = Client()
+    client.force_login(make_person(run.project))
+
+    page = " ".join(client.get(f"/runs/{run.pk}").content.decode().split())
+
+    assert "Unknown outcome: the record has no result of this call." in page
+    assert "The record has no result of it. The call may have taken effect." in page
+    assert "worker stopped" not in page

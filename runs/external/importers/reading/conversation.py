@@ -141,7 +141,7 @@ class ImportedConversation:
         return self._event(Error(error_type=kind, error=text, details=details), at)
 
     def _head(self, message: ChatMessage, at: datetime | None) -> IncomingEvent:
-        when = at or database_clock.now()
+        when = self._time(at)
         part: SystemPromptPart | UserPromptPart
         if message.role == "system":
             part = SystemPromptPart(contents.text_content(message.content), timestamp=when)
@@ -159,7 +159,7 @@ class ImportedConversation:
             usage=read_usage(facts.usage or {}),
             model_name=facts.model or None,
             provider_details=details_of(facts.usage or {}) or None,
-            timestamp=facts.at or database_clock.now(),
+            timestamp=self._time(facts.at),
         )
         call_ids.make_usable(answer)
         cost = read_cost(facts.cost)
@@ -184,6 +184,9 @@ class ImportedConversation:
             duration_ms=facts.duration_ms,
         )
         yield self._event(end, facts.at, message=request(ToolReturnPart(name, output, call_id)))
+
+    def _time(self, at: datetime | None) -> datetime:
+        return at or self.last_at or database_clock.now()
 
     def _event(self, payload: Payload, at: datetime | None, *, message: Any = None) -> IncomingEvent:
         self._count += 1

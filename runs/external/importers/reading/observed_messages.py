@@ -54,7 +54,7 @@ def sent_messages(place: JsonPlace, attributes: Mapping[str, Any]) -> list[ChatM
 
 def asked_text(place: JsonPlace) -> str:
     """Return the first line of the last user message of a request; empty if its form is not known, or it has none."""
-    place = _opened(place, _is_request)
+    place = _opened(_unquoted(place), _is_request)
     is_text = isinstance(place.value, str) and not place.value.lstrip().startswith(("{", "["))
     if not is_text and not _is_request(place.value):
         return ""
@@ -74,6 +74,17 @@ def answered_message(place: JsonPlace, call_prefix: str) -> ChatMessage:
     if not messages:
         return ChatMessage(role="assistant", content=None if value is None else _text(value))
     return _joined(messages, call_prefix)
+
+
+def _unquoted(place: JsonPlace) -> JsonPlace:
+    """Return the text within a JSON text: some exports have the input of a trace as JSON of JSON."""
+    if not isinstance(place.value, str) or not place.value.startswith('"'):
+        return place
+    try:
+        value = read_json(place.value.encode(errors="replace"))
+    except NotJson:
+        return place
+    return JsonPlace(place.file, value, place.path, place.line)
 
 
 def _opened(place: JsonPlace, is_known: Callable[[Any], bool]) -> JsonPlace:

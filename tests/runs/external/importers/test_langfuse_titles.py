@@ -18,7 +18,12 @@ HISTORY = [
 
 @pytest.mark.parametrize(
     ("asked", "title"),
-    [(None, "Book"), ("Go", "Go"), ({"messages": HISTORY[:1]}, "Plan my trip"), ('{"state": {"x": 1}}', "Book")],
+    [
+        *[(None, "Book"), ("Go", "Go"), ({"messages": HISTORY[:1]}, "Plan my trip"), ('{"state": {"x": 1}}', "Book")],
+        # JSON of JSON, as the pages of Langfuse export it.
+        *[('"What is it?"', "What is it?"), ('"Hm" again', '"Hm" again'), (r'"{\"args\": [\"joke\"]}"', "joke")],
+        (r'"{\"state\": 1}"', "Book"),
+    ],
 )
 def test_a_trace_is_named_by_its_input_or_by_the_last_message_of_its_first_generation(asked: Any, title: str) -> None:
     generation = {

@@ -66,7 +66,12 @@ def swe_agent(path: Path) -> Iterator[Count]:
     document = json.loads(path.read_bytes())
     stats = document.get("info", {}).get("model_stats", {})
     tokens = stats.get("tokens_sent", 0), stats.get("tokens_received", 0)
-    yield *chat(document["history"]), *tokens, money(stats.get("instance_cost"))
+    turns, *others = chat(document["history"])
+    # What only the trajectory has, which version 1.0 does not add to its history.
+    later = document.get("trajectory", [])[sum(role == "assistant" for role, _ in turns) :]
+    for step in later:
+        turns += [("assistant", f"{step['response']}\n\n{step['action']}"), ("user", step["observation"])]
+    yield turns, *others, *tokens, money(stats.get("instance_cost"))
 
 
 def mini_swe_agent(path: Path) -> Iterator[Count]:

@@ -60,6 +60,52 @@ GEN_AI, AI = "gen_ai.usage.", "ai.usage."
 
 
 @pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        *[
+            ({f"{GEN_AI}{name}": 6}, {"cache_read_tokens": 6})
+            for name in (
+                *(
+                    "cached_tokens",
+                    "cache_read_tokens",
+                    "input_tokens_details.cached_tokens",
+                    "prompt_cache_hit_tokens",
+                ),
+                *("input_token_details.cache_read", "cached_content_token_count"),
+            )
+        ],
+        *[
+            ({f"{GEN_AI}{name}": 6}, {"cache_write_tokens": 6})
+            for name in ("cache_write_tokens", "input_token_details.cache_creation", "ephemeral_5m_cache_tokens")
+        ],
+        *[
+            ({f"{GEN_AI}{name}": 1}, {"reasoning_tokens": 1})
+            for name in ("thoughts_tokens", "thinking_tokens", "output_token_details.reasoning")
+        ],
+        (
+            {
+                f"{GEN_AI}cache_creation.ephemeral_5m_input_tokens": 2,
+                f"{GEN_AI}cache_creation.ephemeral_1h_input_tokens": 3,
+            },
+            {"cache_write_tokens": 5, "cache_write_1h_tokens": 3},
+        ),
+        (
+            {f"{GEN_AI}cache_creation.input_tokens": 6, f"{GEN_AI}cache_creation_1h_input_tokens": 4},
+            {"cache_write_tokens": 6, "cache_write_1h_tokens": 4},
+        ),
+        # A known name counts first; the tokens that no cache had, sounds and costs are no cached ones.
+        ({f"{GEN_AI}cache_read.input_tokens": 4, f"{GEN_AI}cached_tokens": 6}, {"cache_read_tokens": 4}),
+        ({f"{GEN_AI}prompt_cache_miss_tokens": 6, f"{GEN_AI}cached_audio_tokens": 2, f"{GEN_AI}cache_cost": 1}, {}),
+        # Counts that are texts.
+        ({f"{GEN_AI}cache_read.input_tokens": "4", f"{GEN_AI}reasoning_tokens": "x"}, {"cache_read_tokens": 4}),
+    ],
+)
+def test_counts_by_the_words_in_their_names(names: dict[str, Any], expected: dict[str, int]) -> None:
+    attributes = {f"{GEN_AI}input_tokens": 10, f"{GEN_AI}output_tokens": "5", **names}
+    assert usage_of_span(attributes, {}) == {"input_tokens": 10, "output_tokens": 5, **expected}
+
+
+@pytest.mark.parametrize(
     ("attributes", "input_tokens"),
     [
         # The conventions: included.
