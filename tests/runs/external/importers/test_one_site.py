@@ -35,7 +35,7 @@ def test_agents_and_models_have_names_and_nothing_is_deleted(project: Project) -
     runs = AgentRun.objects.filter(project=project)
     agents = {run.agent_config["agent_id"] for run in runs}
     models = set(TurnUsage.objects.filter(run__in=runs).exclude(model="").values_list("model", flat=True))
-    assert len(agents) > 8 < len(models)
+    assert min(len(agents), len(models)) > 6
     assert "" not in agents
     check_names(project, agents, models)
     before = counted(project)
