@@ -92,7 +92,8 @@ def _later_steps(root: JsonPlace, history: list[JsonPlace], own: list[int]) -> l
     messages: list[ChatMessage] = []
     for step in steps[len(own) :]:
         response, action = step.at("response").text(), step.at("action").text()
-        text = response if action in response else f"{response}\n\n{action}"
+        is_shown = f"\n{action.strip()}\n" in f"\n{response}\n"
+        text = response if is_shown else f"{response}\n\n{action}"
         messages.append(ChatMessage(role="assistant", content=text))
         messages.append(ChatMessage(role="user", content=step.at("observation").text()))
     return messages

@@ -198,15 +198,19 @@ def test_a_run_that_was_paused_asks_nobody(run: AgentRun, operator: Client) -> N
     )
 
 
-def test_a_recorded_call_without_a_result_is_not_said_to_have_lost_its_worker() -> None:
+@pytest.mark.parametrize("level", ["DEFAULT", "ERROR"])
+def test_a_recorded_call_without_a_result_is_not_said_to_have_lost_its_worker(level: str) -> None:
     use = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    chat = [{"role": "user", "content": "Go"}, {"role": "assistant", "content": None, "tool_calls": [use]}]
-    [run] = import_content(chat)
+    generation = {
+        "id": "g", "traceId": "t", "type": "GENERATION", "startTime": "2026-01-05T10:00:00Z", "level": level,
+        "parentObservationId": None, "input": "Go", "output": {"role": "assistant", "tool_calls": [use]},
+    }  # fmt: skip
+    [run] = import_content({"id": f"trace-{level}", "observations": [generation]})
     client = Client()
     client.force_login(make_person(run.project))
 
     page = " ".join(client.get(f"/runs/{run.pk}").content.decode().split())
 
     assert "Unknown outcome: the record has no result of this call." in page
-    assert "The record has no result of it. The call may have taken effect." in page
+    assert ("The record has no result of it. The call may have taken effect." in page) is (level == "ERROR")
     assert "worker stopped" not in page
