@@ -161,14 +161,16 @@ class _ChatMessage:
         return AnswerPiece(parts=[contents.call_part(call["id"], call["name"], call.get("args"))], at=self.at)
 
     def _result(self, call: Mapping[str, Any]) -> IncomingEvent:
+        ended_at = time_or_none(call.get("timestamp")) or self.at
         return ImportedResult(
             run_ref=self.run_ref,
             call_id=call["id"],
             tool_name=call["name"],
             output=_output(call),
             is_error=call.get("status") in _FAILED,
-            at=time_or_none(call.get("timestamp")) or self.at,
-            started_at=self.at,
+            at=ended_at,
+            # Some versions write the answer when its calls have ended: how long they took is not known then.
+            started_at=self.at if ended_at != self.at else None,
             requested=self.requested,
         ).event()
 

@@ -43,6 +43,8 @@ def test_a_chat_is_imported_whole_and_once(project: Project, chat: Path) -> None
         call["id"]: ("completed", call["args"]) for call in calls
     }
     assert "hello from gemini" in run.tool_calls.values_list("output", flat=True)
+    # The file has the time of the answer for its calls too.
+    assert set(run.tool_calls.values_list("duration_ms", flat=True)) == {None}
     assert (run.status, run.title) == ("waiting", "add new text to test-gemini.txt")
     before = counts(project)
     assert import_path(project, chat).events == 0
