@@ -40,7 +40,9 @@ class ClaudeCodeImporter:
         document = file.whole()
         if isinstance(document, Mapping) and "loglines" in document:
             return isinstance(document["loglines"], list)
-        lines = [line for line in file.first_lines() if isinstance(line, Mapping)]
+        # A document may have objects on lines of its own, which are no lines of a session.
+        values = [document] if isinstance(document, Mapping) else file.first_lines()
+        lines = [value for value in values if isinstance(value, Mapping)]
         return any("type" in line and ("sessionId" in line or line["type"] in _OWN_TYPES) for line in lines)
 
     def read(self, file: ImportFile) -> Iterator[Item]:

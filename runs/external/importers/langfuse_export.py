@@ -81,8 +81,9 @@ class LangfuseImporter:
         roots = [one for one in observations if one.at("parentObservationId").value is None]
         has_failed = any(one.at("level").value == "ERROR" for one in roots)
         models = (one.at("model").label() for one in observations)
-        generations = (one.at("input") for one in observations if one.at("type").value == _GENERATION)
-        asked = asked_text(trace.at("input")) or next(map(asked_text, generations), "")
+        generations = (one for one in observations if one.at("type").value == _GENERATION)
+        texts = (asked_text(one.at("input"), _attributes(one)) for one in generations)
+        asked = asked_text(trace.at("input")) or next(filter(None, texts), "")
         head = ImportedRun(
             run_ref=root.run_reference(self.name, trace.at("id").value),
             agent=trace.at("name").label(),

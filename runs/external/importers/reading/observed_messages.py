@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 from pydantic_ai.messages import ToolCallPart
@@ -52,18 +53,22 @@ def sent_messages(place: JsonPlace, attributes: Mapping[str, Any]) -> list[ChatM
     return [] if value is None else [ChatMessage(role="user", content=_text(value))]
 
 
-def asked_text(place: JsonPlace) -> str:
-    """Return the first line of the last user message of a request; empty if its form is not known, or it has none."""
+def asked_text(place: JsonPlace, attributes: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """Return the first line of the last user message of a request; empty if its form is not known, or it has none.
+
+    `attributes`: of the span, which may have the messages too.
+    """
     place = _opened(_unquoted(place), _is_request)
     is_text = isinstance(place.value, str) and not place.value.lstrip().startswith(("{", "["))
-    if not is_text and not _is_request(place.value):
+    if not is_text and not _is_request(place.value) and not _from_attributes(attributes):
         return ""
     try:
-        messages = sent_messages(place, {})
+        messages = sent_messages(place, attributes)
     except ImportRefused:
         return ""
     texts = [contents.text_content(message.content).strip() for message in messages if message.role == "user"]
-    asked = [text for text in texts if text and not contents.is_of_program(text)]
+    # A request in no known form is one message with its JSON.
+    asked = [text for text in texts if text and text[0] not in "{[" and not contents.is_of_program(text)]
     return asked[-1].partition("\n")[0] if asked else ""
 
 

@@ -38,3 +38,23 @@ def test_a_trace_is_named_by_its_input_or_by_the_last_message_of_its_first_gener
     [run] = import_content({"id": "t", "name": "trip", "input": asked, "observations": [generation, later]})
 
     assert (run.title, run.agent_config["agent_id"]) == (title, "trip")
+
+
+def test_a_generation_may_have_its_messages_in_attributes_only() -> None:
+    """As agno writes it: its input is a list of texts that no program reads."""
+    attributes = {
+        "llm.input_messages.0.message.role": "system", "llm.input_messages.0.message.content": "Be brief.",
+        "llm.input_messages.1.message.role": "user", "llm.input_messages.1.message.content": "Find a hotel",
+    }  # fmt: skip
+    generation = {
+        "id": "g", "traceId": "t", "type": "GENERATION", "startTime": "2026-01-05T10:00:00Z", "output": "Done.",
+        "input": {"messages": ["role='system' content='Be brief.'"]}, "metadata": {"attributes": attributes},
+    }  # fmt: skip
+    unnamed = generation | {
+        "id": "f",
+        "startTime": "2026-01-05T09:00:00Z",
+        "input": {"messages": ["x"]},
+        "metadata": {},
+    }
+    [run] = import_content({"id": "t", "name": "trip", "observations": [unnamed, generation]})
+    assert run.title == "Find a hotel"

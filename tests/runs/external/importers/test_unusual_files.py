@@ -186,3 +186,11 @@ def test_absurd_counts_and_costs_are_ignored() -> None:
     usage = {"prompt_tokens": 2**62, "completion_tokens": 2}
     [run] = import_content([QUESTION, *[{**ANSWER, "usage": usage, "cost": 10**7}] * 3])
     assert (run.input_tokens, run.output_tokens, run.cost_usd) == (0, 6, None)
+
+
+def test_objects_on_lines_of_a_document_are_no_session() -> None:
+    """They may look like lines of Claude Code."""
+    event = '{ "type": "agent:start", "sessionId": "sess-1" }'
+    document = f'{{"calls": [\n  {{\n    "input": {{}},\n    "events": [\n      {event}\n    ]\n  }}\n]}}\n'
+    with pytest.raises(ImportRefused, match="none of these formats"):
+        import_content(document.encode())
