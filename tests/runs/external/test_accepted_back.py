@@ -38,7 +38,8 @@ VALUES: list[tuple[Any, st.SearchStrategy[Any]]] = [
     ("", TEXT), ("a", st.text("abc/. ", min_size=1, max_size=8)), (0, st.integers(0, 2**40)),
     ([""], st.lists(TEXT, max_size=2)), (["a"], st.lists(st.text("ab", min_size=1), max_size=2)),
     ([0], st.lists(st.integers(0, 9), max_size=2)), ({"a": 1}, st.dictionaries(TEXT, JSON, max_size=2)),
-    ("2031-05-06T07:08:09Z", st.just("2031-05-06T07:08:09Z")), ([{"a": [None]}], JSON),
+    ("2031-05-06T07:08:09Z", st.just("2031-05-06T07:08:09Z")), ([[None]], st.lists(JSON, max_size=3)),
+    ([{"a": [None]}], st.lists(st.dictionaries(TEXT, JSON, max_size=2), max_size=3)),
 ]  # fmt: skip
 LINES = ("run.phase", "tool.output", "error", "run.completed")
 
