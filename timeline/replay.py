@@ -132,9 +132,9 @@ def fold(events: Iterable[FoldedEvent], frame: Frame | None = None) -> Frame:
 
 
 def advance(frame: Frame, event: FoldedEvent) -> None:
-    """Apply the next event. Late events, after the end of the run, only change `seq`."""
+    """Apply the next event. Late events, after the end of the run, only change `seq`, and which calls it counts."""
     frame.seq = event.seq
-    if event.late:
+    if event.late and event.type != EventType.LLM_USAGE_MOVED:
         return
     fold_one = _FOLDS.get(event.type)
     if fold_one is not None:
@@ -218,13 +218,19 @@ def _turn_abandoned(frame: Frame, event: FoldedEvent) -> None:
 
 def _turn_end(frame: Frame, event: FoldedEvent) -> None:
     frame.open_turn = None
-    _count_usage(frame, event.payload)
+    if not event.payload.get("repeated"):
+        _count_usage(frame, event.payload)
     calls = event.payload.get("tool_calls") or 0
     frame.requested_calls[event.step] += calls if isinstance(calls, int) else len(calls)
 
 
 def _usage(frame: Frame, event: FoldedEvent) -> None:
     _count_usage(frame, event.payload)
+
+
+def _usage_moved(frame: Frame, event: FoldedEvent) -> None:
+    frame.tokens = Counter({name: event.payload.get(name) or 0 for name in TOKENS})
+    frame.cost_usd = _money(event.payload.get("cost_usd"))
 
 
 def _count_usage(frame: Frame, payload: Mapping[str, Any]) -> None:
@@ -305,6 +311,7 @@ _FOLDS: dict[str, Fold] = {
     EventType.LLM_TURN_END: _turn_end,
     EventType.LLM_TURN_ABANDONED: _turn_abandoned,
     EventType.LLM_USAGE: _usage,
+    EventType.LLM_USAGE_MOVED: _usage_moved,
     EventType.TOOL_START: _tool_start,
     EventType.TOOL_END: _tool_end,
     EventType.COMMAND_RECEIVED: _command,

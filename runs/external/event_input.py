@@ -99,6 +99,10 @@ class IncomingEvent:
     message: ModelMessage | None = None
     #: Events that the same posted event stands for. They are stored with it, or not at all.
     following: tuple[IncomingEvent, ...] = ()
+    #: What its model call is known by in the project, however many sessions have it (runs.external.model_calls).
+    call_names: tuple[str, ...] = ()
+    #: Whether its program has copied it from another session.
+    is_copied: bool = False
 
 
 def read_event(document: object, *, max_bytes: float = MAX_EVENT_BYTES) -> IncomingEvent:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby, islice
 from typing import TypeVar
@@ -15,12 +15,13 @@ from django.db.models import F
 from django.db.models.functions import Coalesce
 
 from agentops.projects.models import Project
-from runs.external import child_runs, handlers
+from runs.external import child_runs, handlers, origins
 from runs.external.child_runs import FamilyNews
 from runs.external.event_input import IncomingEvent, RejectedEvent
 from runs.external.importers.base import GrowingEvent, ImportedRun, Importer, ImportFile, Item
 from runs.external.importers.import_budget import budget_of, read_counted
 from runs.external.importers.reading.left_out import LeftOut
+from runs.external.model_calls import CallReports
 from runs.external.projection import Projection
 from runs.external.reported_usage import read_cost
 from runs.lifecycle import approval_rows, reported_runs
@@ -130,6 +131,7 @@ def import_items(
                     progress(report)
     if not is_live:
         _note_import([each.run.pk for each in imports.values() if each.run.pk not in report.opened])
+    origins.settle([run_import.reported(run_import.run.pk in report.opened) for run_import in imports.values()])
     _note_children(imports, report)
     end_joined(report)
     for run_import in reversed(imports.values()):  # children before parents
@@ -179,7 +181,9 @@ def _open(
     for head in heads:
         assert isinstance(head, ImportedRun)
         if head.run_ref in imports:
-            continue  # a file may have a run twice
+            # A file may have a run twice, and name it at its end.
+            imports[head.run_ref].head = replace(imports[head.run_ref].head, title=head.title)
+            continue
         rows = AgentRun.with_removed.select_for_update(no_key=True, of=("self",))
         run = rows.filter(project=project, external_id=head.run_ref).first()
         if run is not None and run.removed_at is not None:
@@ -265,9 +269,17 @@ class _RunImport:
     head: ImportedRun
     run: AgentRun
     has_news: bool = False
-    #: The IDs of the events that this import has added.
-    added: set[str] = field(default_factory=set)
+    #: The IDs of the events that this import has added, in their order.
+    added: dict[str, None] = field(default_factory=dict)
     last_at: datetime | None = None
+    copied_until: int = 0
+
+    def __post_init__(self) -> None:
+        self.calls = CallReports(self.run)
+
+    def reported(self, is_new: bool) -> origins.Reported:
+        """Return what the import has told about the run."""
+        return origins.Reported(self.run, self.head, self.calls, list(self.added), is_new, self.copied_until)
 
     def take(self, events: list[IncomingEvent], report: ImportReport) -> None:
         """Add the events that the run does not have yet."""
@@ -275,7 +287,9 @@ class _RunImport:
         report.known_events += len(events) - len(new_events)
         if not new_events:
             return
+        self.calls.begin(new_events)
         projection = Projection.load(self.run, Source.IMPORT)
+        projection.calls = self.calls
         if self.run.state is RunStatus.QUEUED:
             begin = RunStarted(session_id=self.head.session_id or None, model=self.head.model or None)
             self._apply(projection, begin, self.head.created_at or new_events[0].ts)
@@ -283,6 +297,8 @@ class _RunImport:
             self._apply(projection, RunPhase(status="running", reason="continued"), new_events[0].ts)
         for event in new_events:
             handlers.apply(projection, event)
+            if event.is_copied:
+                self.copied_until = projection.position
             self.last_at = event.ts or self.last_at
         projection.flush()
         projection.save_state()
@@ -313,13 +329,13 @@ class _RunImport:
         stored = log.stored_event_ids(self.run.pk, event_ids)
         open_id = open_answer(self.run.pk, stored)
         # What this import has added says nothing about an earlier version of the file.
-        known = stored.keys() - self.added
+        known = stored.keys() - self.added.keys()
         for event in events:
             news = event.news(known, open_id) if isinstance(event, GrowingEvent) else event
             if news is None or event.event_id in known or event.event_id in self.added:
                 continue
             if event.event_id:
-                self.added.add(event.event_id)
+                self.added[event.event_id] = None
             yield news
 
     def end(self) -> None:

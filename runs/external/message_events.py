@@ -76,7 +76,8 @@ def add_request(
     else:
         message = request(UserPromptPart(contents.user_content(content), timestamp=at))
     row = projection.add_message(role, message, step=projection.next_step, at=event.ts)
-    if role == Role.USER and projection.run.prompt is None and not contents.is_of_program(text_of(row.content)):
+    is_prompt = role == Role.USER and not event.is_copied and projection.run.prompt is None
+    if is_prompt and not contents.is_of_program(text_of(row.content)):
         projection.set_run(**asked_by(row, title=projection.run.title))
     return projection.append_message_event(row, event if is_own else None)
 
@@ -135,21 +136,31 @@ def turn_end(projection: Projection, event: IncomingEvent, payload: LlmTurnEnd) 
     is_added = not parts and event.message is None and projection.run.step_count and projection.follows_answer()
     step = projection.run.step_count if is_added else projection.next_step
     row_id = None if is_added else projection.add_answer(response, at=event.ts).id
-    used = projection.add_usage(
-        response, step=step, cost=read_cost(payload.cost_usd), duration_ms=tool_events.whole(payload.duration_ms)
-    )
-    counts = {name: getattr(used, name) or None for name in TOKENS}
-    stored = payload.model_copy(
-        update={
-            **dict.fromkeys(("text", "thinking", "usage")),
-            **counts,
-            "tool_calls": len(response.tool_calls) or None,
-            "model": used.model or None,
-            "tier": used.tier or None,
-            "cost_usd": str(used.cost_usd) if used.cost_usd is not None else None,
-        }
-    )
+    known: dict[str, Any]
+    if projection.is_counted_elsewhere(event, step):
+        known = {"repeated": True, "model": (response.model_name or "")[:200] or None}
+    else:
+        known = _used(projection, event, payload, response, step)
+    known |= {**dict.fromkeys(("text", "thinking", "usage")), "tool_calls": len(response.tool_calls) or None}
+    stored = payload.model_copy(update=known)
     return projection.append(projection.entry_of(event, stored, step=step, ref_id=row_id))
+
+
+def _used(
+    projection: Projection, event: IncomingEvent, payload: LlmTurnEnd, response: ModelResponse, step: int
+) -> dict[str, Any]:
+    """Count a model call, and return what its event says of that."""
+    duration_ms = tool_events.whole(payload.duration_ms)
+    used = projection.add_usage(
+        response, step=step, cost=read_cost(payload.cost_usd), duration_ms=duration_ms, event=event
+    )
+    return {
+        **{name: getattr(used, name) or None for name in TOKENS},
+        "model": used.model or None,
+        "tier": used.tier or None,
+        "cost_usd": str(used.cost_usd) if used.cost_usd is not None else None,
+        "repeated": None,
+    }
 
 
 def turn_abandoned(projection: Projection, event: IncomingEvent, payload: LlmTurnAbandoned) -> int:

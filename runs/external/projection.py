@@ -23,6 +23,7 @@ from runs.conversation.message_text import text_of
 from runs.conversation.writes import TOKENS
 from runs.external import contents
 from runs.external.event_input import IncomingEvent
+from runs.external.model_calls import CallReports
 from runs.external.notes import with_notes
 from runs.external.streamed_texts import DELTA_TYPES, StreamedTexts
 from runs.lifecycle.transitions import PHASES
@@ -64,6 +65,8 @@ class Projection:
     #: The sequence number of the last event, those that are not written yet included.
     last_seq: int
     texts: StreamedTexts
+    #: The calls that its file names; None where events have no such names.
+    calls: CallReports | None = None
     #: The values of the state's columns as they are stored.
     _state_columns: tuple[object, ...] = ()
     _position: int | None = None
@@ -240,7 +243,13 @@ class Projection:
             self.append(self.derived(Entry(end, step=row.step_number, ref_id=row.pk, clean=True), at))
         return seq
 
-    def add_usage(self, response: ModelResponse, *, step: int, cost: Any, duration_ms: int | None) -> TurnUsage:
+    def is_counted_elsewhere(self, event: IncomingEvent, step: int) -> bool:
+        """Return whether another run of the project counts the model call of an event."""
+        return self.calls is not None and self.calls.is_counted_elsewhere(event, step)
+
+    def add_usage(
+        self, response: ModelResponse, *, step: int, cost: Any, duration_ms: int | None, event: IncomingEvent
+    ) -> TurnUsage:
         """Add the usage of an answer to the run. `cost`: US dollars as reported, or None to compute them.
 
         A cost with which the sum would not fit its column is unknown, such as cents that a runner takes for dollars.
@@ -253,6 +262,8 @@ class Projection:
         if row.cost_usd is not None and (self.run.cost_usd or 0) + row.cost_usd >= MAX_TOTAL_COST:
             row.cost_usd, row.cache_saved_usd, row.cost_source = None, None, AgentRun.CostSource.UNKNOWN.value
             row.cost_note = "more than a run can cost"
+        report = self.calls.report_of(event) if self.calls is not None else None
+        row.call = report.call if report is not None else None
         self._usages.append(row)
         self.set_run(**{name: getattr(self.run, name) + getattr(row, name) for name in TOKENS})
         if row.cost_usd is not None:

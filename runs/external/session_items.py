@@ -42,6 +42,9 @@ from timeline.redaction.redact import BARE
 #: Runs and events of one request.
 MAX_RUNS, MAX_EVENTS = 500, 2_000
 MAX_LABELS, MAX_LABEL = 20, 64
+MAX_CALL_NAMES = 4
+#: Fields beside those of an event of ingest.
+_BESIDE = ("message", "call_names", "is_copied")
 
 
 def _printable(text: str) -> str:
@@ -73,6 +76,7 @@ class _Head(BaseModel):
     created_at: AwareDatetime | None = None
     parent_ref: Annotated[_Reference, Field(alias="parentRunId")] = ""
     parent_call_id: Annotated[str, StringConstraints(max_length=200)] = ""
+    forked_ref: Annotated[_Reference, Field(alias="forkedFromRunId")] = ""
     labels: Annotated[list[Annotated[str, StringConstraints(max_length=MAX_LABEL)]], Field(max_length=MAX_LABELS)] = []
     ended: RunStatus | None = None
     usage: dict[str, JsonValue] = {}
@@ -92,6 +96,7 @@ HEAD_SCHEMA: dict[str, Any] = {
         "created_at": {"type": ["string", "null"], "format": "date-time"},
         "parentRunId": {"type": "string", "maxLength": MAX_RUN_REFERENCE},
         "parent_call_id": {"type": "string", "maxLength": 200, "description": "The call that asked for it."},
+        "forkedFromRunId": {"type": "string", "maxLength": MAX_RUN_REFERENCE},
         "labels": {
             "type": "array",
             "maxItems": MAX_LABELS,
@@ -114,6 +119,13 @@ EVENT_SCHEMA: dict[str, Any] = {
         "ts": {"type": ["string", "integer"], "description": "ISO 8601, or milliseconds since 1970."},
         "payload": {"type": "object"},
         "message": {"type": "object", "description": "The exact message, in pydantic-ai's serialisation."},
+        "call_names": {
+            "type": "array",
+            "items": {"type": "string", "minLength": 1, "maxLength": MAX_IDENTIFIER},
+            "maxItems": MAX_CALL_NAMES,
+            "description": "What the model call is known by, in each file that has it.",
+        },
+        "is_copied": {"type": "boolean", "description": "Whether it was copied from another session."},
     },
     "required": ["runId", "event_id", "type"],
 }
@@ -138,6 +150,10 @@ def dump_event(event: IncomingEvent) -> dict[str, Any]:
         document["ts"] = event.ts.isoformat()
     if event.message is not None:
         document["message"] = messages.dump(event.message)
+    if event.call_names:
+        document["call_names"] = list(event.call_names)
+    if event.is_copied:
+        document["is_copied"] = True
     return document
 
 
@@ -189,7 +205,7 @@ def _events(documents: Iterable[object], heads: Mapping[str, ImportedRun]) -> It
 def _event(document: object) -> IncomingEvent:
     if not isinstance(document, dict):
         raise RejectedEvent("event_object_expected", "an event must be a JSON object")
-    envelope = {name: value for name, value in document.items() if name != "message"}
+    envelope = {name: value for name, value in document.items() if name not in _BESIDE}
     # Whole outputs, as in the session's file: only the body is limited.
     event = read_event(envelope, max_bytes=math.inf)
     if not event.event_id:
@@ -198,7 +214,21 @@ def _event(document: object) -> IncomingEvent:
     if message is not None and not _fits(event, message):
         raise RejectedEvent("invalid_message", f"not a message of an event {event.type}", "/message")
     # What was read from a file has no digest, wherever it was read.
-    return replace(event, message=message, body_sha256=None)
+    return replace(
+        event, message=message, body_sha256=None,
+        call_names=_call_names(document.get("call_names", [])), is_copied=document.get("is_copied") is True,
+    )  # fmt: skip
+
+
+def _call_names(names: object) -> tuple[str, ...]:
+    if not isinstance(names, list) or len(names) > MAX_CALL_NAMES or not all(map(_is_name, names)):
+        text = f"call_names must be up to {MAX_CALL_NAMES} printable texts of 1 to {MAX_IDENTIFIER} characters"
+        raise RejectedEvent("invalid_value", text, "/call_names")
+    return tuple(names)
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and 1 <= len(value) <= MAX_IDENTIFIER and value.isprintable()
 
 
 def _message(content: object) -> ModelMessage:

@@ -21,6 +21,7 @@ from runs.models.flows.flow_run import FlowRun, FlowVisit
 from runs.models.ingest_count import IngestCount
 from runs.models.message import AgentRunMessage
 from runs.models.otlp import OtlpGroup, OtlpItem
+from runs.models.reported_call import ReportedCall
 from runs.models.run import AgentRun
 from runs.models.search_entry import SearchEntry, SearchPosition
 from runs.models.telemetry.delivery import Delivery
@@ -62,6 +63,7 @@ __all__ = [
     "MetricPosition",
     "OtlpGroup",
     "OtlpItem",
+    "ReportedCall",
     "RunCommand",
     "RunError",
     "RunNote",

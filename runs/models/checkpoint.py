@@ -96,11 +96,16 @@ class TurnUsage(models.Model):
     #: False if the provider did not report all tokens. The counts are then lower bounds.
     usage_complete = models.BooleanField(default=True, db_default=True)
     duration_ms = models.PositiveIntegerField(null=True)
+    #: The identity of the call in its project, if its program names it (ReportedCall).
+    call = models.UUIDField(null=True)
     created_at = models.DateTimeField()
 
     class Meta:
         db_table = "agent_run_turn_usages"
-        indexes = [models.Index(fields=["run", "step_number"], name="turn_usage_list")]
+        indexes = [
+            models.Index(fields=["run", "step_number"], name="turn_usage_list"),
+            models.Index(fields=["call"], name="turn_usage_call", condition=models.Q(call__isnull=False)),
+        ]
 
     def __str__(self) -> str:
         return f"{self.run_id} step {self.step_number} attempt {self.attempt}"

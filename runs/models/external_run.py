@@ -21,9 +21,21 @@ class ExternalRun(models.Model):
     imported_at = models.DateTimeField(null=True)
     #: The time of the last event of a runner whose silence was noticed. Null while it sends events.
     silent_since = models.DateTimeField(null=True)
+    #: The external ID of the run that this one is a child or a fork of, as long as the project does not have that run.
+    origin_ref = models.TextField(blank=True, default="", db_default="")
+    #: Whether `origin_ref` names its parent; otherwise, the run that it is a fork of.
+    origin_is_parent = models.BooleanField(default=False, db_default=False)
+    #: The position of the last message that was copied from another session.
+    copied_until = models.PositiveIntegerField(default=0, db_default=0)
+    #: The title that its program has given to it last.
+    given_title = models.CharField(max_length=200, blank=True, default="", db_default="")
 
     class Meta:
         db_table = "agent_run_external"
+        indexes = [
+            # runs.external.origins: the runs that wait for one that is opened now.
+            models.Index(fields=["origin_ref"], name="external_run_origin", condition=~models.Q(origin_ref="")),
+        ]
 
     def __str__(self) -> str:
         return str(self.run_id)

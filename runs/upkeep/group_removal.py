@@ -36,6 +36,7 @@ from runs.models import (
     FlowVisit,
     OtlpGroup,
     OtlpItem,
+    ReportedCall,
     RunCommand,
     RunError,
     RunNote,
@@ -58,6 +59,7 @@ PARTS = (
     OwnedTable(Attempt, "run"),
     OwnedTable(CliSession, "run"),
     OwnedTable(TurnUsage, "run"),
+    OwnedTable(ReportedCall, "run"),
     OwnedTable(RunError, "run"),
     OwnedTable(RunNote, "run"),
     OwnedTable(ShareLink, "run"),
@@ -116,7 +118,8 @@ def hide_group(group: RunGroup, why: Removing, rows: Counter[str]) -> bool:
         notification_counts = notifications.forget_runs(group.run_ids)
         Tombstone.objects.bulk_create(_tombstone(run, group, why, notification_counts[run.pk]) for run in hidden)
         FlowRun.objects.filter(pk__in=group.run_ids).update(removed_at=Now())
-        # The external ID can be reused.
+        # The external ID can be reused, and the calls may be reported again.
+        ReportedCall.objects.filter(run__in=group.run_ids).delete()
         AgentRun.objects.filter(pk__in=group.run_ids).update(removed_at=Now(), external_id=None)
         for run in hidden:
             log.announce_run(run.project_id, run.pk)

@@ -96,7 +96,8 @@ class LlmTurnEnd(Payload):
 
     `tool_calls` is a number from the engine, and the list of calls from external runners. `cost_source` is absent if
     the cost was computed from published prices. `tier` is what changes the price, such as `fast` or `batch`.
-    `cache_write_1h_tokens` are part of `cache_write_tokens`.
+    `cache_write_1h_tokens` are part of `cache_write_tokens`. `repeated`: another run counts the call, which was copied
+    from there, or there; so the event has neither tokens nor a cost.
     """
 
     attempt: Count | None = None
@@ -116,6 +117,7 @@ class LlmTurnEnd(Payload):
     text: str | None = None
     thinking: str | None = None
     usage: dict[str, JsonValue] | None = None
+    repeated: bool | None = None
 
     def describe(self) -> str:
         calls = len(self.tool_calls) if isinstance(self.tool_calls, list) else self.tool_calls
@@ -166,3 +168,26 @@ class LlmUsage(Payload):
     def describe(self) -> str:
         tokens = number((self.input_tokens or 0) + (self.output_tokens or 0), "further token")
         return sentence("The program used", tokens, f"of {self.model}")
+
+
+@register(EventType.LLM_USAGE_MOVED)
+class LlmUsageMoved(Payload):
+    """Model calls that two runs report are counted in another one of them now: in the original, once it is known.
+
+    The tokens and the cost are those of the whole run after that. `run_id` is the other run.
+    """
+
+    run_id: Name
+    calls: Count
+    counted: Literal["here", "there"]
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
+    cache_read_tokens: Count | None = None
+    cache_write_tokens: Count | None = None
+    cache_write_1h_tokens: Count | None = None
+    reasoning_tokens: Count | None = None
+    cost_usd: Money | None = None
+
+    def describe(self) -> str:
+        where = "in this run" if self.counted == "here" else f"in the run {self.run_id}"
+        return sentence("The usage of", number(self.calls, "model call"), f"is counted {where} from now on")

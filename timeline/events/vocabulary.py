@@ -31,6 +31,7 @@ class EventType(StrEnum):
     LLM_TURN_END = "llm.turn.end"
     LLM_TURN_ABANDONED = "llm.turn.abandoned"
     LLM_USAGE = "llm.usage"
+    LLM_USAGE_MOVED = "llm.usage.moved"
     RETRY_SCHEDULED = "retry.scheduled"
     TOOL_START = "tool.start"
     TOOL_OUTPUT = "tool.output"
@@ -80,6 +81,7 @@ RESERVED_TYPES: frozenset[str] = frozenset(
         EventType.RUN_ROLLED_BACK,
         EventType.RUN_SESSION,
         EventType.LLM_USAGE,
+        EventType.LLM_USAGE_MOVED,
         EventType.RUN_RESUMED,
         EventType.POLICY_APPLIED,
         EventType.HOOK_DECIDED,

@@ -63,6 +63,9 @@ class ImportedAnswer:
     asked_at: datetime | None = None
     #: The calls of the run so far; those of the answer are added.
     requested: RequestedCalls = field(default_factory=Counter)
+    #: As of `IncomingEvent`.
+    call_names: tuple[str, ...] = ()
+    is_copied: bool = False
 
     def events(self) -> Iterator[IncomingEvent]:
         """Yield the start and the end of the turn, and the start of each call."""
@@ -85,6 +88,8 @@ class ImportedAnswer:
             begin_id=begin_id,
             shorter_ids=[self._event_id(*state) for state in shorter],
             rest=lambda count: self._end(*shorter[count - 1]),
+            call_names=whole.call_names,
+            is_copied=whole.is_copied,
         )
         for piece in self.pieces:
             for part in piece.parts:
@@ -122,7 +127,10 @@ class ImportedAnswer:
         took = milliseconds(self.asked_at, last_at) if after == 0 else None
         end = LlmTurnEnd(model=self.model or None, finish_reason=response.finish_reason, duration_ms=took)
         end_id = self._event_id(len(self.pieces), self.late_usage is not None)
-        return IncomingEvent(self.run_ref, end.event_type, end, event_id=end_id, ts=at, message=response)
+        return IncomingEvent(
+            self.run_ref, end.event_type, end, event_id=end_id, ts=at, message=response,
+            call_names=self.call_names, is_copied=self.is_copied,
+        )  # fmt: skip
 
     def _event_id(self, count: int, with_usage: bool) -> str:
         return event_id(f"answer:{self.answer_id}:{count}{':usage' if with_usage else ''}{self.id_suffix}")
@@ -150,6 +158,7 @@ class ImportedResult:
     started_at: datetime | None = None
     #: The calls of the run so far.
     requested: RequestedCalls = field(default_factory=Counter)
+    is_copied: bool = False
 
     def event(self) -> IncomingEvent:
         """Return the end of the call."""
@@ -161,7 +170,9 @@ class ImportedResult:
         )
         message = request(ToolReturnPart(self.tool_name, self.output, self.call_id))
         end_id = _call_event_id("end", self.call_id, self.requested)
-        return IncomingEvent(self.run_ref, end.event_type, end, event_id=end_id, ts=self.at, message=message)
+        return IncomingEvent(
+            self.run_ref, end.event_type, end, event_id=end_id, ts=self.at, message=message, is_copied=self.is_copied
+        )
 
 
 def event_id(text: str) -> str:

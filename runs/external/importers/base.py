@@ -77,6 +77,8 @@ class ImportedRun:
     #: The run that spawned it, which the file also has, and the call that asked for it.
     parent_ref: str = ""
     parent_call_id: str = ""
+    #: The run that it is a fork of, if its file names that.
+    forked_ref: str = ""
     labels: Sequence[str] = ()
     #: The final status; None for a session that may go on, whose file may grow.
     ended: RunStatus | None = None

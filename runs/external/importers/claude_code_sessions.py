@@ -26,7 +26,7 @@ from runs.statuses import RunStatus
 
 AGENT = UNNAMED
 #: What only these files have, among the formats of lines with a type.
-_OWN_TYPES = ("summary", "file-history-snapshot", "queue-operation", "progress")
+_OWN_TYPES = ("summary", "file-history-snapshot", "queue-operation", "progress", "custom-title", "ai-title")
 MAX_SESSION_ID = 128
 
 
@@ -72,11 +72,12 @@ class _Session:
         agents = dict(self._agents())
         if self._has_messages:
             yield self._head()
-            yield from ClaudeConversation(self._run_ref, self._main, agents=agents).events()
+            yield from ClaudeConversation(self._run_ref, self._main, agents=agents, has_call_names=True).events()
         for sub_agent in self._sub_agents:
             head = self._head_of(sub_agent)
             yield head
-            yield from ClaudeConversation(head.run_ref, sub_agent.lines, agents=agents).events()
+            conversation = ClaudeConversation(head.run_ref, sub_agent.lines, agents=agents, has_call_names=True)
+            yield from conversation.events()
 
     def _agents(self) -> Iterator[tuple[str, SpawnedAgent]]:
         """Yield the sub-agents that calls have spawned, whose lines may be in files of their own."""
@@ -102,7 +103,13 @@ class _Session:
             session_id=self._session_id,
             created_at=_first_time(self._main),
             labels=self._labels,
+            forked_ref=self._forked_ref(),
         )
+
+    def _forked_ref(self) -> str:
+        """Return the session that the last copied line names, which is the nearest one."""
+        names = [line.copied_from for line in self._main if line.copied_from]
+        return f"claude-code:{_usable_id(names[-1])}" if names else ""
 
     def _head_of(self, sub_agent: SubAgent) -> ImportedRun:
         about = about_agent(self._lines.file, sub_agent.key)
@@ -127,17 +134,25 @@ class _Session:
 
 def _session_id(lines: SessionLines) -> str:
     session_id = lines.session_id
-    if session_id.isprintable() and 1 <= len(session_id) <= MAX_SESSION_ID:
-        return session_id
+    if session_id:
+        return _usable_id(session_id)
     # A file without one is known by its first line, which stays the same while it grows.
     first = canonical(next(iter(lines.by_uuid.values())).data)
-    return hashlib.sha256((session_id or first).encode(errors="replace")).hexdigest()[:32]
+    return _digest(first)
+
+
+def _usable_id(session_id: str) -> str:
+    return session_id if session_id.isprintable() and len(session_id) <= MAX_SESSION_ID else _digest(session_id)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
 
 
 def _title(lines: SessionLines) -> str:
-    """Return the summary of this session, or its first prompt. Files also hold summaries of other sessions."""
+    """Return the title of this session, its summary, or its first prompt. Files also have those of other sessions."""
     own = (summary for summary, leaf in reversed(lines.summaries) if leaf in lines.by_uuid)
-    return next(own, lines.prompt[:MAX_TITLE])
+    return lines.title or next(own, lines.prompt[:MAX_TITLE])
 
 
 def _labels(lines: SessionLines) -> list[str]:

@@ -5,6 +5,7 @@ Both write an answer in several lines, which share its message ID. Results are u
 
 from __future__ import annotations
 
+import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -38,6 +39,7 @@ PROVIDER = "anthropic"
 SYNTHETIC = "<synthetic>"
 #: The kinds of lines with a message.
 MESSAGES = ("user", "assistant")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 class ConversationLine:
@@ -49,7 +51,7 @@ class ConversationLine:
 
     __slots__ = (
         *("file", "line_id", "number", "pointer", "at", "kind", "model", "answer_id", "call_names", "parent_call"),
-        *("session_id", "copied_from", "recent", "_data", "_message", "_blocks", "_reader"),
+        *("session_id", "copied_from", "forked_from", "recent", "_data", "_message", "_blocks", "_reader"),
     )
 
     def __init__(
@@ -81,6 +83,10 @@ class ConversationLine:
         self.parent_call = intern(identifier_or_none(data.get("parent_tool_use_id")) or "")
         #: The session that the line names, and that of a line which was copied from the file of another one.
         self.session_id = self.copied_from = ""
+        #: The session that the line itself says it was copied from.
+        origin = data.get("forkedFrom")
+        name = origin.get("sessionId") if isinstance(origin, Mapping) else None
+        self.forked_from = intern(name) if isinstance(name, str) else ""
         self._reader, self.recent = reader, recent
         self._note_use()
 
@@ -182,15 +188,18 @@ class ClaudeConversation:
         lines: Iterable[ConversationLine],
         usages: Mapping[str, Mapping[str, Any]] | None = None,
         agents: Mapping[str, SpawnedAgent] | None = None,
+        *,
+        has_call_names: bool = False,
     ) -> None:
         """`usages`: the final usage by message ID, where the lines of a message do not have it.
 
-        `agents`: the sub-agents that calls have spawned.
+        `agents`: the sub-agents that calls have spawned. `has_call_names`: other files may have the same calls.
         """
         self.run_ref = run_ref
         self.lines = list(lines)
         self._usages = usages or {}
         self._agents = agents or {}
+        self._has_call_names = has_call_names
         self._pieces: dict[str, list[ConversationLine]] = {}
         #: The name and the start of each call.
         self._calls: dict[str, tuple[str, datetime | None]] = {}
@@ -243,6 +252,8 @@ class ClaudeConversation:
             provider=PROVIDER,
             asked_at=asked_at,
             requested=self._requested,
+            call_names=_call_names(first) if self._has_call_names else (),
+            is_copied=bool(first.copied_from),
         )
         yield from answer.events()
 
@@ -272,6 +283,7 @@ class ClaudeConversation:
                     at=line.at,
                     started_at=started_at,
                     requested=self._requested,
+                    is_copied=bool(line.copied_from),
                 ).event()
                 if (agent := self._agents.get(call_id)) is not None:
                     has_failed = block.get("is_error") is True
@@ -300,7 +312,22 @@ class ClaudeConversation:
     def _message(self, line: ConversationLine, role: Any, message: Any) -> IncomingEvent:
         payload = MessageAdded(role=role)
         line_id = event_id(f"line:{line.line_id}")
-        return IncomingEvent(self.run_ref, payload.event_type, payload, event_id=line_id, ts=line.at, message=message)
+        return IncomingEvent(
+            self.run_ref, payload.event_type, payload, event_id=line_id, ts=line.at, message=message,
+            is_copied=bool(line.copied_from),
+        )  # fmt: skip
+
+
+def _call_names(line: ConversationLine) -> tuple[str, ...]:
+    """Return what the model call is known by whose answer begins with this line, in each file that has it."""
+    names = []
+    if line.answer_id != line.line_id:
+        request_id = line.data.get("requestId")
+        suffix = f":{request_id}" if isinstance(request_id, str) and request_id else ""
+        names.append(event_id(f"claude:{line.answer_id}{suffix}"))
+    if _UUID.fullmatch(line.line_id):
+        names.append(f"claude-line:{line.line_id}")
+    return tuple(names)
 
 
 def _parts(block: Mapping[str, Any]) -> list[ModelResponsePart]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import PurePath
 from typing import Any
@@ -49,6 +50,8 @@ from runs.external.importers.codex_lines import (
     read_lines,
     whole_output,
 )
+from runs.external.importers.reading.codex_calls import CallNames
+from runs.external.importers.reading.codex_replay import Origin, origin_of
 from runs.external.reported_usage import count_of, read_usage
 from runs.lifecycle.title_limits import MAX_LABEL, MAX_TITLE
 from runs.providers.messages import request
@@ -76,24 +79,38 @@ class CodexImporter:
         return has_envelope or (bool(lines) and is_first_version(lines[0]) and "type" not in lines[0])
 
     def read(self, file: ImportFile) -> Iterator[Item]:
-        # Read twice, because all lines together do not fit into memory.
-        head = _head(file)
+        # Read several times, because all lines together do not fit into memory.
+        origin = origin_of(read_lines(file))
+        head = _head(file, origin)
         yield head
+        rollout = _Rollout(head, origin)
         is_empty = True
-        for event in _Rollout(head).events(read_lines(file)):
+        for event in rollout.events(_marked(read_lines(file), origin)):
             is_empty = False
             yield event
         if is_empty:
             raise NothingToImport(file.name, "no messages")
+        if rollout.title:
+            yield replace(head, title=rollout.title)
 
 
-def _head(file: ImportFile) -> ImportedRun:
-    meta, model, prompt = None, "", ""
-    for line in read_lines(file):
+def _marked(lines: Iterable[RolloutLine], origin: Origin | None) -> Iterator[RolloutLine]:
+    for number, line in enumerate(lines):
+        line.is_copied = origin is not None and number < origin.copied
+        yield line
+
+
+def _head(file: ImportFile, origin: Origin | None) -> ImportedRun:
+    meta, model, prompt, copied = None, "", "", ("", "")
+    for line in _marked(read_lines(file), origin):
         meta = meta or (line if line.type == "session_meta" else None)
+        if line.is_copied:
+            copied = copied[0] or line.model, copied[1] or line.prompt
+            continue
         model, prompt = model or line.model, prompt or line.prompt
         if meta and model and prompt:
             break
+    model, prompt = model or copied[0], prompt or copied[1]
     session_id = meta.text("id") if meta else ""
     if not (1 <= len(session_id) <= 128 and session_id.isprintable()):
         # The first line may be damaged. The name of the file has the ID, too.
@@ -114,15 +131,23 @@ def _head(file: ImportFile) -> ImportedRun:
         session_id=session_id,
         created_at=time_or_none(meta.payload.get("timestamp")) or meta.at,
         labels=[label[:MAX_LABEL] for label in labels],
+        parent_ref=f"codex:{origin.thread_id}" if origin and origin.is_parent else "",
+        forked_ref=f"codex:{origin.thread_id}" if origin and not origin.is_parent else "",
     )
 
 
 class _Rollout:
     """The lines of a rollout as events."""
 
-    def __init__(self, head: ImportedRun) -> None:
+    def __init__(self, head: ImportedRun, origin: Origin | None) -> None:
         self.run_ref = head.run_ref
         self.model = head.model
+        #: The name that the thread has got last; empty without one.
+        self.title = ""
+        self._names = CallNames([head.session_id, *([origin.thread_id] if origin else [])])
+        self._call_names: tuple[str, ...] = ()
+        #: Whether the line at hand is part of the history, and whether the answer that is read is.
+        self._is_in_history = self._is_copied = False
         #: The answer that is read: its pieces, and what follows its calls.
         self._pieces: list[AnswerPiece] = []
         self._answer_id = ""
@@ -141,6 +166,9 @@ class _Rollout:
 
     def events(self, lines: Iterable[RolloutLine]) -> Iterator[IncomingEvent]:
         for line in lines:
+            if line.is_copied != self._is_in_history:
+                yield from self._end_answer()
+                self._is_in_history = line.is_copied
             if line.is_of_answer:
                 if self._after or self._is_bare:
                     # Only what comes before decides where an answer ends, so that a longer file has the same answers.
@@ -169,7 +197,7 @@ class _Rollout:
 
     def _add(self, line: RolloutLine) -> None:
         if not self._pieces:
-            self._answer_id, self._asked_at = line.line_id, self._before
+            self._answer_id, self._asked_at, self._is_copied = line.line_id, self._before, line.is_copied
         self._pieces.append(AnswerPiece(parts=self._parts(line), at=line.at))
 
     def _count(self, line: RolloutLine) -> Iterator[IncomingEvent]:
@@ -180,6 +208,7 @@ class _Rollout:
         total, self._total = self._total, info.get("total_token_usage")
         if total == self._total is not None:
             return
+        names = self._names.next(info, is_copied=line.is_copied)
         name = "last_token_usage" if isinstance(info.get("last_token_usage"), Mapping) else "total_token_usage"
         usage = info.get(name)
         if isinstance(usage, Mapping) and self._is_usable(line, usage, name):
@@ -187,10 +216,12 @@ class _Rollout:
             if self._pieces and not self._is_bare:
                 # Without parts of its own, so that a file that ends before it gets the usage later.
                 self._pieces.append(AnswerPiece(parts=[], usage=_usage(usage), at=self._pieces[-1].at))
+                self._call_names = names
                 yield from self._end_answer()
             elif usage != self._compaction_usage:
                 yield from self._end_answer()
                 self._begin_bare(line, usage)
+                self._call_names = names
         else:
             yield from self._end_answer()
         self._record, self._compaction_usage = (None, {}), {}
@@ -212,7 +243,7 @@ class _Rollout:
         """Begin an answer of which only the tokens are known."""
         if (tokens := _usage(usage)).has_values():
             self._pieces, self._answer_id = [AnswerPiece(parts=[], usage=tokens, at=line.at)], line.line_id
-            self._asked_at, self._is_bare = self._before, True
+            self._asked_at, self._is_bare, self._is_copied = self._before, True, line.is_copied
 
     def _is_usable(self, line: RolloutLine, usage: Mapping[str, Any], name: str) -> bool:
         """Return whether a usage counts tokens. The line of another one is left out."""
@@ -231,9 +262,11 @@ class _Rollout:
                 provider=PROVIDER,
                 asked_at=self._asked_at,
                 requested=self._requested,
+                call_names=self._call_names,
+                is_copied=self._is_copied,
             ).events()
         yield from (result.event() for result in self._after)
-        self._pieces, self._after, self._is_bare = [], [], False
+        self._pieces, self._after, self._is_bare, self._call_names = [], [], False, ()
 
     def _parts(self, line: RolloutLine) -> list[ModelResponsePart]:
         payload = line.payload
@@ -264,6 +297,7 @@ class _Rollout:
             at=line.at,
             started_at=started_at,
             requested=self._requested,
+            is_copied=line.is_copied,
         )
 
     def _other(self, line: RolloutLine) -> IncomingEvent | None:
@@ -272,6 +306,9 @@ class _Rollout:
         message: ModelMessage | None = None
         if line.type == "turn_context":
             self.model = line.model or self.model
+            return None
+        if line.kind == "thread_name_updated" and not line.is_copied:
+            self.title = " ".join(line.text("thread_name").split())[:MAX_TITLE] or self.title
             return None
         if line.type == "compacted":
             payload = ContextTrimmed()
@@ -291,7 +328,10 @@ class _Rollout:
         else:
             return None
         line_id = event_id(f"line:{line.line_id}")
-        return IncomingEvent(self.run_ref, payload.event_type, payload, event_id=line_id, ts=line.at, message=message)
+        return IncomingEvent(
+            self.run_ref, payload.event_type, payload, event_id=line_id, ts=line.at, message=message,
+            is_copied=line.is_copied,
+        )  # fmt: skip
 
 
 def _increase(total: Mapping[str, Any], before: object) -> Mapping[str, Any]:

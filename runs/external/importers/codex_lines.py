@@ -91,6 +91,8 @@ class RolloutLine:
         #: The same in all versions of the file.
         self.line_id = line_id or pointer
         self.at = time_or_none(time)
+        #: Whether it is part of the history of another rollout.
+        self.is_copied = False
         self.kind = str(payload.get("type", "")) if type_ in ("response_item", "event_msg") else ""
 
     def refuse(self, detail: str) -> ImportRefused:

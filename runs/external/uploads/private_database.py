@@ -20,6 +20,7 @@ from runs.models import (
     AgentRunMessage,
     AgentRunToolCall,
     ExternalRun,
+    ReportedCall,
     RunCommand,
     RunError,
     TurnUsage,
@@ -36,6 +37,7 @@ _WRITTEN: dict[type[models.Model], str] = {
     RunCommand: "run_id",
     ExternalRun: "run_id",
     TurnUsage: "run_id",
+    ReportedCall: "run_id",
     RunError: "run_id",
     Event: "log_id",
 }

@@ -14,6 +14,8 @@ from itertools import chain, pairwise, repeat
 from typing import Any
 from uuid import UUID
 
+from django.db.models import Q
+
 from runs.statuses import ToolStatus
 from timeline import database_clock, log
 from timeline.display import clip
@@ -94,7 +96,9 @@ class ReplayMessage:
 
 def frame_at(log_id: UUID, seq: int) -> Frame:
     """Return the state after event `seq`, which must exist or be 0, as the fold of the log up to it."""
-    events = log.events_of(log_id).filter(seq__lte=seq, type__in=FOLDED_TYPES, late=False)
+    # A late event changes at most which calls are counted.
+    events = log.events_of(log_id).filter(seq__lte=seq, type__in=FOLDED_TYPES)
+    events = events.filter(Q(late=False) | Q(type=EventType.LLM_USAGE_MOVED))
     frame = Frame()
     for event in events.values_list(*_FIELDS, named=True).iterator(chunk_size=CHUNK):
         _advance(frame, event)

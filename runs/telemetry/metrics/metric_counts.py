@@ -110,7 +110,7 @@ def labels(**values: Any) -> str:
 def _turn(payload: Mapping[str, Any], project: str, usage: TurnUsage | None) -> Counter[Series]:
     model = usage.model if usage is not None else payload.get("model")
     counts = _duration("turn_seconds", payload, model=model)
-    if usage is not None:
+    if usage is not None and not payload.get("repeated"):
         for column, token in _TOKENS.items():
             if number := getattr(usage, column):
                 counts["tokens", labels(project=project, model=model, token=token)] += number

@@ -25,6 +25,8 @@ KEPT_LINES = 64
 #: What a call says about the sub-agent that it spawns. Other calls have a description, too.
 _OF_SUB_AGENT = ("prompt", "subagent_type", "description")
 _ONLY_OF_SUB_AGENT = ("prompt", "subagent_type")
+#: The types of lines with a title, and its field; the first has precedence.
+TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle"}
 #: The status of a result whose sub-agent works in the background.
 _LAUNCHED = "async_launched"
 _AGENT_ID = re.compile(r"\bagentId: ?([\w-]{1,64})")
@@ -58,6 +60,8 @@ class SessionLines:
         self._prompts: dict[str, str] = {}
         #: Titles, and the line of the conversation that each of them is about.
         self.summaries: list[tuple[str, str]] = []
+        #: The newest title of each type, by session.
+        self._titles: dict[str, dict[str, str]] = {}
         #: The arguments of calls that say something about a sub-agent.
         self.requests: dict[str, Mapping[str, Any]] = {}
         #: The calls that have a result.
@@ -96,11 +100,17 @@ class SessionLines:
             self._note(line)
 
     def mark_copied(self) -> None:
-        """Mark the lines of other sessions at the beginning: the program has copied them to go on from there."""
+        """Mark the lines at the beginning that the program has copied from another session, to go on from there.
+
+        They have the ID of that session, or say that they are forked from it.
+        """
         for line in self.main:
-            if line.session_id == self.session_id:
-                return
-            line.copied_from = line.session_id
+            origin = line.forked_from or line.session_id
+            if origin == self.session_id:
+                if line.kind in (*MESSAGES, "system"):
+                    return
+                continue  # what the program notes of the session itself may come before its history
+            line.copied_from = origin
 
     def sub_agents(self) -> list[SubAgent]:
         """Return the sub-agents of the session that have messages."""
@@ -122,12 +132,25 @@ class SessionLines:
         self._find_calls(sub_agents)
         return _parents_first(sub_agents)
 
+    @property
+    def title(self) -> str:
+        """The name that a person has given to the session, or else that of the program; empty without one."""
+        titles = self._titles.get(self.session_id, {})
+        return next((titles[kind] for kind in TITLES if kind in titles), "")
+
     def _note(self, line: ConversationLine) -> None:
+        if line.kind in TITLES and not line.forked_from:
+            self._note_title(line)
         if line.kind == "summary" and (summary := _text(line, "summary")):
             self.summaries.append((summary[:MAX_TITLE], str(line.data.get("leafUuid"))))
         if not self._prompts.get(line.session_id) and not line.data.get("isMeta"):
             text = line.text.strip()
             self._prompts[line.session_id] = "" if text.startswith("<") else text.partition("\n")[0]
+
+    def _note_title(self, line: ConversationLine) -> None:
+        title = " ".join(_text(line, TITLES[line.kind]).split())[:MAX_TITLE]
+        if title:
+            self._titles.setdefault(line.session_id, {})[line.kind] = title
 
     def _note_calls(self, line: ConversationLine) -> None:
         """Note what a line says about sub-agents: requests of them, and results."""

@@ -1,0 +1,45 @@
+"""What the model calls of a rollout of Codex are known by: the thread, and the tokens that it has used until then.
+
+No response ID is in each version. The total of a thread only grows, or begins again from zero. The history at the
+beginning of another rollout has the same totals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from runs.external.importers.answer_events import event_id
+
+_TOTALS = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens", "total_tokens")
+
+
+class CallNames:
+    """Names the calls of a rollout, one after the other."""
+
+    def __init__(self, thread_ids: Sequence[str]) -> None:
+        """`thread_ids`: the thread itself, and the one whose history it begins with, if there is one."""
+        self._thread_ids = thread_ids
+        self._total: tuple[int, ...] = (0,) * len(_TOTALS)
+        #: How often the total has begun again.
+        self._resets = 0
+
+    def next(self, info: Mapping[str, Any], *, is_copied: bool) -> tuple[str, ...]:
+        """Return the names of the call that a count belongs to. `is_copied`: it is part of the history."""
+        total = _counts(info.get("total_token_usage"))
+        if total is None:
+            last = _counts(info.get("last_token_usage")) or (0,) * len(_TOTALS)
+            total = tuple(map(sum, zip(self._total, last, strict=True)))
+        if any(now < before for now, before in zip(total, self._total, strict=True)):
+            self._resets += 1
+        self._total = total
+        place = ".".join(map(str, total)) + (f"/{self._resets}" if self._resets else "")
+        threads = reversed(self._thread_ids) if is_copied else self._thread_ids[:1]
+        return tuple(event_id(f"codex:{thread_id}:{place}") for thread_id in threads)
+
+
+def _counts(usage: object) -> tuple[int, ...] | None:
+    if not isinstance(usage, Mapping):
+        return None
+    values = (usage.get(name) for name in _TOTALS)
+    return tuple(value if isinstance(value, int) and not isinstance(value, bool) else 0 for value in values)

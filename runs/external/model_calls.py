@@ -1,0 +1,185 @@
+"""The identity of model calls: each is counted in one run of its project, however many runs report it.
+
+Programs copy the history of a session into the file of another one, such as a fork. What a call is known by are its
+names (`IncomingEvent.call_names`). The run that reports a name first counts the call; a constraint decides between two
+imports at once. When the original is reported later, the usage moves there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+from uuid import UUID
+
+from django.db.models import Count, QuerySet, Sum
+from uuid_utils.compat import uuid7
+
+from runs.conversation.writes import TOKENS
+from runs.external.event_input import IncomingEvent
+from runs.models import AgentRun, ReportedCall, TurnUsage
+from runs.models.run import CostSource
+from timeline import log
+from timeline.events.llm import LlmUsageMoved
+from timeline.log import Entry
+from timeline.models import RunKind, Source
+
+V = TypeVar("V")
+#: Names of one query.
+CHUNK = 500
+
+
+@dataclass(frozen=True, slots=True)
+class CallReport:
+    """A model call, as a run reports it."""
+
+    call: UUID
+    #: The run that counts it.
+    counted_in: UUID
+    #: Whether that run is known to have copied it.
+    is_copy: bool = False
+    #: Whether its usage is known as a whole.
+    is_whole: bool = False
+
+
+@dataclass
+class CallReports:
+    """The calls that a run reports in one import."""
+
+    run: AgentRun
+    #: The steps of those that another run counts: own ones, and those that the run is known to have copied.
+    own: dict[UUID, int] = field(default_factory=dict)
+    copied: dict[UUID, int] = field(default_factory=dict)
+    #: The reports of the events at hand, by event ID.
+    _reports: dict[str, CallReport] = field(default_factory=dict)
+    #: Calls that were taken for two, each with the one that it is.
+    _same: dict[UUID, CallReport] = field(default_factory=dict)
+
+    def begin(self, events: Sequence[IncomingEvent]) -> None:
+        """Look up the calls of the next events, and note the new ones. Two queries at most.
+
+        Raises `IntegrityError` if another import has noted one of them meanwhile.
+        """
+        named = [] if self.run.is_final else [event for event in events if event.call_names]
+        rows = _known(self.run, [name for event in named for name in event.call_names])
+        new: list[ReportedCall] = []
+        self._reports = {}
+        for event in named:
+            known = {row.call: row for name in event.call_names if (row := rows.get(name)) is not None}
+            row = self._one_of(list(known.values())) or ReportedCall(
+                call=uuid7(), run_id=self.run.pk, is_copy=event.is_copied
+            )
+            for name in event.call_names:
+                if name not in rows:
+                    rows[name] = ReportedCall(
+                        project_id=self.run.project_id, name=name, call=row.call, run_id=row.run_id, is_copy=row.is_copy
+                    )
+                    new.append(rows[name])
+            self._reports[event.event_id or ""] = CallReport(row.call, row.run_id, row.is_copy, row.is_whole)
+        # In the order of the file, which copies share: so imports at once wait for each other in one order.
+        ReportedCall.objects.bulk_create(new)
+
+    def _one_of(self, rows: Sequence[ReportedCall]) -> ReportedCall | None:
+        """Return the call that these are, of which each may be counted by now."""
+        if not rows:
+            return None
+        first, *others = sorted(rows, key=lambda row: (row.is_copy, row.run_id))
+        for other in others:
+            self._same[other.call] = CallReport(first.call, first.run_id, first.is_copy)
+        return first
+
+    def report_of(self, event: IncomingEvent) -> CallReport | None:
+        """Return the call that an event reports; None for one without names."""
+        return self._reports.get(event.event_id or "")
+
+    def is_counted_elsewhere(self, event: IncomingEvent, step: int) -> bool:
+        """Return whether another run counts the call of an event. Then it is noted, with its step in this one."""
+        report = self.report_of(event)
+        if report is None:
+            return event.is_copied
+        if report.counted_in == self.run.pk:
+            return report.is_whole
+        (self.copied if event.is_copied else self.own).setdefault(report.call, step)
+        return True
+
+    def join_same(self) -> None:
+        """Let calls that were taken for two be one."""
+        for call, same in self._same.items():
+            rows = ReportedCall.objects.filter(project=self.run.project_id, call=call)
+            holder = rows.values_list("run", flat=True).first()
+            rows.update(call=same.call, run=same.counted_in, is_copy=same.is_copy)
+            if TurnUsage.objects.filter(call=call).delete()[0] and holder is not None:
+                _note(_locked([holder])[holder], same.counted_in, 1, is_here=False)
+        self._same.clear()
+
+
+def holders_of(run: AgentRun, calls: Iterable[UUID]) -> dict[UUID, CallReport]:
+    """Return who counts each of these calls."""
+    found: dict[UUID, CallReport] = {}
+    for some in _chunks(list(calls)):
+        for row in ReportedCall.objects.filter(project=run.project_id, call__in=some):
+            found[row.call] = CallReport(row.call, row.run_id, row.is_copy)
+    return found
+
+
+def move(run: AgentRun, steps: Mapping[UUID, int], holder_id: UUID) -> None:
+    """Count calls in a run, whose steps are given, in place of the run that has counted them, in the caller's
+    transaction. Both rows of runs are locked here."""
+    other = _locked([run.pk, holder_id])[holder_id]
+    for some in _chunks(list(steps)):
+        usages = list(TurnUsage.objects.filter(run=holder_id, call__in=some))
+        for usage in usages:
+            assert usage.call is not None
+            usage.run_id, usage.step_number = run.pk, steps[usage.call]
+        TurnUsage.objects.bulk_update(usages, ["run_id", "step_number"])
+        ReportedCall.objects.filter(project=run.project_id, call__in=some).update(run=run, is_copy=False, is_whole=True)
+    _note(other, run.pk, len(steps), is_here=False)
+    _note(run, holder_id, len(steps), is_here=True)
+
+
+def _note(run: AgentRun, other: UUID, calls: int, *, is_here: bool) -> None:
+    """Set the sums of a run by its turns, and say in its log why."""
+    sums = TurnUsage.objects.filter(run=run.pk).aggregate(
+        **{f"sum_{name}": Sum(name, default=0) for name in TOKENS}, priced=Count("cost_usd"), calls=Count("pk"),
+        cost=Sum("cost_usd"),
+    )  # fmt: skip
+    for name in TOKENS:
+        setattr(run, name, sums[f"sum_{name}"])
+    if run.cost_source != CostSource.REPORTED or not run.state.terminal:
+        run.cost_usd, run.unpriced_calls = sums["cost"], sums["calls"] - sums["priced"]
+        last = TurnUsage.objects.filter(run=run.pk, cost_usd__isnull=False).order_by("-step_number", "-pk").first()
+        run.cost_source = last.cost_source if last is not None else CostSource.UNKNOWN.value
+    run.save(update_fields=[*TOKENS, "cost_usd", "unpriced_calls", "cost_source"])
+    payload = LlmUsageMoved(
+        run_id=str(other),
+        calls=calls,
+        counted="here" if is_here else "there",
+        cost_usd=None if run.cost_usd is None else str(run.cost_usd),
+        **{name: getattr(run, name) or None for name in TOKENS},
+    )
+    # What happens to its sums is nothing that happens in the run.
+    at = log.last_event_at(run.pk)
+    log.append(
+        run.pk,
+        [Entry(payload, ts=at, late=run.state.terminal, clean=True)],
+        source=Source.IMPORT,
+        run_kind=RunKind(run.run_kind),
+    )
+    log.note_last_event(run.pk, at)
+    log.announce_run(run.project_id, run.pk)
+
+
+def _locked(run_ids: Iterable[UUID]) -> dict[UUID, AgentRun]:
+    rows: QuerySet[AgentRun] = AgentRun.with_removed.select_for_update(no_key=True, of=("self",))
+    return {run.pk: run for run in rows.filter(pk__in=list(run_ids)).order_by("pk")}
+
+
+def _known(run: AgentRun, names: Sequence[str]) -> dict[str, ReportedCall]:
+    found: dict[str, ReportedCall] = {}
+    for some in _chunks(list(dict.fromkeys(names))):
+        found |= {row.name: row for row in ReportedCall.objects.filter(project=run.project_id, name__in=some)}
+    return found
+
+
+def _chunks(values: Sequence[V]) -> Iterator[Sequence[V]]:
+    return (values[at : at + CHUNK] for at in range(0, len(values), CHUNK))

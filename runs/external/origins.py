@@ -1,0 +1,218 @@
+"""What an imported run is copied from: it is shown as a fork of that run, or as its child, in any order of the imports.
+
+A file may name its origin. What does not is known by the calls that two runs report: the one that has all messages of
+the other, and more, is the fork.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from runs.external import contents, model_calls
+from runs.external.importers.base import ImportedRun
+from runs.external.message_events import asked_by
+from runs.external.model_calls import CallReports
+from runs.models import AgentRun, AgentRunMessage, ExternalRun
+from runs.conversation.message_text import text_of
+from timeline import log
+from timeline.events import EventType
+
+#: Event IDs of one query.
+CHUNK = 500
+#: How the importers name the events by which the messages of two runs are compared.
+_OF_MESSAGES = ("line:", "turn:")
+
+
+@dataclass
+class Reported:
+    """A run, and what an import has told about it."""
+
+    run: AgentRun
+    head: ImportedRun
+    calls: CallReports
+    #: The IDs of its new events, in their order.
+    added: Sequence[str] = ()
+    is_new: bool = False
+    #: The position of the last message that its file says was copied.
+    copied_until: int = 0
+    _message_ids: list[str] = field(default_factory=list)
+
+    @property
+    def message_ids(self) -> list[str]:
+        """The IDs of the new events about messages."""
+        self._message_ids = self._message_ids or [name for name in self.added if name.startswith(_OF_MESSAGES)]
+        return self._message_ids
+
+
+def settle(reported: Sequence[Reported]) -> None:
+    """Link runs with their origins, and count each call where it was made, in the transaction of their import."""
+    for one in reported:
+        one.calls.join_same()
+        _link_named(one)
+        if one.is_new:
+            _link_waiting(one.run)
+        if one.copied_until:
+            _set_copied(one.run, one.copied_until)
+        _settle_calls(one)
+    _refresh([one.run for one in reported])
+
+
+def _refresh(runs: Sequence[AgentRun]) -> None:
+    """Read again what a move of calls between runs of one import has changed."""
+    columns = (*model_calls.TOKENS, "cost_usd", "cost_source", "unpriced_calls", "forked_from_id", "parent_run_id")
+    columns += ("title", "prompt")
+    by_id = {run.pk: run for run in runs}
+    for pk, *values in AgentRun.with_removed.filter(pk__in=list(by_id)).values_list("pk", *columns):
+        for name, value in zip(columns, values, strict=True):
+            setattr(by_id[pk], name, value)
+
+
+def _settle_calls(one: Reported) -> None:
+    holders = model_calls.holders_of(one.run, [*one.calls.own, *one.calls.copied])
+    elsewhere: dict[UUID, dict[UUID, int]] = {}
+    for call, step in one.calls.own.items():
+        holder = holders[call].counted_in
+        if holder != one.run.pk:
+            elsewhere.setdefault(holder, {})[call] = step
+    origin: UUID | None = None
+    for holder_id, steps in elsewhere.items():
+        known = {call: step for call, step in steps.items() if holders[call].is_copy}
+        if len(known) == len(steps) or _is_contained(one, holder_id):
+            model_calls.move(one.run, steps, holder_id)
+            _fork(holder_id, one.run, instead_of=[other for other in elsewhere if other != holder_id])
+            continue
+        if known:
+            model_calls.move(one.run, known, holder_id)
+        origin = holder_id
+    if origin is None and not one.calls.own:
+        # Its file says that they are copied, but not of which run.
+        origin = next((holders[call].counted_in for call in reversed(one.calls.copied)), None)
+        if one.head.forked_ref or one.head.parent_ref:
+            return
+    if origin is not None and _can_follow(one, origin):
+        _fork_of(one, origin)
+
+
+def _is_contained(one: Reported, holder_id: UUID) -> bool:
+    """Whether a run has nothing that another one does not have, which has more: the other one is the fork."""
+    ids = one.message_ids
+    if not all(_stored(holder_id, ids[at : at + CHUNK]) for at in range(0, len(ids), CHUNK)):
+        return False
+    mine, theirs = (_message_count(run_id) for run_id in (one.run.pk, holder_id))
+    return mine < theirs
+
+
+def _stored(run_id: UUID, event_ids: Sequence[str]) -> bool:
+    return len(log.stored_event_ids(run_id, event_ids)) == len(set(event_ids))
+
+
+def _message_count(run_id: UUID) -> int:
+    return AgentRunMessage.objects.filter(run=run_id).count()
+
+
+def _link_named(one: Reported) -> None:
+    """Link a run with the one that its file names, or note that the project does not have that one yet."""
+    run, reference = one.run, one.head.forked_ref or one.head.parent_ref
+    if not reference or run.parent_run_id is not None or run.forked_from_id is not None:
+        return
+    is_parent = not one.head.forked_ref
+    origin = AgentRun.objects.filter(project=run.project_id, external_id=reference).first()
+    if origin is None:
+        ExternalRun.objects.filter(run=run.pk).update(origin_ref=reference, origin_is_parent=is_parent)
+    else:
+        _link(run, origin, is_parent=is_parent)
+
+
+def _link_waiting(run: AgentRun) -> None:
+    """Link the runs that have named this one before it was imported."""
+    waiting = ExternalRun.objects.filter(origin_ref=run.external_id, run__project=run.project_id).exclude(origin_ref="")
+    for external in waiting.select_related("run").order_by("run"):
+        _link(external.run, run, is_parent=external.origin_is_parent)
+
+
+def _link(run: AgentRun, origin: AgentRun, *, is_parent: bool) -> None:
+    name = "parent_run" if is_parent else "forked_from"
+    if getattr(run, f"{name}_id") is None and not _is_below(origin.pk, run.pk):
+        setattr(run, name, origin)
+        run.save(update_fields=[name])
+        log.announce_run(run.project_id, run.pk)
+        log.announce_run(run.project_id, origin.pk)
+    ExternalRun.objects.filter(run=run.pk).update(origin_ref="")
+
+
+def _fork(run_id: UUID, origin: AgentRun, *, instead_of: Sequence[UUID] = ()) -> None:
+    """Make a run a fork of one that was imported later. `instead_of`: runs of which that one is a fork itself."""
+    run = AgentRun.with_removed.select_for_update(no_key=True, of=("self",)).get(pk=run_id)
+    has_other = run.forked_from_id is not None and run.forked_from_id not in instead_of
+    if has_other or run.parent_run_id is not None or run.session_id == origin.session_id:
+        return
+    if not _is_below(origin.pk, run.pk):
+        run.forked_from = origin
+        run.save(update_fields=["forked_from"])
+        log.announce_run(run.project_id, run.pk)
+        _set_own_part(run, origin.pk)
+
+
+def _can_follow(one: Reported, origin_id: UUID) -> bool:
+    run = one.run
+    if run.forked_from_id is not None or run.parent_run_id is not None or _is_below(origin_id, run.pk):
+        return False
+    origin = AgentRun.objects.filter(pk=origin_id).only("session_id").first()
+    return origin is not None and origin.session_id != run.session_id
+
+
+def _fork_of(one: Reported, origin_id: UUID) -> None:
+    one.run.forked_from_id = origin_id
+    one.run.save(update_fields=["forked_from"])
+    log.announce_run(one.run.project_id, origin_id)
+    _set_own_part(one.run, origin_id)
+
+
+def _is_below(run_id: UUID, ancestor: UUID) -> bool:
+    """Whether a run is, or is below, another one: as its child, or as its fork."""
+    level, seen = {run_id}, set[UUID]()
+    while level and ancestor not in level:
+        seen |= level
+        rows = AgentRun.with_removed.filter(pk__in=level).values_list("parent_run", "forked_from", "resumed_from")
+        level = {pk for row in rows for pk in row if pk is not None} - seen
+    return ancestor in level
+
+
+def _set_own_part(run: AgentRun, origin_id: UUID) -> None:
+    """Note where the own part of a fork begins: with its first message that its origin does not have."""
+    events = log.events_of(run.pk).exclude(event_id=None).order_by("seq").values_list("seq", "event_id")
+    first: int | None = None
+    rows = [(seq, name) for seq, name in events if name.startswith(_OF_MESSAGES)]
+    for at in range(0, len(rows), CHUNK):
+        stored = log.stored_event_ids(origin_id, [name for _, name in rows[at : at + CHUNK]])
+        first = next((seq for seq, name in rows[at : at + CHUNK] if name not in stored), None)
+        if first is not None:
+            break
+    added = log.events_of(run.pk).filter(type=EventType.MESSAGE_ADDED)
+    if first is not None:
+        added = added.filter(seq__lt=first)
+    position = added.order_by("-seq").values_list("payload__position", flat=True).first()
+    _set_copied(run, int(position or 0))
+
+
+def _set_copied(run: AgentRun, position: int) -> None:
+    """Note which messages are copied. The prompt and the title are those of the run's own part, if there is one."""
+    ExternalRun.objects.filter(run=run.pk).update(copied_until=position)
+    own = AgentRunMessage.objects.filter(run=run.pk, role=AgentRunMessage.Role.USER, position__gt=position)
+    for row in own.order_by("position")[:20]:
+        if not contents.is_of_program(text_of(row.content)):
+            changes: dict[str, Any] = asked_by(row, title="")
+            if run.title != _first_line(run):
+                changes.pop("title")  # a title that its program has given to it, or a person
+            for name, value in changes.items():
+                setattr(run, name, value)
+            run.save(update_fields=list(changes))
+            return
+
+
+def _first_line(run: AgentRun) -> str:
+    lines = run.prompt.strip().splitlines() if isinstance(run.prompt, str) else []
+    return lines[0][:200] if lines else ""

@@ -1,0 +1,131 @@
+"""Model calls that several session files have are counted once, and a copy is shown as a fork or as a child run."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+from django.db.models import Sum
+
+from agentops.projects.models import Project
+from runs.models import AgentRun, TurnUsage
+from tests.support.factories import make_project
+from tests.support.imported_runs import check_run, counts, import_path
+from tests.support.recordings.recorded_files import recording
+from tests.support.watched_site import Site
+
+pytestmark = pytest.mark.django_db
+CLAUDE, CODEX = "public-cases/04-copied-history-counted-twice", "public-cases/06-codex-fork-replay"
+FIRST, SECOND = "a7710b82-ce46-585f-86bf-99d1d5af3d9a", "844e38dc-1da3-5f46-b448-bb0c5a9e60ad"
+PARENT, FORK, CHILD = (
+    "55032e7e-438f-5fe4-9433-9162810dd023",
+    "4187d1d8-4c17-58b2-9068-88b68b2fb1e7",
+    "126916ac-8542-5661-be49-5f6ecfe156a1",
+)
+
+
+@pytest.fixture
+def project() -> Project:
+    return make_project("copies")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    (tmp_path / "sessions").mkdir()
+    return Site(tmp_path / "sessions")
+
+
+def rollout(thread_id: str) -> Path:
+    return recording(f"{CODEX}/rollout-2026-01-22T16-40-00-{thread_id}.jsonl")
+
+
+def run_of(project: Project, name: str) -> AgentRun:
+    return AgentRun.objects.get(project=project, external_id__endswith=name)
+
+
+def used(project: Project) -> tuple[int, int, int]:
+    """The input, the output and the model calls of a project, all runs together."""
+    runs = AgentRun.objects.filter(project=project)
+    for run in runs:
+        check_run(run)
+    sums = runs.aggregate(sent=Sum("input_tokens", default=0), said=Sum("output_tokens", default=0))
+    return sums["sent"], sums["said"], TurnUsage.objects.filter(run__project=project).count()
+
+
+def used_by(run: AgentRun) -> tuple[int, int, int]:
+    return run.input_tokens, run.output_tokens, run.turn_usages.count()
+
+
+@pytest.mark.parametrize("names", list(permutations([FIRST, SECOND])))
+def test_a_backgrounded_session_is_a_fork(project: Project, names: Sequence[str]) -> None:
+    for name in names:
+        import_path(project, recording(f"{CLAUDE}/{name}.jsonl"))
+    before = counts(project)
+    for name in names:
+        import_path(project, recording(f"{CLAUDE}/{name}.jsonl"))
+
+    assert counts(project) == before
+    assert used(project) == (6_600, 220, 3)
+    first, second = run_of(project, FIRST), run_of(project, SECOND)
+    assert (used_by(first), used_by(second)) == ((3_300, 130, 2), (3_300, 90, 1))
+    assert (first.forked_from_id, second.forked_from_id, second.forked_at_step) == (None, first.pk, None)
+    assert (first.title, second.title, second.prompt) == ("Refactor the parser", "Now add tests", "Now add tests")
+    assert (second.messages.count(), second.external.copied_until) == (6, 4)
+
+
+@pytest.mark.parametrize("names", list(permutations([PARENT, FORK, CHILD])))
+def test_a_replayed_history_is_counted_once(project: Project, names: Sequence[str]) -> None:
+    for name in names:
+        import_path(project, rollout(name))
+    before = counts(project)
+    for name in names:
+        import_path(project, rollout(name))
+
+    assert counts(project) == before
+    assert used(project) == (3_900, 130, 4)
+    parent = run_of(project, PARENT)
+    assert (used_by(parent), parent.parent_run_id, parent.title) == ((2_500, 90, 2), None, "Plan the release")
+    for name, title in ((FORK, "Review the plan"), (CHILD, "Review the plan again")):
+        child = run_of(project, name)
+        assert (used_by(child), child.cache_read_tokens, child.title) == ((700, 20, 1), 600, title)
+        assert (child.parent_run_id, child.forked_from_id, child.external.copied_until) == (parent.pk, None, 4)
+
+
+def test_the_copies_of_a_missing_parent_are_counted_once(project: Project) -> None:
+    import_path(project, rollout(CHILD))
+    assert used(project) == (3_200, 110, 3)
+
+    import_path(project, rollout(FORK))
+
+    assert used(project) == (3_900, 130, 4)
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+@pytest.mark.parametrize(
+    "files", [[recording(f"{CLAUDE}/{name}.jsonl") for name in (SECOND, FIRST)], [*map(rollout, (CHILD, FORK, PARENT))]]
+)
+def test_watch_counts_as_an_import_does(site: Site, project: Project, files: list[Path], is_remote: bool) -> None:
+    site.is_remote = is_remote
+    site.restart()
+    for file in files:
+        import_path(project, file)
+        lines = file.read_bytes().splitlines(keepends=True)
+        half = site.folder / file.name
+        half.write_bytes(b"".join(lines[: len(lines) // 2]))
+        site.round()
+    for file in files:
+        shutil.copy(file, site.folder)
+        site.round()
+    site.settle()
+
+    assert used(site.project) == used(project)
+    columns = ("external_id", "title", "input_tokens", "forked_from__external_id", "parent_run__external_id")
+    columns += ("external__copied_until", "cost_usd")
+    watched, imported = (
+        list(AgentRun.objects.filter(project=one).order_by("external_id").values_list(*columns))
+        for one in (site.project, project)
+    )
+    assert watched == imported
