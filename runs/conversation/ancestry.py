@@ -29,7 +29,7 @@ class _Link(NamedTuple):
     resumed_from: UUID | None
     starts_fresh: bool
     forked_from: UUID | None
-    forked_at_step: int
+    forked_at_step: int | None
     #: Root of the lineage that it was forked from.
     other_root: UUID
 
@@ -40,7 +40,8 @@ def segments_of(run: AgentRun) -> list[Segment]:
     One query for the lineage, and two more for each fork on the way. None for a run that continues no other.
     """
     segments = [Segment(run.pk)]
-    if run.starts_fresh or (run.resumed_from_id is None and run.forked_from_id is None):
+    # A recorded fork has the messages before it itself, and no step that it was forked at.
+    if run.starts_fresh or (run.resumed_from_id is None and run.forked_at_step is None):
         return segments
     links = _links(run.root_run_id)
     while True:
@@ -49,7 +50,7 @@ def segments_of(run: AgentRun) -> list[Segment]:
             return segments[::-1]
         if link.resumed_from is not None:
             segments.append(Segment(link.resumed_from))
-        elif link.forked_from is not None:
+        elif link.forked_from is not None and link.forked_at_step is not None:
             checkpoints = Checkpoint.objects.filter(run=link.forked_from, step_number=link.forked_at_step)
             segments.append(
                 Segment(link.forked_from, checkpoints.values_list("last_message_position", flat=True).get())

@@ -126,6 +126,16 @@ def _link_named(one: Reported) -> None:
         _link(run, origin, is_parent=is_parent)
 
 
+def look_again(run: AgentRun) -> None:
+    """Link a run that was opened apart from the others with those that the project has."""
+    external = ExternalRun.objects.filter(run=run.pk).exclude(origin_ref="").first()
+    if external is not None:
+        origin = AgentRun.objects.filter(project=run.project_id, external_id=external.origin_ref).first()
+        if origin is not None:
+            _link(run, origin, is_parent=external.origin_is_parent)
+    _link_waiting(run)
+
+
 def _link_waiting(run: AgentRun) -> None:
     """Link the runs that have named this one before it was imported."""
     waiting = ExternalRun.objects.filter(origin_ref=run.external_id, run__project=run.project_id).exclude(origin_ref="")
@@ -204,15 +214,14 @@ def _set_copied(run: AgentRun, position: int) -> None:
     own = AgentRunMessage.objects.filter(run=run.pk, role=AgentRunMessage.Role.USER, position__gt=position)
     for row in own.order_by("position")[:20]:
         if not contents.is_of_program(text_of(row.content)):
-            changes: dict[str, Any] = asked_by(row, title="")
-            if run.title != _first_line(run):
-                changes.pop("title")  # a title that its program has given to it, or a person
-            for name, value in changes.items():
-                setattr(run, name, value)
-            run.save(update_fields=list(changes))
+            asked: dict[str, Any] = asked_by(row, title="" if run.title == first_line(run) else run.title)
+            if asked != {"prompt": run.prompt, "title": run.title}:
+                run.prompt, run.title = asked["prompt"], asked["title"]
+                run.save(update_fields=["prompt", "title"])
             return
 
 
-def _first_line(run: AgentRun) -> str:
+def first_line(run: AgentRun) -> str:
+    """Return the title that a run has by its prompt."""
     lines = run.prompt.strip().splitlines() if isinstance(run.prompt, str) else []
     return lines[0][:200] if lines else ""

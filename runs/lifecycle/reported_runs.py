@@ -86,7 +86,9 @@ def open_run(project: Project, reported: ReportedRun) -> AgentRun:
     run.save(force_insert=True)
     is_import = reported.source == AgentRun.Source.IMPORT
     imported_at = database_clock.now() if is_import else None
-    ExternalRun.objects.create(run=run, sender=reported.by[:200], imported_at=imported_at)
+    ExternalRun.objects.create(
+        run=run, sender=reported.by[:200], imported_at=imported_at, given_title=run.title if is_import else ""
+    )
     parent = str(reported.parent.pk) if reported.parent else None
     rows = transcript.add_requests(run, _first_messages(reported), step=1, epoch=None, position=0)
     created = RunCreated(agent=agent or None, parent_run_id=parent, by=reported.by or None)

@@ -15,9 +15,10 @@ from tempfile import TemporaryDirectory
 from django.db import connection
 
 from agentops.projects.models import Project
+from runs.external import origins
 from runs.external.import_runs import ImportReport, Progress, adopt_early_children, end_joined, import_file
 from runs.external.importers.base import ImportedRun, Importer, ImportFile, Item
-from runs.external.uploads.private_database import PrivateDatabase
+from runs.external.uploads.private_database import CallsOfOthers, PrivateDatabase
 
 #: Bytes from which on a database of its own is worth while: less takes less than a tenth of a second.
 PREPARED_FROM = 128 * 1024
@@ -44,9 +45,13 @@ def prepared(
         return
     with TemporaryDirectory(prefix="agentops-import-") as folder:
         private = PrivateDatabase(Path(folder) / "import.sqlite3")
-        with private.in_use():
-            bringing = _Bringing(importer, partial(private.bring, project))
-            report = import_file(project, file, bringing, by=by, progress=progress, watch=watch)
+        try:
+            with private.in_use():
+                bringing = _Bringing(importer, project, private)
+                report = import_file(project, file, bringing, by=by, progress=progress, watch=watch)
+        except CallsOfOthers:
+            yield directly  # since rows of the other runs change, too
+            return
         with private.attached():
             yield partial(_store, private, report, directly)
 
@@ -59,6 +64,7 @@ def _store(private: PrivateDatabase, report: ImportReport, directly: Callable[[]
         if run.pk in report.opened:
             # They are no runs of the file, so that its database did not have them.
             report.family.adopted += adopt_early_children(run)
+            origins.look_again(run)
     end_joined(report)
     return report
 
@@ -66,13 +72,15 @@ def _store(private: PrivateDatabase, report: ImportReport, directly: Callable[[]
 class _Bringing:
     """An importer that tells of each run before it is imported."""
 
-    def __init__(self, importer: Importer, bring: Callable[[ImportedRun], None]) -> None:
+    def __init__(self, importer: Importer, project: Project, private: PrivateDatabase) -> None:
         self.name, self.title, self.detect = importer.name, importer.title, importer.detect
-        self._importer, self._bring = importer, bring
+        self._importer, self._project, self._private = importer, project, private
 
     def read(self, file: ImportFile) -> Iterator[Item]:
-        """Yield what the importer yields."""
+        """Yield what the importer yields. Raises `CallsOfOthers`."""
         for item in self._importer.read(file):
             if isinstance(item, ImportedRun):
-                self._bring(item)
+                self._private.bring(self._project, item)
+            elif item.call_names:
+                self._private.check_calls(self._project, item)
             yield item

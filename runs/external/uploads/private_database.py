@@ -14,6 +14,7 @@ from urllib.parse import quote
 from django.db import DEFAULT_DB_ALIAS, connections, models, transaction
 
 from agentops.projects.models import Project, RedactionRule
+from runs.external.event_input import IncomingEvent
 from runs.external.importers.base import ImportedRun
 from runs.models import (
     AgentRun,
@@ -51,6 +52,10 @@ _FIRST_NUMBER = 2**62
 _BEFORE = {AgentRun: "runs_before", Log: "logs_before"}
 
 
+class CallsOfOthers(Exception):
+    """Runs that were not brought have reported the same model calls."""
+
+
 class PrivateDatabase:
     """A database with the tables of an import. It gets the runs that the import continues one by one."""
 
@@ -78,12 +83,20 @@ class PrivateDatabase:
 
     def bring(self, project: Project, head: ImportedRun) -> None:
         """Copy the run that an import continues, and its parent, as they were when the import began."""
-        for reference in filter(None, (head.run_ref, head.parent_ref)):
+        for reference in filter(None, (head.run_ref, head.parent_ref, head.forked_ref)):
             run = f"(SELECT id FROM site.{_table(AgentRun)} WHERE project_id = %s AND external_id = %s)"
             for model, key in _WRITTEN.items():
                 rows = f"SELECT * FROM site.{_table(model)} WHERE {key} = {run}"
                 for target in filter(None, (f"main.{_table(model)}", _BEFORE.get(model))):
                     _execute(f"INSERT OR IGNORE INTO {target} {rows}", project.pk.hex, reference)
+
+    def check_calls(self, project: Project, event: IncomingEvent) -> None:
+        """Raise `CallsOfOthers` if another run has reported the model call of an event."""
+        names = ", ".join(["%s"] * len(event.call_names))
+        query = f"""SELECT 1 FROM site.{_table(ReportedCall)} c JOIN site.{_table(AgentRun)} r ON r.id = c.run_id
+            WHERE c.project_id = %s AND c.name IN ({names}) AND COALESCE(r.external_id, '') <> %s LIMIT 1"""
+        if _execute(query, project.pk.hex, *event.call_names, event.run_ref):
+            raise CallsOfOthers
 
     @contextmanager
     def attached(self) -> Iterator[None]:
@@ -129,7 +142,10 @@ class PrivateDatabase:
         ]
         opened = f"""SELECT 1 FROM prepared.{runs} p JOIN main.{runs} m
             ON m.project_id = p.project_id AND m.external_id = p.external_id AND m.id <> p.id"""
-        return any(_execute(f"{query} LIMIT 1") for query in (*changes, opened))
+        calls = _table(ReportedCall)
+        reported = f"""SELECT 1 FROM prepared.{calls} p JOIN main.{calls} m
+            ON m.project_id = p.project_id AND m.name = p.name AND m.call <> p.call"""
+        return any(_execute(f"{query} LIMIT 1") for query in (*changes, opened, reported))
 
 
 def _copy(model: type[models.Model], key: str) -> None:

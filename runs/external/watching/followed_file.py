@@ -54,6 +54,8 @@ class FollowedFile:
     _known: dict[str, set[str]] = field(default_factory=dict)
     #: The final status of each run, as it was stored.
     _ended: dict[str, RunStatus | None] = field(default_factory=dict)
+    #: The title of each run, as it was read last.
+    _titles: dict[str, str] = field(default_factory=dict)
     #: Runs that may still have to be set to waiting.
     _at_work: set[str] = field(default_factory=set)
     _is_complete: bool = False
@@ -192,6 +194,8 @@ class FollowedFile:
         changed = {event.run_ref for event in news}
         if is_last:
             changed |= {ref for ref, head in heads.items() if head.ended and self._ended.get(ref) is None}
+            # A program gives a title at any time, without an event.
+            changed |= {ref for ref, head in heads.items() if self._titles.setdefault(ref, head.title) != head.title}
         if not changed:
             return 0
         # A run must not end before its last event.
@@ -200,7 +204,7 @@ class FollowedFile:
         for event in news:
             self._known.setdefault(event.run_ref, set()).add(event.event_id or "")
         for ref, head in final.items():
-            self._ended[ref] = head.ended
+            self._ended[ref], self._titles[ref] = head.ended, head.title
             if heads[ref].ended is None:
                 self._at_work.add(ref)
         return len(news)

@@ -84,6 +84,9 @@ RUN_INVARIANTS: tuple[Invariant, ...] = (
         LEFT JOIN agent_run_checkpoints k ON k.run_id = p.id AND k.step_number = c.forked_at_step
         WHERE (c.forked_from_id IS NOT NULL AND (k.id IS NULL OR c.step_base <> c.forked_at_step))
             OR (c.forked_from_id IS NULL AND c.forked_at_step IS NOT NULL)"""),
+    Invariant("R6 foreign", "an imported fork is of a run of its project, has all its messages itself, and no checkpoint", """
+        SELECT c.id FROM external c LEFT JOIN agent_runs p ON p.id = c.forked_from_id AND p.project_id = c.project_id
+        WHERE c.forked_at_step IS NOT NULL OR c.step_base <> 0 OR (c.forked_from_id IS NOT NULL AND p.id IS NULL)"""),
     Invariant("R7", "a run does not both resume a run and fork one", """
         SELECT id FROM runs WHERE resumed_from_id IS NOT NULL AND forked_from_id IS NOT NULL"""),
     Invariant("R8", "a waiting or paused run has a known reason, and a timed wait has a time", f"""
@@ -123,6 +126,9 @@ RUN_INVARIANTS: tuple[Invariant, ...] = (
             OR (r.cost_usd IS NULL AND u.cost IS NOT NULL)
             OR (r.cost_source <> 'reported' AND ((r.cost_usd IS NOT NULL AND u.cost IS NULL)
                 OR ABS(r.cost_usd - u.cost) > 0.000001 OR r.unpriced_calls <> COALESCE(u.unpriced, 0)))"""),
+    Invariant("U4", "a model call that several runs report is counted in one of them", """
+        SELECT u.run_id, 'step ' || u.step_number FROM usages u JOIN agent_run_turn_usages o ON o.call = u.call
+        WHERE o.run_id <> u.run_id"""),
     # More than rounding: a price is wrong or missing, a bucket was not read, or calls are not part of the record.
     Invariant("U3", "the cost that a runner reported for a run is, within 1 %, the sum of what its calls cost", """
         SELECT r.id, 'reported ' || r.cost_usd || ', counted ' || u.cost FROM external r
