@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from runs.queries.json_columns import ANY, ID, INTEGER, OBJECT, TEXT, TIME, Column, to_json
+from runs.queries.json_columns import ANY, BOOLEAN, ID, INTEGER, OBJECT, TEXT, TIME, Column, to_json
 from runs.queries.json_lists import Key, Listing, Rows, RowSpan, Where, by_id, id_param
 from timeline import events
 
@@ -58,6 +58,12 @@ _MESSAGE = (
         "m.rolled_back_at",
         note="Time at which the message left the conversation.",
         nullable=True,
+    ),
+    Column(
+        "is_copied",
+        BOOLEAN,
+        "m.position <= COALESCE((SELECT e.copied_until FROM agent_run_external e WHERE e.run_id = m.run_id), 0)",
+        note="Whether a program copied it from another session.",
     ),
     Column("created_at", TIME, "m.created_at"),
 )

@@ -16,7 +16,7 @@ from django.urls import reverse
 from agentops.http.methods import require_safe
 from agentops.projects.names import UUID_PATTERN
 from runs.errors import RunNotFound
-from runs.models import AgentRun, AgentRunMessage
+from runs.models import AgentRun, AgentRunMessage, ExternalRun
 from runs.pages.content.images import media_name
 from runs.pages.content.shown_text import ShownText, show_markdown, show_plain
 from runs.pages.run.run_tabs import tab_context
@@ -82,8 +82,14 @@ def conversation(request: HttpRequest, run_id: UUID) -> HttpResponse:
         "of": page.segment.run_id,
         "next_after": shown[-1].position if len(page.messages) > PAGE_SIZE else None,
         "after": after,
+        "copied_until": _copied_until(page.segment.run_id),
     }
     return render(request, "runs/tabs/conversation.html", context)
+
+
+def _copied_until(run_id: UUID) -> int:
+    """Return the position of the last message that a program copied from another session; 0 without one."""
+    return ExternalRun.objects.filter(run=run_id).values_list("copied_until", flat=True).first() or 0
 
 
 def _segment_of(request: HttpRequest) -> UUID | None:

@@ -143,9 +143,10 @@ class SessionLines:
             self._note_title(line)
         if line.kind == "summary" and (summary := _text(line, "summary")):
             self.summaries.append((summary[:MAX_TITLE], str(line.data.get("leafUuid"))))
-        if not self._prompts.get(line.session_id) and not line.data.get("isMeta"):
+        session_id = line.forked_from or line.session_id
+        if not self._prompts.get(session_id) and not line.data.get("isMeta"):
             text = line.text.strip()
-            self._prompts[line.session_id] = "" if text.startswith("<") else text.partition("\n")[0]
+            self._prompts[session_id] = "" if text.startswith("<") else text.partition("\n")[0]
 
     def _note_title(self, line: ConversationLine) -> None:
         title = " ".join(_text(line, TITLES[line.kind]).split())[:MAX_TITLE]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.db.models import Sum
 
 from agentops.projects.models import Project
 from runs.external.import_runs import ImportReport
@@ -162,3 +163,23 @@ def test_a_large_session_is_the_parent_of_a_sub_agent_that_came_before(project: 
     child.refresh_from_db()
     assert (parent.external_id, child.parent_run) == ("claude-code:s", parent)
     check_run(child)
+
+
+def test_the_calls_of_a_copy_are_counted_once(project: Project, tmp_path: Path) -> None:
+    usage = {"input_tokens": 100, "output_tokens": 10}
+    lines = session(60)
+    for one in lines:
+        one["message"] |= {"usage": usage, "model": "claude-sonnet-4-5"} if one["type"] == "assistant" else {}
+    more = [line(2_000, "user", {"type": "text", "text": "On"}), line(2_001, "assistant", {"type": "text", "text": "Yes"})]
+    more[1]["message"] |= {"usage": usage, "model": "claude-sonnet-4-5"}
+    bring(project, written(tmp_path / "s.jsonl", lines))
+    copy = [{**one, "sessionId": "t"} for one in [*lines, *more]]
+    for _ in range(2):
+        bring(project, written(tmp_path / "t.jsonl", copy))
+
+    sums = AgentRun.objects.filter(project=project).aggregate(Sum("input_tokens"), Sum("output_tokens"))
+    assert sums == {"input_tokens__sum": 62 * 100, "output_tokens__sum": 62 * 10}
+    fork = AgentRun.objects.get(project=project, external_id="claude-code:t")
+    assert (fork.forked_from, fork.title, fork.input_tokens) == (
+        AgentRun.objects.get(project=project, external_id="claude-code:s"), "On", 100,
+    )  # fmt: skip

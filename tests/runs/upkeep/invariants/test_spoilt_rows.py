@@ -167,6 +167,8 @@ SPOILT = [
     Spoilt("R6", (RUN.format("forked_at_step = 1"),)),
     Spoilt("R6", (FORKED.format("step_base = 2, step_count = step_count + 1"),)),
     Spoilt("R6", (FORKED.format("project_id = %(other_project)s"),)),
+    Spoilt("R6 foreign", (OUTSIDE.format("forked_at_step = 1"),)),
+    Spoilt("R6 foreign", (OUTSIDE.format("forked_from_id = %(elsewhere)s"),)),
     Spoilt("R7", (NEW.format("forked_from_id = %(old)s, forked_at_step = step_base"),)),
     Spoilt("R8", ("UPDATE agent_runs SET status_reason = '' WHERE id = %(paused)s",)),
     Spoilt("R8", ("UPDATE agent_runs SET status = 'waiting', status_reason = 'max_steps' WHERE id = %(paused)s",)),
@@ -182,6 +184,8 @@ SPOILT = [
     Spoilt("U2 foreign", (OUTSIDE.format("cost_usd = NULL"),)),
     Spoilt("U2 foreign", (OUTSIDE.format("cost_source = 'computed', cost_usd = 1"),)),
     Spoilt("U3", (OUTSIDE_USAGE.format("cost_usd = 0.01"), OUTSIDE.format("cost_source = 'reported', cost_usd = 1"))),
+    Spoilt("U4", ("UPDATE agent_run_turn_usages SET call = %(run)s WHERE step_number = 2"
+                  " AND run_id IN (%(run)s, %(outside)s)",)),
     Spoilt("L1", (RUNNING.format("lease_expires_at = NULL"),)),
     Spoilt("L2", ("UPDATE agent_run_attempts SET ended_at = NULL WHERE run_id = %(run)s",)),
     Spoilt("L2", ("UPDATE agent_run_attempts SET ended_at = %(long_ago)s WHERE run_id = %(running)s",)),

@@ -1,0 +1,29 @@
+"""Imports at once of sessions that share model calls: each call is counted once."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import transaction
+
+from runs.external.import_runs import again_if_opened
+from tests.runs.external.importers.test_copied_history import CLAUDE, FIRST, FORK, PARENT, SECOND, rollout, run_of, used
+from tests.support.factories import make_project
+from tests.support.imported_runs import import_path
+from tests.support.recordings.recorded_files import recording
+from tests.support.threads import at_once
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.every_database]
+
+
+def test_originals_and_copies_that_are_imported_at_once_are_counted_once() -> None:
+    project = make_project("races")
+    files = [*(recording(f"{CLAUDE}/{name}.jsonl") for name in (FIRST, SECOND)), rollout(FORK), rollout(PARENT)]
+
+    def import_one(number: int) -> None:
+        with transaction.atomic():
+            import_path(project, files[number % len(files)])
+
+    at_once(lambda number: again_if_opened(lambda: import_one(number)), 2 * len(files))
+
+    assert used(project) == (6_600 + 3_200, 220 + 110, 6)
+    assert run_of(project, SECOND).forked_from == run_of(project, FIRST)
