@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.db.models import Count, QuerySet, Sum
@@ -150,12 +150,13 @@ def _note(run: AgentRun, other: UUID, calls: int, *, is_here: bool) -> None:
         last = TurnUsage.objects.filter(run=run.pk, cost_usd__isnull=False).order_by("-step_number", "-pk").first()
         run.cost_source = last.cost_source if last is not None else CostSource.UNKNOWN.value
     run.save(update_fields=[*TOKENS, "cost_usd", "unpriced_calls", "cost_source"])
+    tokens: dict[str, Any] = {name: getattr(run, name) or None for name in TOKENS}
     payload = LlmUsageMoved(
         run_id=str(other),
         calls=calls,
         counted="here" if is_here else "there",
         cost_usd=None if run.cost_usd is None else str(run.cost_usd),
-        **{name: getattr(run, name) or None for name in TOKENS},
+        **tokens,
     )
     # What happens to its sums is nothing that happens in the run.
     at = log.last_event_at(run.pk)

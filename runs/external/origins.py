@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from runs.conversation.message_text import text_of
+from runs.conversation.writes import TOKENS
 from runs.external import contents, model_calls
 from runs.external.importers.base import ImportedRun
 from runs.external.message_events import asked_by
 from runs.external.model_calls import CallReports
 from runs.models import AgentRun, AgentRunMessage, ExternalRun
-from runs.conversation.message_text import text_of
 from timeline import log
 from timeline.events import EventType
 
@@ -62,8 +63,10 @@ def settle(reported: Sequence[Reported]) -> None:
 
 def _refresh(runs: Sequence[AgentRun]) -> None:
     """Read again what a move of calls between runs of one import has changed."""
-    columns = (*model_calls.TOKENS, "cost_usd", "cost_source", "unpriced_calls", "forked_from_id", "parent_run_id")
-    columns += ("title", "prompt")
+    columns = (
+        *(*TOKENS, "cost_usd", "cost_source", "unpriced_calls"),
+        *("forked_from_id", "parent_run_id", "title", "prompt"),
+    )
     by_id = {run.pk: run for run in runs}
     for pk, *values in AgentRun.with_removed.filter(pk__in=list(by_id)).values_list("pk", *columns):
         for name, value in zip(columns, values, strict=True):
@@ -195,7 +198,7 @@ def _set_own_part(run: AgentRun, origin_id: UUID) -> None:
     """Note where the own part of a fork begins: with its first message that its origin does not have."""
     events = log.events_of(run.pk).exclude(event_id=None).order_by("seq").values_list("seq", "event_id")
     first: int | None = None
-    rows = [(seq, name) for seq, name in events if name.startswith(_OF_MESSAGES)]
+    rows = [(seq, name) for seq, name in events if name and name.startswith(_OF_MESSAGES)]
     for at in range(0, len(rows), CHUNK):
         stored = log.stored_event_ids(origin_id, [name for _, name in rows[at : at + CHUNK]])
         first = next((seq for seq, name in rows[at : at + CHUNK] if name not in stored), None)

@@ -38,6 +38,7 @@ TYPES = [
     "llm.turn.end",
     "llm.turn.abandoned",
     "llm.usage",
+    "llm.usage.moved",
     "retry.scheduled",
     "tool.start",
     "tool.output",
@@ -75,6 +76,7 @@ TYPES = [
 
 REQUIRED: dict[str, dict[str, object]] = {
     "llm.usage": {"model": "claude-haiku-4-5"},
+    "llm.usage.moved": {"run_id": "r2", "calls": 3, "counted": "there"},
     "run.waiting": {"reason": "approval"},
     "run.paused": {"reason": "operator"},
     "run.resumed": {"run_id": "r2"},
@@ -300,6 +302,7 @@ def test_the_special_sets_are_types() -> None:
         "run.rolled_back",
         "run.session",
         "llm.usage",
+        "llm.usage.moved",
         "run.resumed",
         "policy.applied",
         "hook.decided",

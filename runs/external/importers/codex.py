@@ -166,9 +166,7 @@ class _Rollout:
 
     def events(self, lines: Iterable[RolloutLine]) -> Iterator[IncomingEvent]:
         for line in lines:
-            if line.is_copied != self._is_in_history:
-                yield from self._end_answer()
-                self._is_in_history = line.is_copied
+            yield from self._end_history(line)
             if line.is_of_answer:
                 if self._after or self._is_bare:
                     # Only what comes before decides where an answer ends, so that a longer file has the same answers.
@@ -194,6 +192,12 @@ class _Rollout:
                     yield event
             self._before = line.at or self._before
         yield from self._end_answer()
+
+    def _end_history(self, line: RolloutLine) -> Iterator[IncomingEvent]:
+        """End the last answer of the history before the first line of the own part."""
+        if line.is_copied != self._is_in_history:
+            yield from self._end_answer()
+            self._is_in_history = line.is_copied
 
     def _add(self, line: RolloutLine) -> None:
         if not self._pieces:

@@ -81,6 +81,7 @@ def other_events(content: SampleContent) -> Iterator[SampleEvent]:
         "details": content.output, "until": _LATER,
     })  # fmt: skip
     yield SampleEvent(E.LLM_USAGE, {"model": name, "input_tokens": content.number})
+    yield SampleEvent(E.LLM_USAGE_MOVED, {"run_id": child, "calls": content.number, "counted": "there"})
     for verdict in ("allow", "deny", "modify_args"):
         diff = {"diff": {name: change}} if verdict == "modify_args" else {}
         yield SampleEvent(E.HOOK_DECIDED, {**call, "hook": name, "verdict": verdict, "reason": text, **diff})

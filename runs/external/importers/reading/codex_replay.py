@@ -120,7 +120,8 @@ class _History:
             return self._starts[0]
         if self._after_pause is None:
             # A turn without an answer yet is not history.
-            return self._begin_of(self._starts[-1]) if self._starts and self._last_count < self._starts[-1] else self._lines
+            has_begun = bool(self._starts) and self._last_count < self._starts[-1]
+            return self._begin_of(self._starts[-1]) if has_begun else self._lines
         before = [start for start in self._starts if start <= self._after_pause]
         return self._begin_of(before[-1]) if before else self._after_pause
 

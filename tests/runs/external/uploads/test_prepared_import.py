@@ -170,7 +170,8 @@ def test_the_calls_of_a_copy_are_counted_once(project: Project, tmp_path: Path) 
     lines = session(60)
     for one in lines:
         one["message"] |= {"usage": usage, "model": "claude-sonnet-4-5"} if one["type"] == "assistant" else {}
-    more = [line(2_000, "user", {"type": "text", "text": "On"}), line(2_001, "assistant", {"type": "text", "text": "Yes"})]
+    more = [line(2_000, "user", {"type": "text", "text": "On"})]
+    more += [line(2_001, "assistant", {"type": "text", "text": "Yes"})]
     more[1]["message"] |= {"usage": usage, "model": "claude-sonnet-4-5"}
     bring(project, written(tmp_path / "s.jsonl", lines))
     copy = [{**one, "sessionId": "t"} for one in [*lines, *more]]
