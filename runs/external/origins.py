@@ -50,14 +50,15 @@ class Reported:
 
 def settle(reported: Sequence[Reported]) -> None:
     """Link runs with their origins, and count each call where it was made, in the transaction of their import."""
+    _link_waiting([one.run for one in reported if one.is_new])
+    #: The sessions whose calls were counted in a fork until now, each with that.
+    taken: set[tuple[str, str]] = set()
     for one in reported:
         one.calls.join_same()
         _link_named(one)
-        if one.is_new:
-            _link_waiting(one.run)
         if one.copied_until:
             _set_copied(one.run, one.copied_until)
-        _settle_calls(one)
+        _settle_calls(one, taken)
     _refresh([one.run for one in reported])
 
 
@@ -73,7 +74,7 @@ def _refresh(runs: Sequence[AgentRun]) -> None:
             setattr(by_id[pk], name, value)
 
 
-def _settle_calls(one: Reported) -> None:
+def _settle_calls(one: Reported, taken: set[tuple[str, str]]) -> None:
     holders = model_calls.holders_of(one.run, [*one.calls.own, *one.calls.copied])
     elsewhere: dict[UUID, dict[UUID, int]] = {}
     for call, step in one.calls.own.items():
@@ -83,7 +84,9 @@ def _settle_calls(one: Reported) -> None:
     origin: UUID | None = None
     for holder_id, steps in elsewhere.items():
         known = {call: step for call, step in steps.items() if holders[call].is_copy}
-        if len(known) == len(steps) or _is_contained(one, holder_id):
+        sessions = (one.run.session_id, _session_of(holder_id))
+        if len(known) == len(steps) or sessions in taken or _is_contained(one, holder_id):
+            taken.add(sessions)  # and so of its sub-agents
             model_calls.move(one.run, steps, holder_id)
             _fork(holder_id, one.run, instead_of=[other for other in elsewhere if other != holder_id])
             continue
@@ -106,6 +109,10 @@ def _is_contained(one: Reported, holder_id: UUID) -> bool:
         return False
     mine, theirs = (_message_count(run_id) for run_id in (one.run.pk, holder_id))
     return mine < theirs
+
+
+def _session_of(run_id: UUID) -> str:
+    return AgentRun.with_removed.values_list("session_id", flat=True).get(pk=run_id)
 
 
 def _stored(run_id: UUID, event_ids: Sequence[str]) -> bool:
@@ -136,14 +143,18 @@ def look_again(run: AgentRun) -> None:
         origin = AgentRun.objects.filter(project=run.project_id, external_id=external.origin_ref).first()
         if origin is not None:
             _link(run, origin, is_parent=external.origin_is_parent)
-    _link_waiting(run)
+    _link_waiting([run])
 
 
-def _link_waiting(run: AgentRun) -> None:
-    """Link the runs that have named this one before it was imported."""
-    waiting = ExternalRun.objects.filter(origin_ref=run.external_id, run__project=run.project_id).exclude(origin_ref="")
-    for external in waiting.select_related("run").order_by("run"):
-        _link(external.run, run, is_parent=external.origin_is_parent)
+def _link_waiting(runs: Sequence[AgentRun]) -> None:
+    """Link the runs that have named one of these before it was imported."""
+    by_ref = {str(run.external_id): run for run in runs if run.external_id}
+    names = list(by_ref)
+    for at in range(0, len(names), CHUNK):
+        waiting = ExternalRun.objects.filter(origin_ref__in=names[at : at + CHUNK]).exclude(origin_ref="")
+        waiting = waiting.filter(run__project=by_ref[names[at]].project_id)
+        for external in waiting.select_related("run").order_by("run"):
+            _link(external.run, by_ref[external.origin_ref], is_parent=external.origin_is_parent)
 
 
 def _link(run: AgentRun, origin: AgentRun, *, is_parent: bool) -> None:

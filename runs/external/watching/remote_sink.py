@@ -60,7 +60,7 @@ class RemoteSink:
         # A run must not end before its last event.
         opening = [replace(head, ended=None) for head in heads.values()]
         by_ref = {head.run_ref: head for head in opening}
-        if len(opening) > MAX_RUNS:
+        if len(opening) > MAX_RUNS or not events:
             self._send(opening, [])
             opening = []
         for batch in _batches(events):
