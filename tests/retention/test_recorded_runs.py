@@ -142,6 +142,20 @@ def test_a_group_waits_for_the_last_of_its_runs(project: Project, agent: Agent) 
     assert there(old, of_old, live, of_live) == [False, False, True, True]
 
 
+def test_a_copy_goes_with_its_original_and_both_can_be_imported_again(project: Project) -> None:
+    def import_all() -> list[AgentRun]:
+        return [run for path in copies for run in import_path(project, path).runs]
+
+    copies = sorted(recording("public-cases/04-copied-history-counted-twice").glob("*.jsonl"))
+    first, second = import_all()
+    recorded_ago(first, 91)
+    assert apply(project).runs == 0
+    recorded_ago(second, 91)
+    assert apply(project).runs == 2
+
+    assert sum(AgentRun.objects.get(pk=run.pk).input_tokens for run in import_all()) == 6_600
+
+
 def test_runs_of_earlier_versions_get_the_time_of_their_import(project: Project) -> None:
     run, external = imported(project), reported(project, "r1")
     ExternalRun.objects.update(imported_at=None)

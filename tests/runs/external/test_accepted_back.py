@@ -34,7 +34,8 @@ JSON = st.recursive(
 )  # fmt: skip
 #: Of these, a field gets those that it accepts: an example, and what else to draw if the example fits.
 VALUES: list[tuple[Any, st.SearchStrategy[Any]]] = [
-    *((value, st.just(value)) for value in ("user", "llm", "partial", "project", True, [{"id": "c", "name": "n"}])),
+    *((value, st.just(value)) for value in ("user", "llm", "partial", "project", "here", True)),
+    *((value, st.just(value)) for value in ([{"id": "c", "name": "n"}],)),
     ("", TEXT), ("a", st.text("abc/. ", min_size=1, max_size=8)), (0, st.integers(0, 2**40)),
     ([""], st.lists(TEXT, max_size=2)), (["a"], st.lists(st.text("ab", min_size=1), max_size=2)),
     ([0], st.lists(st.integers(0, 9), max_size=2)), ({"a": 1}, st.dictionaries(TEXT, JSON, max_size=2)),

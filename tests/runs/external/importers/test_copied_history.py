@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 from django.db.models import Sum
+from django.test import Client
 
-from agentops.projects.models import Project
+from agentops.projects.models import Project, Role
 from runs.models import AgentRun, TurnUsage
+from tests.support.accounts import make_person
 from tests.support.factories import make_project
 from tests.support.imported_runs import check_run, counts, import_path
 from tests.support.recordings.recorded_files import recording
@@ -101,6 +103,24 @@ def test_the_copies_of_a_missing_parent_are_counted_once(project: Project) -> No
     import_path(project, rollout(FORK))
 
     assert used(project) == (3_900, 130, 4)
+
+
+def test_a_copy_is_marked_on_its_page_and_in_the_api(project: Project) -> None:
+    for name in (SECOND, FIRST):
+        import_path(project, recording(f"{CLAUDE}/{name}.jsonl"))
+    first, second = run_of(project, FIRST), run_of(project, SECOND)
+    client = Client()
+    client.force_login(make_person(project, Role.OPERATOR))
+
+    head = client.get(f"/runs/{second.pk}").content.decode()
+    assert f'href="/runs/{first.pk}">← original run, whose beginning was copied</a>' in head
+    assert f'href="/runs/{second.pk}"' in client.get(f"/runs/{first.pk}").content.decode()
+    assert client.get(f"/runs/{second.pk}/messages").content.decode().count(">copied</span>") == 4
+    url = f"/api/v1/{project.slug}/agent-runs/{second.pk}"
+    rows = client.get(f"{url}/messages").json()["results"]
+    assert [row["is_copied"] for row in rows] == [True] * 4 + [False] * 2
+    assert client.get(url).json()["forked_from"] == str(first.pk)
+    assert client.get(f"/runs/compare?a={first.pk}&b={second.pk}").status_code == 200
 
 
 @pytest.mark.parametrize("is_remote", [False, True])

@@ -111,6 +111,8 @@ def test_lines_are_filed_by_their_file(project: Project) -> None:
         (TRANSLATE, "Translate them"),
         (FIRST, "Draft the release notes"),
     ]
+    first = AgentRun.objects.get(project=project, session_id=FIRST)
+    assert set(first.forks.values_list("session_id", flat=True)) == {SHORTEN, TRANSLATE}
     before = counts(project)
     for name in names:
         import_path(project, recording(f"{SEVERAL}/{name}"))
