@@ -42,8 +42,9 @@ def origin_of(lines: Iterable[RolloutLine]) -> Origin | None:
             if head is None:
                 head, found = line, _named_in(line.payload)
                 history.begin(line)
-            elif found is None and number == 1 and line.text("id") not in ("", head.text("id")):
-                found = Origin(line.text("id"), is_parent=False)
+            elif number == 1 and line.text("id") not in ("", head.text("id")):
+                found = found or Origin(line.text("id"), is_parent=False)
+                history.is_certain = True
         if number > 1 and found is None:
             return None
         history.add(number, line)
@@ -73,6 +74,8 @@ class _History:
 
     made_at: datetime | None = None
     thread_at: int | None = None
+    #: Whether there is one for sure.
+    is_certain: bool = False
     _lines: int = 0
     #: The line after the last one that is older than the thread.
     _after_old: int = 0
@@ -80,7 +83,8 @@ class _History:
     _own_turn: int | None = None
     _has_turn_ids: bool = False
     _starts: list[int] = field(default_factory=list)
-    #: The last line with tokens, and the first line after a pause.
+    #: The first and the last line with tokens, and the first line after a pause.
+    _first_count: int | None = None
     _last_count: int = -1
     _after_pause: int | None = None
     _before: datetime | None = None
@@ -88,6 +92,7 @@ class _History:
     def begin(self, meta: RolloutLine) -> None:
         self.made_at = time_or_none(meta.payload.get("timestamp")) or meta.at
         self.thread_at = _time_of(meta.text("id"))
+        self.is_certain = bool(meta.text("forked_from_id"))
 
     def add(self, number: int, line: RolloutLine) -> None:
         self._lines = number + 1
@@ -108,6 +113,7 @@ class _History:
                 if self._own_turn is None and turn_at >= self.thread_at:
                     self._own_turn = number
         elif line.kind == "token_count":
+            self._first_count = number if self._first_count is None else self._first_count
             self._last_count = number
 
     def length(self) -> int:
@@ -123,6 +129,10 @@ class _History:
             has_begun = bool(self._starts) and self._last_count < self._starts[-1]
             return self._begin_of(self._starts[-1]) if has_begun else self._lines
         before = [start for start in self._starts if start <= self._after_pause]
+        later = [start for start in self._starts if self._first_count is not None and start > self._first_count]
+        if self.is_certain and later and later[0] > self._after_pause:
+            # It was written slowly. What is taken for a part of it by mistake is counted all the same, but not twice.
+            return self._begin_of(later[-1])
         return self._begin_of(before[-1]) if before else self._after_pause
 
     def _begin_of(self, start: int) -> int:

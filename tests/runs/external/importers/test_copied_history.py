@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from django.db.models import Sum
 from django.test import Client
+from django.urls import reverse
 
 from agentops.projects.models import Project, Role
 from runs.models import AgentRun, TurnUsage
@@ -116,11 +117,11 @@ def test_a_copy_is_marked_on_its_page_and_in_the_api(project: Project) -> None:
     assert f'href="/runs/{first.pk}">← original run, whose beginning was copied</a>' in head
     assert f'href="/runs/{second.pk}"' in client.get(f"/runs/{first.pk}").content.decode()
     assert client.get(f"/runs/{second.pk}/messages").content.decode().count(">copied</span>") == 4
-    url = f"/api/v1/{project.slug}/agent-runs/{second.pk}"
+    url = f"/api/projects/{project.slug}/agent-runs/{second.pk}"
     rows = client.get(f"{url}/messages").json()["results"]
     assert [row["is_copied"] for row in rows] == [True] * 4 + [False] * 2
     assert client.get(url).json()["forked_from"] == str(first.pk)
-    assert client.get(f"/runs/compare?a={first.pk}&b={second.pk}").status_code == 200
+    assert client.get(reverse("runs:compare"), {"a": first.pk, "b": second.pk}).status_code == 200
 
 
 @pytest.mark.parametrize("is_remote", [False, True])

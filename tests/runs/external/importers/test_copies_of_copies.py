@@ -57,17 +57,21 @@ def claude(folder: Path, session: str, turns: Sequence[str], **copied: Any) -> P
 def codex(folder: Path, thread: str, turns: Sequence[tuple[str, int]], **meta: Any) -> Path:
     """A rollout with a turn for each text, which was begun in a minute. Those before the thread are its history.
 
-    `meta`: fields of its first line. `is_kept`: the history has its own timestamps. `made`: its minute.
+    `meta`: fields of its first line. `made`: its minute. `times`: those of the history are kept, or new: of the moment
+    in which it was written, or of the seconds.
     """
-    made, is_kept = meta.pop("made", 0), meta.pop("is_kept", True)
+    made, times = meta.pop("made", 0), meta.pop("times", "kept")
     at = BEGIN + timedelta(minutes=made)
     lines = [{"timestamp": at, "type": "session_meta", "payload": {"id": thread, "timestamp": at.isoformat(), **meta}}]
     total = [0, 0]
+    written = 0
     for text, minute in turns:
         total = [total[0] + CALL[0], total[1] + CALL[1]]
         begin = BEGIN + timedelta(minutes=minute, seconds=1)
-        is_written_again = minute < made and not is_kept
-        at_of = [at] * 5 if is_written_again else [begin + timedelta(seconds=step) for step in range(5)]
+        at_of = [begin + timedelta(seconds=step) for step in range(5)]
+        if minute < made and times != "kept":
+            at_of = [at + timedelta(seconds=written + step if times == "slow" else 0) for step in range(5)]
+            written += 5
         info = {name: dict(zip(("input_tokens", "output_tokens"), tokens, strict=True))
                 for name, tokens in (("total_token_usage", total), ("last_token_usage", CALL))}  # fmt: skip
         said = ("turn_context", {"model": "gpt-5-codex"}), ("event_msg", {"type": "user_message", "message": text})
@@ -122,17 +126,17 @@ def test_forks_that_name_their_session(project: Project, tmp_path: Path, order: 
 
 
 @pytest.mark.parametrize("order", list(permutations([A, B, C])))
-@pytest.mark.parametrize("is_kept", [True, False])
-def test_forks_of_forks_of_codex(project: Project, tmp_path: Path, order: Sequence[str], is_kept: bool) -> None:
+@pytest.mark.parametrize("times", ["kept", "new", "slow"])
+def test_forks_of_forks_of_codex(project: Project, tmp_path: Path, order: Sequence[str], times: str) -> None:
     spawn = {"source": {"subagent": {"thread_spawn": {"parent_thread_id": B}}}}
     files: dict[str, tuple[list[tuple[str, int]], dict[str, Any]]] = {
         A: ([("one", 0), ("two", 1), ("late", 9)], {}),
         B: ([("one", 0), ("two", 1), ("three", 5)], {"forked_from_id": A, "made": 4}),
-        C: ([("one", 0), ("two", 1), ("three", 5), ("four", 7)], {**spawn, "made": 6}),
+        C: ([("one", 0), ("two", 1), ("three", 5), ("four", 7)], {**spawn, "forked_from_id": B, "made": 6}),
     }
     for thread in order:
         turns, meta = files[thread]
-        import_path(project, codex(tmp_path, thread, turns, is_kept=is_kept, **meta))
+        import_path(project, codex(tmp_path, thread, turns, times=times, **meta))
 
     assert used(project) == total(5)
     first, second, third = (run_of(project, thread) for thread in (A, B, C))
