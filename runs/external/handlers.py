@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 from runs.external import inferred_calls, message_events, status_events, tool_events
 from runs.external.copied_events import as_note
 from runs.external.event_input import IncomingEvent
 from runs.external.projection import Projection
 from runs.external.streamed_texts import DELTA_TYPES
-from runs.models import RunError
+from runs.models import AgentRun, RunError
+from runs.models.run_references import references
 from runs.providers.messages import canonical
 from timeline import database_clock
 from timeline.events import EventType
@@ -76,8 +78,14 @@ def _error(projection: Projection, event: IncomingEvent, payload: Error) -> int:
     return projection.append(projection.entry_of(event, step=event.step or projection.next_step))
 
 
+def _other_run(projection: Projection, reference: str) -> UUID | None:
+    """Return the ID of another run of the project, by our ID or its runner's own."""
+    runs = AgentRun.objects.filter(project=projection.run.project_id).exclude(pk=projection.run.pk)
+    return runs.filter(references(reference)).values_list("pk", flat=True).first() if reference else None
+
+
 def _child(projection: Projection, event: IncomingEvent, payload: ChildRunStarted) -> int:
-    child = projection.find_run(payload.run_id or "")
+    child = _other_run(projection, payload.run_id or "")
     call = projection.find_call(payload.call_id) if payload.call_id else None
     if child is not None and call is not None and call.child_run_id is None:
         call.child_run_id = child

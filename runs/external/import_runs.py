@@ -15,7 +15,7 @@ from django.db.models import F
 from django.db.models.functions import Coalesce
 
 from agentops.projects.models import Project
-from runs.external import child_runs, handlers, origins
+from runs.external import child_runs, given_titles, handlers, origins
 from runs.external.child_runs import FamilyNews
 from runs.external.event_input import IncomingEvent, RejectedEvent
 from runs.external.importers.base import GrowingEvent, ImportedRun, Importer, ImportFile, Item
@@ -26,14 +26,12 @@ from runs.external.projection import Projection
 from runs.external.reported_usage import read_cost
 from runs.lifecycle import approval_rows, reported_runs
 from runs.lifecycle.reported_runs import ReportedRun
-from runs.lifecycle.title_limits import MAX_TITLE
 from runs.models import AgentRun, AgentRunToolCall, ExternalRun
 from runs.statuses import RunStatus, ToolStatus, WaitReason
 from timeline import database_clock, log
 from timeline.events import EventType, Payload
 from timeline.events.run import RunCompleted, RunFailed, RunPhase, RunStarted, RunStopped, RunWaiting
 from timeline.models import Source
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 T = TypeVar("T")
 #: Events that are written at a time, so that memory does not grow with the file.
@@ -143,7 +141,7 @@ def import_items(
                     progress(report)
     if not is_live:
         _note_import([each.run.pk for each in imports.values() if each.run.pk not in report.opened])
-    _give_titles(imports.values())
+    given_titles.give([(each.run, each.head.title) for each in imports.values()])
     origins.settle([run_import.reported(run_import.run.pk in report.opened) for run_import in imports.values()])
     _note_children(imports, report)
     end_joined(report)
@@ -153,22 +151,6 @@ def import_items(
             progress(report)
     report.runs = [run_import.run for run_import in imports.values()]
     return report
-
-
-def _give_titles(imports: Iterable[_RunImport]) -> None:
-    """Give known runs the titles that their programs have for them now, unless a person has given them another one."""
-    titles = {each.run.pk: REDACTOR.clean_text(each.head.title)[0][:MAX_TITLE] for each in imports if each.head.title}
-    known = ExternalRun.objects.filter(run__in=list(titles)).values_list("run", "given_title")
-    changed = {run_id: given for run_id, given in known if given != titles[run_id]}
-    for each in imports:
-        run, given = each.run, changed.get(each.run.pk)
-        if given is None:
-            continue
-        if run.title in ("", given, origins.first_line(run)):
-            run.title = titles[run.pk]
-            run.save(update_fields=["title"])
-            log.announce_run(run.project_id, run.pk)
-        ExternalRun.objects.filter(run=run.pk).update(given_title=titles[run.pk])
 
 
 def _note_import(run_ids: Sequence[UUID]) -> None:

@@ -137,7 +137,7 @@ def turn_end(projection: Projection, event: IncomingEvent, payload: LlmTurnEnd) 
     step = projection.run.step_count if is_added else projection.next_step
     row_id = None if is_added else projection.add_answer(response, at=event.ts).id
     known: dict[str, Any]
-    if projection.is_counted_elsewhere(event, step):
+    if projection.calls is not None and projection.calls.is_counted_elsewhere(event, step):
         known = {"repeated": True, "model": (response.model_name or "")[:200] or None}
     else:
         known = _used(projection, event, payload, response, step)
@@ -151,9 +151,9 @@ def _used(
 ) -> dict[str, Any]:
     """Count a model call, and return what its event says of that."""
     duration_ms = tool_events.whole(payload.duration_ms)
-    used = projection.add_usage(
-        response, step=step, cost=read_cost(payload.cost_usd), duration_ms=duration_ms, event=event
-    )
+    used = projection.add_usage(response, step=step, cost=read_cost(payload.cost_usd), duration_ms=duration_ms)
+    report = projection.calls.report_of(event) if projection.calls is not None else None
+    used.call = report.call if report is not None else None
     return {
         **{name: getattr(used, name) or None for name in TOKENS},
         "model": used.model or None,

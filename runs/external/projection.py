@@ -28,7 +28,6 @@ from runs.external.notes import with_notes
 from runs.external.streamed_texts import DELTA_TYPES, StreamedTexts
 from runs.lifecycle.transitions import PHASES
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, ExternalRun, RunError, TurnUsage
-from runs.models.run_references import references
 from runs.statuses import Effect
 from timeline import database_clock, log
 from timeline.bulk.fast_rows import insert, select
@@ -243,13 +242,7 @@ class Projection:
             self.append(self.derived(Entry(end, step=row.step_number, ref_id=row.pk, clean=True), at))
         return seq
 
-    def is_counted_elsewhere(self, event: IncomingEvent, step: int) -> bool:
-        """Return whether another run of the project counts the model call of an event."""
-        return self.calls is not None and self.calls.is_counted_elsewhere(event, step)
-
-    def add_usage(
-        self, response: ModelResponse, *, step: int, cost: Any, duration_ms: int | None, event: IncomingEvent
-    ) -> TurnUsage:
+    def add_usage(self, response: ModelResponse, *, step: int, cost: Any, duration_ms: int | None) -> TurnUsage:
         """Add the usage of an answer to the run. `cost`: US dollars as reported, or None to compute them.
 
         A cost with which the sum would not fit its column is unknown, such as cents that a runner takes for dollars.
@@ -262,8 +255,6 @@ class Projection:
         if row.cost_usd is not None and (self.run.cost_usd or 0) + row.cost_usd >= MAX_TOTAL_COST:
             row.cost_usd, row.cache_saved_usd, row.cost_source = None, None, AgentRun.CostSource.UNKNOWN.value
             row.cost_note = "more than a run can cost"
-        report = self.calls.report_of(event) if self.calls is not None else None
-        row.call = report.call if report is not None else None
         self._usages.append(row)
         self.set_run(**{name: getattr(self.run, name) + getattr(row, name) for name in TOKENS})
         if row.cost_usd is not None:
@@ -279,11 +270,6 @@ class Projection:
     def add_error(self, error: RunError) -> None:
         """Add an error of the run."""
         self._errors.append(error)
-
-    def find_run(self, reference: str) -> UUID | None:
-        """Return the ID of another run of the project, by our ID or its runner's own."""
-        runs = AgentRun.objects.filter(project=self.run.project_id).exclude(pk=self.run.pk)
-        return runs.filter(references(reference)).values_list("pk", flat=True).first() if reference else None
 
     def find_call(self, call_id: str) -> AgentRunToolCall | None:
         """Return the newest call with this ID; None for an empty one."""

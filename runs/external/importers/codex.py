@@ -51,7 +51,7 @@ from runs.external.importers.codex_lines import (
     whole_output,
 )
 from runs.external.importers.reading.codex_calls import CallNames
-from runs.external.importers.reading.codex_replay import Origin, origin_of
+from runs.external.importers.reading.codex_replay import ThreadOrigin, origin_of
 from runs.external.reported_usage import count_of, read_usage
 from runs.lifecycle.title_limits import MAX_LABEL, MAX_TITLE
 from runs.providers.messages import request
@@ -94,13 +94,13 @@ class CodexImporter:
             yield replace(head, title=rollout.title)
 
 
-def _marked(lines: Iterable[RolloutLine], origin: Origin | None) -> Iterator[RolloutLine]:
+def _marked(lines: Iterable[RolloutLine], origin: ThreadOrigin | None) -> Iterator[RolloutLine]:
     for number, line in enumerate(lines):
         line.is_copied = origin is not None and number < origin.copied
         yield line
 
 
-def _head(file: ImportFile, origin: Origin | None) -> ImportedRun:
+def _head(file: ImportFile, origin: ThreadOrigin | None) -> ImportedRun:
     meta, model, prompt, copied = None, "", "", ("", "")
     for line in _marked(read_lines(file), origin):
         meta = meta or (line if line.type == "session_meta" else None)
@@ -139,7 +139,7 @@ def _head(file: ImportFile, origin: Origin | None) -> ImportedRun:
 class _Rollout:
     """The lines of a rollout as events."""
 
-    def __init__(self, head: ImportedRun, origin: Origin | None) -> None:
+    def __init__(self, head: ImportedRun, origin: ThreadOrigin | None) -> None:
         self.run_ref = head.run_ref
         self.model = head.model
         #: The name that the thread has got last; empty without one.

@@ -6,10 +6,9 @@ import pytest
 from django.db import transaction
 
 from runs.external.import_runs import again_if_opened
-from tests.runs.external.importers.test_copied_history import CLAUDE, FIRST, FORK, PARENT, SECOND, rollout, run_of, used
+from tests.support.copied_sessions import FIRST, NEW_TIMES, PARENT, SECOND, rollout, run_of, session, used
 from tests.support.factories import make_project
 from tests.support.imported_runs import import_path
-from tests.support.recordings.recorded_files import recording
 from tests.support.threads import at_once
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.every_database]
@@ -17,7 +16,7 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.every_databas
 
 def test_originals_and_copies_that_are_imported_at_once_are_counted_once() -> None:
     project = make_project("races")
-    files = [*(recording(f"{CLAUDE}/{name}.jsonl") for name in (FIRST, SECOND)), rollout(FORK), rollout(PARENT)]
+    files = [session(FIRST), session(SECOND), rollout(NEW_TIMES), rollout(PARENT)]
 
     def import_one(number: int) -> None:
         with transaction.atomic():

@@ -22,7 +22,7 @@ _STARTS = ("task_started", "turn_started")
 
 
 @dataclass
-class Origin:
+class ThreadOrigin:
     """The thread that a rollout continues, and the part of the rollout that is its history."""
 
     thread_id: str
@@ -32,10 +32,10 @@ class Origin:
     copied: int = 0
 
 
-def origin_of(lines: Iterable[RolloutLine]) -> Origin | None:
+def origin_of(lines: Iterable[RolloutLine]) -> ThreadOrigin | None:
     """Return what a rollout continues; None for one that continues no other. Reads the lines of no other one."""
     head: RolloutLine | None = None
-    found: Origin | None = None
+    found: ThreadOrigin | None = None
     history = _History()
     for number, line in enumerate(lines):
         if line.type == "session_meta":
@@ -43,7 +43,7 @@ def origin_of(lines: Iterable[RolloutLine]) -> Origin | None:
                 head, found = line, _named_in(line.payload)
                 history.begin(line)
             elif number == 1 and line.text("id") not in ("", head.text("id")):
-                found = found or Origin(line.text("id"), is_parent=False)
+                found = found or ThreadOrigin(line.text("id"), is_parent=False)
                 history.is_certain = True
         if number > 1 and found is None:
             return None
@@ -53,7 +53,7 @@ def origin_of(lines: Iterable[RolloutLine]) -> Origin | None:
     return found
 
 
-def _named_in(meta: Mapping[str, Any]) -> Origin | None:
+def _named_in(meta: Mapping[str, Any]) -> ThreadOrigin | None:
     source = meta.get("source")
     spawn = source.get("subagent") if isinstance(source, Mapping) else None
     spawn = spawn.get("thread_spawn") if isinstance(spawn, Mapping) else None
@@ -64,7 +64,7 @@ def _named_in(meta: Mapping[str, Any]) -> Origin | None:
         (meta.get("forked_from_id"), meta.get("thread_source") == "subagent"),
     ):
         if isinstance(value, str) and 1 <= len(value) <= 128 and value.isprintable() and value != meta.get("id"):
-            return Origin(value, is_parent)
+            return ThreadOrigin(value, is_parent)
     return None
 
 

@@ -8,26 +8,29 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from django.db.models import Sum
 from django.test import Client
 from django.urls import reverse
 
 from agentops.projects.models import Project, Role
-from runs.models import AgentRun, TurnUsage
+from runs.models import AgentRun
 from tests.support.accounts import make_person
+from tests.support.copied_sessions import (
+    FIRST,
+    KEPT_TIMES,
+    NEW_TIMES,
+    PARENT,
+    SECOND,
+    rollout,
+    run_of,
+    session,
+    used,
+    used_by,
+)
 from tests.support.factories import make_project
-from tests.support.imported_runs import check_run, counts, import_path
-from tests.support.recordings.recorded_files import recording
+from tests.support.imported_runs import counts, import_path
 from tests.support.watched_site import Site
 
 pytestmark = pytest.mark.django_db
-CLAUDE, CODEX = "public-cases/04-copied-history-counted-twice", "public-cases/06-codex-fork-replay"
-FIRST, SECOND = "a7710b82-ce46-585f-86bf-99d1d5af3d9a", "844e38dc-1da3-5f46-b448-bb0c5a9e60ad"
-PARENT, FORK, CHILD = (
-    "55032e7e-438f-5fe4-9433-9162810dd023",
-    "4187d1d8-4c17-58b2-9068-88b68b2fb1e7",
-    "126916ac-8542-5661-be49-5f6ecfe156a1",
-)
 
 
 @pytest.fixture
@@ -41,34 +44,13 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path / "sessions")
 
 
-def rollout(thread_id: str) -> Path:
-    return recording(f"{CODEX}/rollout-2026-01-22T16-40-00-{thread_id}.jsonl")
-
-
-def run_of(project: Project, name: str) -> AgentRun:
-    return AgentRun.objects.get(project=project, external_id__endswith=name)
-
-
-def used(project: Project) -> tuple[int, int, int]:
-    """The input, the output and the model calls of a project, all runs together."""
-    runs = AgentRun.objects.filter(project=project)
-    for run in runs:
-        check_run(run)
-    sums = runs.aggregate(sent=Sum("input_tokens", default=0), said=Sum("output_tokens", default=0))
-    return sums["sent"], sums["said"], TurnUsage.objects.filter(run__project=project).count()
-
-
-def used_by(run: AgentRun) -> tuple[int, int, int]:
-    return run.input_tokens, run.output_tokens, run.turn_usages.count()
-
-
 @pytest.mark.parametrize("names", list(permutations([FIRST, SECOND])))
 def test_a_backgrounded_session_is_a_fork(project: Project, names: Sequence[str]) -> None:
     for name in names:
-        import_path(project, recording(f"{CLAUDE}/{name}.jsonl"))
+        import_path(project, session(name))
     before = counts(project)
     for name in names:
-        import_path(project, recording(f"{CLAUDE}/{name}.jsonl"))
+        import_path(project, session(name))
 
     assert counts(project) == before
     assert used(project) == (6_600, 220, 3)
@@ -79,7 +61,7 @@ def test_a_backgrounded_session_is_a_fork(project: Project, names: Sequence[str]
     assert (second.messages.count(), second.external.copied_until) == (6, 4)
 
 
-@pytest.mark.parametrize("names", list(permutations([PARENT, FORK, CHILD])))
+@pytest.mark.parametrize("names", list(permutations([PARENT, NEW_TIMES, KEPT_TIMES])))
 def test_a_replayed_history_is_counted_once(project: Project, names: Sequence[str]) -> None:
     for name in names:
         import_path(project, rollout(name))
@@ -91,24 +73,24 @@ def test_a_replayed_history_is_counted_once(project: Project, names: Sequence[st
     assert used(project) == (3_900, 130, 4)
     parent = run_of(project, PARENT)
     assert (used_by(parent), parent.parent_run_id, parent.title) == ((2_500, 90, 2), None, "Plan the release")
-    for name, title in ((FORK, "Review the plan"), (CHILD, "Review the plan again")):
+    for name, title in ((NEW_TIMES, "Review the plan"), (KEPT_TIMES, "Review the plan again")):
         child = run_of(project, name)
         assert (used_by(child), child.cache_read_tokens, child.title) == ((700, 20, 1), 600, title)
         assert (child.parent_run_id, child.forked_from_id, child.external.copied_until) == (parent.pk, None, 4)
 
 
 def test_the_copies_of_a_missing_parent_are_counted_once(project: Project) -> None:
-    import_path(project, rollout(CHILD))
+    import_path(project, rollout(KEPT_TIMES))
     assert used(project) == (3_200, 110, 3)
 
-    import_path(project, rollout(FORK))
+    import_path(project, rollout(NEW_TIMES))
 
     assert used(project) == (3_900, 130, 4)
 
 
 def test_a_copy_is_marked_on_its_page_and_in_the_api(project: Project) -> None:
     for name in (SECOND, FIRST):
-        import_path(project, recording(f"{CLAUDE}/{name}.jsonl"))
+        import_path(project, session(name))
     first, second = run_of(project, FIRST), run_of(project, SECOND)
     client = Client()
     client.force_login(make_person(project, Role.OPERATOR))
@@ -126,7 +108,7 @@ def test_a_copy_is_marked_on_its_page_and_in_the_api(project: Project) -> None:
 
 @pytest.mark.parametrize("is_remote", [False, True])
 @pytest.mark.parametrize(
-    "files", [[recording(f"{CLAUDE}/{name}.jsonl") for name in (SECOND, FIRST)], [*map(rollout, (CHILD, FORK, PARENT))]]
+    "files", [[session(name) for name in (SECOND, FIRST)], [*map(rollout, (KEPT_TIMES, NEW_TIMES, PARENT))]]
 )
 def test_watch_counts_as_an_import_does(site: Site, project: Project, files: list[Path], is_remote: bool) -> None:
     site.is_remote = is_remote

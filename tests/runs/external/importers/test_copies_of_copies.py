@@ -14,13 +14,12 @@ import pytest
 
 from agentops.projects.models import Project
 from runs.models import AgentRun
-from tests.runs.external.importers.test_copied_history import run_of, site, used, used_by
+from tests.support.copied_sessions import run_of, used, used_by
 from tests.support.factories import make_project
 from tests.support.imported_runs import import_path
 from tests.support.watched_site import Site
 
 pytestmark = pytest.mark.django_db
-__all__ = ["site"]
 BEGIN = datetime(2026, 1, 21, 12, 0, tzinfo=UTC)
 #: Tokens of each call: input and output.
 CALL = (100, 10)
@@ -36,6 +35,12 @@ A, B, C, D = map(uuid_of, "ABCD")
 @pytest.fixture
 def project() -> Project:
     return make_project("copies")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    (tmp_path / "sessions").mkdir()
+    return Site(tmp_path / "sessions")
 
 
 def claude(folder: Path, session: str, turns: Sequence[str], **copied: Any) -> Path:

@@ -10,13 +10,11 @@ import pytest
 
 from agentops.projects.models import Project
 from runs.models import AgentRun
-from tests.runs.external.importers.test_copied_history import site
 from tests.support.factories import make_project
 from tests.support.imported_runs import import_path
 from tests.support.watched_site import Site
 
 pytestmark = pytest.mark.django_db
-__all__ = ["site"]
 SESSION = "76b6995a-85fc-55c1-96fd-b85ae80b787a"
 ASKED: list[dict[str, Any]] = [
     {"type": "user", "uuid": "u1", "message": {"role": "user", "content": "Mend the parser"}},
@@ -26,6 +24,12 @@ ASKED: list[dict[str, Any]] = [
 ]  # fmt: skip
 AI, AI_LATER = ({"type": "ai-title", "aiTitle": text} for text in ("Parser mended", "Parser tested"))
 OWN, OWN_LATER = ({"type": "custom-title", "customTitle": text} for text in ("My parser", "Our parser"))
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    (tmp_path / "sessions").mkdir()
+    return Site(tmp_path / "sessions")
 
 
 def write(folder: Path, *lines: dict[str, Any]) -> Path:
