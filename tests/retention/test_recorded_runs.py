@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from datetime import datetime, timedelta
 from importlib import import_module
@@ -61,8 +62,9 @@ def imported(project: Project) -> AgentRun:
 
 
 def watched(project: Project, path: Path) -> AgentRun:
-    """The same session with another ID, followed while it goes on."""
+    """A session like that one, followed while it goes on. With the same lines it would be a copy."""
     content = recording(SESSION).read_bytes().replace(b"83f6445c-b782-5f83", b"93f6445c-b782-5f83")
+    content = re.sub(rb'("uuid":"|"parentUuid":"|"requestId":"|"id":"msg_)(.)', rb"\g<1>0", content)
     path.write_bytes(content)
     file = ImportFile.open(path)
     [run] = live_sessions.store(project, list(formats.find(file).read(file)), by="test").runs

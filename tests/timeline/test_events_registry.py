@@ -142,7 +142,7 @@ def test_every_field_survives_once_and_twice_and_none_is_not_stored(type_: str) 
 def _filled(cls: type[events.Payload]) -> dict[str, object]:
     """A value for every field, found by trying."""
     tries: list[object] = ["user", 3, True, {"a": [None, 1.5]}, ["n1"], [3], "2031-05-06T07:08:09Z", "llm"]
-    tries += ["partial", "project"]
+    tries += ["partial", "project", "here"]
     full: dict[str, object] = {}
     for name in cls.model_fields:
         for value in tries:

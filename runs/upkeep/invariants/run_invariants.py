@@ -84,9 +84,9 @@ RUN_INVARIANTS: tuple[Invariant, ...] = (
         LEFT JOIN agent_run_checkpoints k ON k.run_id = p.id AND k.step_number = c.forked_at_step
         WHERE (c.forked_from_id IS NOT NULL AND (k.id IS NULL OR c.step_base <> c.forked_at_step))
             OR (c.forked_from_id IS NULL AND c.forked_at_step IS NOT NULL)"""),
-    Invariant("R6 foreign", "a recorded fork is of a run of its project, and has all its messages and steps itself", """
+    Invariant("R6 foreign", "a recorded fork is of a run of its project, and has all its messages itself", """
         SELECT c.id FROM external c LEFT JOIN agent_runs p ON p.id = c.forked_from_id AND p.project_id = c.project_id
-        WHERE c.forked_at_step IS NOT NULL OR c.step_base <> 0 OR (c.forked_from_id IS NOT NULL AND p.id IS NULL)"""),
+        WHERE c.forked_at_step IS NOT NULL OR (c.forked_from_id IS NOT NULL AND p.id IS NULL)"""),
     Invariant("R7", "a run does not both resume a run and fork one", """
         SELECT id FROM runs WHERE resumed_from_id IS NOT NULL AND forked_from_id IS NOT NULL"""),
     Invariant("R8", "a waiting or paused run has a known reason, and a timed wait has a time", f"""

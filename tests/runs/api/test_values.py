@@ -98,7 +98,8 @@ def test_the_values_of_a_run(golden: AgentRun, client: Client) -> None:
 def test_the_values_of_what_it_holds(golden: AgentRun, client: Client) -> None:
     message = {
         "id": str(FIRST), "position": 1, "role": "assistant", "step_number": 1, "model": "",
-        "usage": {"input_tokens": 5}, "rolled_back_at": None, "created_at": "2026-11-20T12:00:00.000000Z",
+        "usage": {"input_tokens": 5}, "rolled_back_at": None, "is_copied": False,
+        "created_at": "2026-11-20T12:00:00.000000Z",
         "content": {"parts": [{"content": NESTED}], "usage": {"input_tokens": 5}},
     }  # fmt: skip
     assert body(client, f"{RUN}/{FIRST}/messages/{FIRST}") == message
