@@ -72,8 +72,9 @@ class CallReports:
             for name in event.call_names:
                 if name not in rows:
                     rows[name] = ReportedCall(
-                        project_id=self.run.project_id, name=name, call=row.call, run_id=row.run_id, is_copy=row.is_copy
-                    )
+                        project_id=self.run.project_id, name=name, call=row.call, run_id=row.run_id,
+                        is_copy=row.is_copy, is_whole=row.is_whole,
+                    )  # fmt: skip
                     new.append(rows[name])
             self._reports[event.event_id or ""] = CallReport(row.call, row.run_id, row.is_copy, row.is_whole)
         # In the order of the file, which copies share: so imports at once wait for each other in one order.
@@ -85,7 +86,7 @@ class CallReports:
             return None
         first, *others = sorted(rows, key=lambda row: (row.is_copy, row.run_id))
         for other in others:
-            self._same[other.call] = CallReport(first.call, first.run_id, first.is_copy)
+            self._same[other.call] = CallReport(first.call, first.run_id, first.is_copy, first.is_whole)
         return first
 
     def report_of(self, event: IncomingEvent) -> CallReport | None:
@@ -107,7 +108,7 @@ class CallReports:
         for call, same in self._same.items():
             rows = ReportedCall.objects.filter(project=self.run.project_id, call=call)
             holder = rows.values_list("run", flat=True).first()
-            rows.update(call=same.call, run=same.counted_in, is_copy=same.is_copy)
+            rows.update(call=same.call, run=same.counted_in, is_copy=same.is_copy, is_whole=same.is_whole)
             if TurnUsage.objects.filter(call=call).delete()[0] and holder is not None:
                 _note(_locked([holder])[holder], same.counted_in, 1, is_here=False)
         self._same.clear()
