@@ -104,8 +104,10 @@ def _settle_calls(one: Reported, taken: set[tuple[str, str]]) -> None:
 
 def _is_contained(one: Reported, holder_id: UUID) -> bool:
     """Whether a run has nothing that another one does not have, which has more: the other one is the fork."""
-    ids = one.message_ids
-    if not all(_stored(holder_id, ids[at : at + CHUNK]) for at in range(0, len(ids), CHUNK)):
+    stored = _stored(holder_id, one.message_ids)
+    has_same_lines = any(name.startswith("line:") for name in stored)
+    # A copy may have its lines under other IDs. Those of answers are of the provider.
+    if any(name not in stored for name in one.message_ids if has_same_lines or name.startswith("turn:")):
         return False
     mine, theirs = (_message_count(run_id) for run_id in (one.run.pk, holder_id))
     return mine < theirs
@@ -115,8 +117,10 @@ def _session_of(run_id: UUID) -> str:
     return AgentRun.with_removed.values_list("session_id", flat=True).get(pk=run_id)
 
 
-def _stored(run_id: UUID, event_ids: Sequence[str]) -> bool:
-    return len(log.stored_event_ids(run_id, event_ids)) == len(set(event_ids))
+def _stored(run_id: UUID, event_ids: Sequence[str]) -> set[str]:
+    """Return which of these events a run has."""
+    parts = (event_ids[at : at + CHUNK] for at in range(0, len(event_ids), CHUNK))
+    return {name for part in parts for name in log.stored_event_ids(run_id, part)}
 
 
 def _message_count(run_id: UUID) -> int:
@@ -206,18 +210,14 @@ def _is_below(run_id: UUID, ancestor: UUID) -> bool:
 
 
 def _set_own_part(run: AgentRun, origin_id: UUID) -> None:
-    """Note where the own part of a fork begins: with its first message that its origin does not have."""
+    """Note where the own part of a fork begins: after the last message that its origin has, too."""
     events = log.events_of(run.pk).exclude(event_id=None).order_by("seq").values_list("seq", "event_id")
-    first: int | None = None
     rows = [(seq, name) for seq, name in events if name and name.startswith(_OF_MESSAGES)]
-    for at in range(0, len(rows), CHUNK):
-        stored = log.stored_event_ids(origin_id, [name for _, name in rows[at : at + CHUNK]])
-        first = next((seq for seq, name in rows[at : at + CHUNK] if name not in stored), None)
-        if first is not None:
-            break
+    stored = _stored(origin_id, [name for _, name in rows])
+    own = 1 + max((index for index, (_, name) in enumerate(rows) if name in stored), default=-1)
     added = log.events_of(run.pk).filter(type=EventType.MESSAGE_ADDED)
-    if first is not None:
-        added = added.filter(seq__lt=first)
+    if own < len(rows):
+        added = added.filter(seq__lt=rows[own][0])
     position = added.order_by("-seq").values_list("payload__position", flat=True).first()
     _set_copied(run, int(position or 0))
 

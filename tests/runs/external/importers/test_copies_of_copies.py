@@ -44,9 +44,12 @@ def site(tmp_path: Path) -> Site:
 
 
 def claude(folder: Path, session: str, turns: Sequence[str], **copied: Any) -> Path:
-    """A session with a turn for each text. `copied`: the number of turns, and further fields of their lines."""
+    """A session with a turn for each text. `copied`: the number of turns, and further fields of their lines.
+
+    `lines`: distinguishes the IDs of its lines from others.
+    """
     lines: list[dict[str, Any]] = []
-    count = copied.pop("count", 0)
+    count, ids = copied.pop("count", 0), copied.pop("lines", "")
     for number, text in enumerate(turns):
         fields = copied if number < count else {}
         at = BEGIN + timedelta(minutes=number)
@@ -54,7 +57,7 @@ def claude(folder: Path, session: str, turns: Sequence[str], **copied: Any) -> P
         said = {"role": "assistant", "id": f"msg_{text}", "model": "claude-sonnet-4-5", "usage": usage}
         said |= {"content": [{"type": "text", "text": f"{text}: done"}], "stop_reason": "end_turn"}
         for kind, message in (("user", {"role": "user", "content": text}), ("assistant", said)):
-            line = {"type": kind, "sessionId": session, "uuid": uuid_of(f"{kind} {text}"), "message": message}
+            line = {"type": kind, "sessionId": session, "uuid": uuid_of(f"{ids}{kind} {text}"), "message": message}
             lines.append({**line, "timestamp": at.isoformat(), "requestId": f"req_{text}", **fields})
     return write(folder / f"{session}.jsonl", lines)
 
@@ -109,6 +112,19 @@ def test_forks_of_forks_of_claude_code(project: Project, tmp_path: Path, order: 
     assert [used_by(run)[2] for run in (first, second, third)] == [2, 1, 1]
     assert [run.forked_from for run in (first, second, third)] == [None, first, second]
     assert [run.title for run in (first, second, third)] == ["one", "three", "four"]
+
+
+@pytest.mark.parametrize("order", [(A, B), (B, A)])
+def test_a_copy_with_other_ids_of_lines(project: Project, tmp_path: Path, order: Sequence[str]) -> None:
+    for session in order:
+        turns = ["one", "two"] if session == A else ["one", "two", "three"]
+        import_path(project, claude(tmp_path, session, turns, lines=session))
+
+    assert used(project) == total(3)
+    first, second = run_of(project, A), run_of(project, B)
+    assert [used_by(run)[2] for run in (first, second)] == [2, 1]
+    assert (first.forked_from, second.forked_from, second.title) == (None, first, "three")
+    assert second.external.copied_until == 4
 
 
 @pytest.mark.parametrize("order", list(permutations([A, B, C])))
