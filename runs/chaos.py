@@ -64,7 +64,7 @@ TREE_POINTS = {
     "spawn.before": "before child runs are opened",
     "spawn.in_transaction": "in the transaction that opens child runs",
     "spawn.committed": "child runs opened, their parent waits",
-    "child.ended": "child run ended, before its parent is queued",
+    "child.ended": "child run ended or paused, before its parent is queued",
     "parent.in_transaction": "in the transaction that queues a parent",
 }
 #: Those of a worker that advances flows, and of whoever ends one of their runs.

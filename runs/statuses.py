@@ -67,6 +67,13 @@ class WaitReason(StrEnum):
     RETRY_ALONE = "retry_alone"  # its worker died in this step: the step is retried without other runs on the worker
 
 
+class OnChildPause(StrEnum):
+    """What a pause of a child run means for the call of its parent that waits for it."""
+
+    RETURN = "return"  # it is a result of the call
+    WAIT = "wait"  # the call waits until the child run is resumed and has ended
+
+
 #: Waits that end with a resume by a policy: another run continues, and this one is not queued again.
 POLICY_WAITS = frozenset({WaitReason.ON_ERROR, WaitReason.ON_DEAD})
 

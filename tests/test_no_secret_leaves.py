@@ -191,7 +191,8 @@ def run() -> AgentRun:
     RunError.objects.create(
         run=run,
         step_number=1,
-        context=f"tool:{call.call_id}"[:300],
+        context=call.tool_name[:300],
+        call_id=call.call_id[:300],
         error_type="x",
         message=TEXT,
         attempt=0,

@@ -136,6 +136,7 @@ def _open_successor(old: AgentRun, plan: ResumePlan[AgentRun], opening: Opening)
     mark_applied(messages)
     opening = replace(opening, turns=[*(c.payload["message"] for c in messages), *plan.turns])
     origin = Origin(
-        resumed_from=old, parent_run=old.parent_run, flow_run_id=old.flow_run_id, starts_fresh=plan.mode is Mode.FRESH
-    )
+        resumed_from=old, parent_run=old.parent_run, on_pause=old.on_pause,
+        flow_run_id=old.flow_run_id, starts_fresh=plan.mode is Mode.FRESH,
+    )  # fmt: skip
     return creation.open_run(old.project, old.agent, opening, origin)

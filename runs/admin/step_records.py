@@ -137,19 +137,29 @@ class RunErrorAdmin(RowsOfRunsAdmin):
     id_fields = ("run_id",)
     text_fields = ("error_type", "context")
     loaded = ("run_id", "step_number", "context", "error_type", "attempt", "created_at")
-    search_help_text = "Search by run ID or prefix of it, or by part of the error type or context (llm, tool:…, step)."
+    search_help_text = (
+        "Search by run ID or prefix of it, or by part of the error type or context (a tool, llm_stream, max_turns)."
+    )
     list_display = (
         cells.reason("error_type", "error"),
         run_cell(),
         cells.words("context", limit=60),
         cells.plain("step_number", "step"),
-        cells.computed("attempt", "attempt", lambda row: row.attempt + 1),
+        cells.plain("attempt"),
         cells.words("head", "message"),
         cells.moment("created_at", "time"),
     )
     list_filter = OF_RUN
     facts = (
-        ("Facts", (*list_display[:5], cells.words("context", "full context", limit=300), list_display[6])),
+        (
+            "Facts",
+            (
+                *list_display[:5],
+                cells.words("context", "full context", limit=300),
+                cells.words("call_id", "call", limit=300),
+                list_display[6],
+            ),
+        ),
         ("Message", (cells.payload("message"), cells.payload("details"))),
     )
 

@@ -1,4 +1,4 @@
-"""How deep runs may be nested and how many children a run may have: the site's limits, which an agent can lower."""
+"""What an agent sets for its child runs: lower limits than the site's, and what a pause of one means for its call."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from typing import Any
 
 from django.conf import settings as site
 
+from runs.statuses import OnChildPause
+
 #: The highest values of the two settings.
 MAX_DEPTH, MAX_CHILDREN = 10, 1000
 
 
+#: What the model does not say with a call.
+ON_CHILD_PAUSE = "on_child_pause"
+
+
 class InvalidChildLimit(ValueError):
-    """The settings of an agent contain an invalid limit of its child runs."""
+    """The settings of an agent contain an invalid value for its child runs."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,8 @@ class ChildLimits:
     depth: int
     #: Its own children. A resumed child is not another child.
     children: int
+    #: Unless a call says otherwise.
+    on_pause: OnChildPause = OnChildPause.RETURN
 
 
 def child_limits(settings: Mapping[str, Any]) -> ChildLimits:
@@ -31,7 +39,14 @@ def child_limits(settings: Mapping[str, Any]) -> ChildLimits:
     return ChildLimits(
         depth=_lower(settings, "max_child_depth", site.AGENTOPS_MAX_CHILD_DEPTH, MAX_DEPTH),
         children=_lower(settings, "max_children", site.AGENTOPS_MAX_CHILDREN, MAX_CHILDREN),
+        on_pause=_on_pause(settings.get(ON_CHILD_PAUSE)),
     )
+
+
+def _on_pause(value: Any) -> OnChildPause:
+    if value is not None and value not in list(OnChildPause):
+        raise InvalidChildLimit(f'settings.{ON_CHILD_PAUSE} must be "return" or "wait", not {str(value)[:64]!r}')
+    return OnChildPause(value or OnChildPause.RETURN)
 
 
 def _lower(settings: Mapping[str, Any], name: str, limit: int, maximum: int) -> int:

@@ -103,9 +103,12 @@ class CheckpointRow(serializers.ModelSerializer):  # type: ignore[misc]
 class ErrorRow(serializers.ModelSerializer):  # type: ignore[misc]
     class Meta:
         model = RunError
-        fields = ("id", "step_number", "context", "error_type", "message", "details", "attempt", "created_at")
+        fields = (
+            *("id", "step_number", "context", "call_id", "error_type", "message", "details", "attempt", "created_at"),
+        )
         extra_kwargs: ClassVar = _notes(
-            context="What failed: `llm`, `step` or `tool:CALL_ID`.",
+            context="What failed: the name of the tool, or `llm_stream`, `llm_complete`, `max_turns` or `step`.",
+            call_id="The model's ID of the tool call; empty for other errors.",
             message="Explanation for people: what is wrong and what to do.",
             details="Message of the vendor or its library.",
             attempt=_ATTEMPT,

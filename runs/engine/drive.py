@@ -40,6 +40,7 @@ from runs.engine.turns.calls_ahead import CallsAhead
 from runs.hooks.base import TURN_EVENTS, HookEvent
 from runs.hooks.deciding import ActiveHook
 from runs.lifecycle import command_outcomes
+from runs.lifecycle.error_contexts import LLM_STREAM
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
 from runs.providers import base as providers
 from runs.providers import model_servers
@@ -353,7 +354,7 @@ def _open_tools(drive: Drive) -> None:
 
 
 def _failed_attempts(run: AgentRun) -> FailedAttempts:
-    failures = RunError.objects.filter(run=run, step_number=run.step_count + 1, context="llm")
+    failures = RunError.objects.filter(run=run, step_number=run.step_count + 1, context=LLM_STREAM, call_id="")
     counts = failures.aggregate(times=Count("id"), first=Min("created_at"))
     return FailedAttempts(counts["times"], counts["first"])
 

@@ -22,6 +22,7 @@ from runs.engine.releases import DecideAgain, HeldRun, UnloadedRun, release_run
 from runs.engine.results import Progress
 from runs.engine.safe_commit import do_nothing
 from runs.lifecycle import approval_rows, causes, command_outcomes, inbox, summaries
+from runs.lifecycle.error_contexts import LLM_COMPLETE, LLM_STREAM
 from runs.models import AgentRun, AgentRunToolCall, RunCommand
 from runs.providers.base import FixtureExhausted
 from runs.queries.durations import times_of
@@ -58,7 +59,7 @@ def complete(drive: Drive, **move_options: Any) -> Progress:
             move_options["structured_output"] = REDACTOR.clean(value)[0]
         except InvalidOutput as error:
             text = f"The result does not match the agent's output schema: {error}. Resume the run to ask again."
-            return pause_error(drive, error.code, text)
+            return pause_error(drive, error.code, text, context=LLM_COMPLETE)
     summary = summaries.first_paragraph(summary or result)
     times = times_of(run, database_clock.now())
     payload = RunCompleted(
@@ -146,11 +147,13 @@ def steps_used(run: AgentRun) -> str:
     return f"{text}, {run.step_count} in the lineage" if run.step_base else text
 
 
-def pause_error(held_run: HeldRun, error_type: str, error: str, *, details: str = "") -> Progress:
+def pause_error(
+    held_run: HeldRun, error_type: str, error: str, *, details: str = "", context: str = LLM_STREAM
+) -> Progress:
     """Pause the run after an error that a person has to fix."""
     error, _ = REDACTOR.clean_text(error)
     error_type = error_type[:64]
-    event = Entry(Error(error_type=error_type, error=error[:2000], details=details[:1000] or None, context="llm"))
+    event = Entry(Error(error_type=error_type, error=error[:2000], details=details[:1000] or None, context=context))
     payload = RunPaused(reason=PauseReason.ERROR, detail=error[:2000])
     return release_run(
         held_run, RunStatus.PAUSED, payload, reason=PauseReason.ERROR, unless=STOP_OR_PAUSE, events_before=[event],

@@ -21,6 +21,7 @@ from runs.engine.leases import Lease
 from runs.engine.notes import note_failure
 from runs.engine.releases import DecideAgain, UnloadedRun, release_run
 from runs.lifecycle import transitions
+from runs.lifecycle.error_contexts import STEP
 from runs.models import AgentRun, RunError
 from runs.statuses import ENGINE_ERROR, PauseReason, RunStatus
 from timeline import database_clock
@@ -35,7 +36,6 @@ log = logging.getLogger(__name__)
 #: Errors in one step after which the run pauses.
 MAX_TRIES = 3
 #: The context of such an error.
-STEP = "step"
 DIGEST_CHARACTERS = 12
 
 

@@ -68,6 +68,7 @@ def _error(projection: Projection, event: IncomingEvent, payload: Error) -> int:
             run_id=projection.run.pk,
             step_number=projection.next_step,
             context=REDACTOR.clean_text(payload.context if isinstance(payload.context, str) else "runner")[0][:300],
+            call_id=REDACTOR.clean_text(payload.call_id or "")[0][:300],
             error_type=REDACTOR.clean_text(payload.error_type or "error")[0][:64],
             message=REDACTOR.clean_text(payload.error or payload.message)[0],
             details=REDACTOR.clean_text(details)[0] if payload.details else "",

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from runs.models import AgentRun
+from runs.lifecycle import error_contexts
+from runs.models import AgentRun, RunError
 from runs.statuses import PauseReason, RunStatus
-from timeline import log
+from timeline import database_clock, log
+from timeline.dialects.agent_failures import is_of_tool
 from timeline.events import EventType, Payload
 from timeline.events.notice import Error
 from timeline.events.run import RunFailed
 from timeline.log import Entry
 from timeline.preview import preview
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 #: The error type of a run at its step limit; agent SDKs call it so.
 MAX_TURNS = "error_max_turns"
@@ -51,10 +54,21 @@ def error_event(run: AgentRun, error_type: str, text: str) -> list[Entry]:
     """Return the event of an error that ends or pauses `run`; empty if the last error in the log is the same."""
     last = log.events_of(run.pk).filter(type=EventType.ERROR).order_by("-seq").first()
     step = run.step_count + 1
-    if last is not None and last.step == step and last.payload.get("error_type") == error_type:
-        # An error of a tool is another one, even with the same type.
-        is_of_tool = str(last.payload.get("context") or "").startswith("tool:")
-        if not is_of_tool:
-            return []
+    is_same = last is not None and last.step == step and last.payload.get("error_type") == error_type
+    # An error of a tool is another one, even with the same type.
+    if is_same and not is_of_tool(last):
+        return []
     short, _ = preview(text, TEXT_BYTES)
-    return [Entry(Error(error_type=error_type[:64], error=short or None), step=step)]
+    context = error_contexts.MAX_TURNS if error_type == MAX_TURNS else None
+    return [Entry(Error(error_type=error_type[:64], error=short or None, context=context), step=step)]
+
+
+def save_errors(run: AgentRun, entries: Sequence[Entry]) -> None:
+    """Save the rows of errors that cause a move, in its transaction: those of failed attempts have theirs already."""
+    for payload in (entry.payload for entry in entries if isinstance(entry.payload, Error)):
+        if payload.context in error_contexts.OF_MOVES:
+            RunError.objects.create(
+                run=run, step_number=run.step_count + 1, context=str(payload.context),
+                error_type=str(payload.error_type), message=REDACTOR.clean_text(payload.error or "")[0],
+                details=REDACTOR.clean_text(str(payload.details or ""))[0], created_at=database_clock.now(),
+            )  # fmt: skip

@@ -1,6 +1,7 @@
 """Child runs and their parents: a parent goes on when its children have ended, and takes them along when it is stopped.
 
-A parent that waits holds no worker. The last child to end queues it; if that process dies first, a sweep does.
+A parent that waits holds no worker. The last child to end, or to pause if its pause is a result of the call, queues it;
+if that process dies first, a sweep does.
 """
 
 from __future__ import annotations
@@ -31,25 +32,30 @@ def unended(parent_id: UUID | OuterRef) -> RunQuerySet:
     return AgentRun.objects.unended().filter(parent_run=parent_id)
 
 
+def awaited(parent_id: UUID | OuterRef) -> RunQuerySet:
+    """Return the child runs for which their parent, while it waits, has to wait."""
+    return AgentRun.objects.holding_parents().filter(parent_run=parent_id)
+
+
 def continue_parents() -> int:
-    """Queue the runs that wait for children which have all ended. Returns how many."""
+    """Queue the runs that wait for children and have none left to wait for. Returns how many."""
     waiting = AgentRun.objects.filter(status=RunStatus.WAITING, status_reason=WaitReason.CHILDREN)
-    ready = waiting.exclude(Exists(unended(OuterRef("pk")))).values_list("pk", flat=True)
+    ready = waiting.exclude(Exists(awaited(OuterRef("pk")))).values_list("pk", flat=True)
     failure = "a run that waits for its children could not be queued"
     return sum(done_alone(partial(continue_parent, pk), failure, run_id=str(pk)) for pk in ready[:100])
 
 
 def tell_parent(run_id: UUID) -> None:
-    """Queue the parent of a child that has ended, if it was the last one. Called after the commit of its end."""
+    """Queue the parent of a child that has ended or paused, if it has to wait for no other. Called after the commit."""
     chaos.point("child.ended")
     continue_parent(run_id)
 
 
 def continue_parent(run_id: UUID) -> bool:
-    """Queue a run if it waits for children which have all ended. Return whether it was queued."""
+    """Queue a run if it waits for children and has none left to wait for. Return whether it was queued."""
     with transaction.atomic():
         parent = AgentRun.objects.select_for_update(no_key=True, of=("self",)).filter(pk=run_id).first()
-        if parent is None or not is_waiting(parent) or unended(run_id).exists():
+        if parent is None or not is_waiting(parent) or awaited(run_id).exists():
             return False
         payload = RunPhase(status=RunStatus.QUEUED, reason=ENDED)
         try:

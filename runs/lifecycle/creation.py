@@ -63,6 +63,8 @@ class Origin:
 
     resumed_from: AgentRun | None = None
     parent_run: AgentRun | None = None
+    #: A value of `OnChildPause` if a call of the parent waits for the new run.
+    on_pause: str = ""
     starts_fresh: bool = False
     #: For a fork: the checkpoint at which it begins.
     forked_at: Checkpoint | None = None
@@ -151,6 +153,7 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
             root_run_id=before.root_run_id if before else ledger.pk,
             resumed_from=before,
             parent_run=origin.parent_run,
+            on_pause=origin.on_pause,
             flow_run_id=origin.flow_run_id,
             starts_fresh=origin.starts_fresh,
             forked_from=origin.forked_at.run if origin.forked_at else None,

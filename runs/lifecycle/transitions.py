@@ -115,6 +115,7 @@ def move(
         error = causes.error_events(run, to, payload, reason=reason, events_before=events_before, changes=changes)
         entry = Entry(payload, phase=PHASES[to], ref_id=ref_id)
         log.append(run.pk, [*error, *events_before, entry], source=source, epoch=epoch)
+        causes.save_errors(run, [*error, *events_before])
         log.announce_run(run.project_id, run.pk)
         if to is RunStatus.PAUSED:
             pause_notifications.notify(run, payload, reason)
@@ -144,12 +145,12 @@ def _end_subagents(run: AgentRun, *, source: Source, epoch: int | None) -> None:
 
 
 def _tell_family(run: AgentRun, to: RunStatus, reason: str) -> None:
-    """Let a parent go on when its last child has ended, and children follow a parent that was stopped or paused."""
+    """Let a parent go on when its last child has ended or paused, and children follow one that is stopped or paused."""
     from runs.lifecycle import children  # which moves runs, and so comes after this module
 
     if to in (RunStatus.STOPPED, RunStatus.FAILED) or (to is RunStatus.PAUSED and reason == PauseReason.OPERATOR):
         children.take_along(run, to)
-    if to.terminal and run.parent_run_id is not None:
+    if (to.terminal or to is RunStatus.PAUSED) and run.parent_run_id is not None:
         after_commit(children.tell_parent, run.parent_run_id)
     if run.flow_run_id is not None and (to.terminal or to is RunStatus.PAUSED):
         wake_flows()

@@ -112,12 +112,17 @@ class TurnUsage(models.Model):
 
 
 class RunError(models.Model):
-    """A failed attempt of a model call, a tool call or a step. `attempt` counts from 0."""
+    """A failed attempt of a model call, a tool call or a step, an unusable answer, or a step limit that was reached.
+
+    `attempt` counts from 0.
+    """
 
     run = models.ForeignKey(AgentRun, models.PROTECT, related_name="errors", db_index=False)
     step_number = models.PositiveIntegerField()
-    #: "llm", "tool:<call id>" or "step".
+    #: The name of the tool, or one of runs.lifecycle.error_contexts; any text from another program.
     context = models.CharField(max_length=300)
+    #: The model's ID of the tool call; empty if the error is not about one.
+    call_id = models.CharField(max_length=300, blank=True, default="", db_default="")
     error_type = models.CharField(max_length=64)
     #: What is wrong and what to do.
     message = models.TextField()

@@ -11,7 +11,7 @@ from django.db.models import Q
 from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce, Left
 
-from runs.statuses import LIVE, RunStatus
+from runs.statuses import LIVE, OnChildPause, RunStatus
 from timeline.database_clock import Now
 
 if TYPE_CHECKING:
@@ -66,6 +66,11 @@ class RunQuerySet(models.QuerySet["AgentRun"]):
     def unended(self) -> RunQuerySet:
         """Return the native runs that are paused or live."""
         return self.native().filter(Q(status=RunStatus.PAUSED) | Q(status__in=LIVE))
+
+    def holding_parents(self) -> RunQuerySet:
+        """Return the unended runs for which their parents wait: not those whose pause is told to the parent."""
+        is_settled = Q(on_pause="") | Q(on_pause=OnChildPause.RETURN, status=RunStatus.PAUSED)
+        return self.unended().exclude(is_settled)
 
     def being_recorded(self) -> RunQuerySet:
         """Return the recorded runs that have not ended. Uses the index `run_unended`."""

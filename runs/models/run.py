@@ -13,7 +13,7 @@ from django.db.models import F, Q
 from agentops.projects.models import Project
 from runs.models.agent import Agent
 from runs.models.querysets import RunManager, RunQuerySet
-from runs.statuses import STATUSES, TERMINAL, RunStatus
+from runs.statuses import STATUSES, TERMINAL, OnChildPause, RunStatus
 from timeline.models import Log, RunKind
 from timeline.reasons import ABANDONED
 
@@ -59,6 +59,8 @@ class AgentRun(models.Model):
     #: The first run of the lineage. A run that resumes no other, and a fork, are their own root.
     root_run = models.ForeignKey("self", models.PROTECT, related_name="lineage")
     parent_run = models.ForeignKey("self", models.PROTECT, null=True, related_name="children")
+    #: What a pause means for the call of the parent that waits for this run. Empty: no call waits for it.
+    on_pause = models.CharField(max_length=6, choices=choices(OnChildPause), blank=True, default="", db_default="")
     resumed_from = models.OneToOneField("self", models.PROTECT, null=True, related_name="resumed_as")
     forked_from = models.ForeignKey("self", models.PROTECT, null=True, related_name="forks")
     #: The flow run that this run executes a node of.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from runs.statuses import OnChildPause
 from runs.tools.base import Arguments, BadArguments, Effect, Tool, ToolContext
 from runs.tools.functions import tool
 
@@ -34,23 +35,32 @@ class SpawnRequest:
 
     tasks: list[AgentTask]
     timeout_s: int | None = None
+    #: None: what the agent's settings say.
+    on_child_pause: OnChildPause | None = None
 
 
 @tool(effect=Effect.AT_MOST_ONCE, inline=True)
 def spawn_agents(
     tasks: Annotated[list[AgentTask], Field(min_length=1, max_length=MAX_TASKS)],
     timeout_s: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_S)] | None = None,
+    on_child_pause: Literal["return", "wait"] | None = None,
 ) -> SpawnRequest:
     """Let other agents work on tasks at the same time, and wait for all results. They have the order of the tasks.
 
+    A run that pauses, for example at its step limit, is a result with the status "paused" and the reason. To continue
+    it, call spawn_agents again with its ID as resume_run_id, and a prompt for it.
+
     Args:
-        tasks: Each has a prompt with everything that its agent needs to know, and an agent, or the ID of a paused run.
+        tasks: Each has a prompt with everything that its agent needs to know, and either agent, the name of the agent
+            of a new run, or resume_run_id, the ID of a paused run to continue.
         timeout_s: Seconds after which tasks that are not done are stopped.
+        on_child_pause: "return" gives you a run that pauses as a result; "wait" waits until a person has resumed it and
+            it has ended.
     """
     for task in tasks:
         if (task.agent is None) == (task.resume_run_id is None):
             raise BadArguments("Each task has either agent or resume_run_id.")
-    return SpawnRequest(tasks, timeout_s)
+    return SpawnRequest(tasks, timeout_s, OnChildPause(on_child_pause) if on_child_pause else None)
 
 
 @tool(effect=Effect.AT_MOST_ONCE, inline=True)
@@ -61,7 +71,7 @@ def handoff(agent: AgentName, prompt: PromptText) -> SpawnRequest:
         agent: Name of the agent.
         prompt: What is to be done, with everything that the agent needs to know: it does not see this conversation.
     """
-    return SpawnRequest([AgentTask(agent=agent, prompt=prompt)])
+    return SpawnRequest([AgentTask(agent=agent, prompt=prompt)], on_child_pause=OnChildPause.WAIT)
 
 
 SPAWN_AGENTS = replace(spawn_agents, spawns=True)

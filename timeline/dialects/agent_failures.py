@@ -36,8 +36,10 @@ def failure_of(event: Event, reported: frozenset[int]) -> Fields | None:
 
 def is_of_tool(event: Event) -> bool:
     """Return whether an `error` event tells of an attempt of a tool. The end of the call tells whether it failed."""
-    context = event.payload.get("context") if event.type == EventType.ERROR else None
-    return event.source == Source.WORKER and isinstance(context, str) and context.startswith("tool:")
+    if event.type != EventType.ERROR or event.source != Source.WORKER:
+        return False
+    # Until 2026, the context had the ID of the call.
+    return bool(event.payload.get("call_id")) or str(event.payload.get("context")).startswith("tool:")
 
 
 def _end(event: Event) -> Fields | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from timeline.events.base import Count, Millis, Money, Name, Payload, because, register, seconds, sentence
 from timeline.events.vocabulary import EventType
 
+PAUSED = "paused"
+
 
 @register(EventType.HANDOFF)
 class Handoff(Payload):
@@ -47,11 +49,17 @@ class ChildRunStarted(_ChildRun):
 
 @register(EventType.CHILD_RUN_PHASE)
 class ChildRunPhase(_ChildRun):
-    """A runner reports what a child run does. `phase` is any word, such as "progress"."""
+    """What a child run does: any word of a runner as `phase`, such as "progress".
+
+    `paused`, with its `reason`: the run goes on without the result of the child run, which can be resumed.
+    """
 
     phase: Name
+    reason: str | None = None
 
     def describe(self) -> str:
+        if self.phase == PAUSED:
+            return sentence("Child run", self.run_id, "paused", because(self.reason))
         return sentence("Child run", self.run_id, f"reports {self.phase}")
 
 

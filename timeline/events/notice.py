@@ -13,14 +13,16 @@ from timeline.reasons import reason_label
 class Error(Payload):
     """An error. The run continues, unless the next event ends it.
 
-    `context` is where it occurred: an identifier from the engine, any value from external runners. `error` is a
-    message for users, `details` the message of the provider or library.
+    `context` is where it occurred: the name of a tool, `llm_stream`, `llm_complete`, `max_turns` or `step` from the
+    engine, any value from external runners. `call_id` is the tool call, `error` a message for users, `details` the
+    message of the provider or library.
     """
 
     error_type: str | None = None
     error: str | None = None
     details: JsonValue = None
     context: JsonValue = None
+    call_id: str | None = None
     attempt: Count | None = None
 
     def describe(self) -> str:

@@ -22,7 +22,7 @@ BY_NAME: dict[str, Any] = {
     },
     "call_id": "toolu_01",
     "code": "run_not_paused",
-    "context": "llm",
+    "context": "llm_stream",
     "cost_source": "computed",
     "created_by": "user:ada",
     "effect": "read",

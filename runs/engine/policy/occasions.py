@@ -17,6 +17,7 @@ from runs.engine.results import Progress
 from runs.engine.shutdown import ShutdownDue, StopPending
 from runs.engine.turns import open_call
 from runs.lifecycle import causes, command_outcomes
+from runs.lifecycle.error_contexts import STEP
 from runs.models import AgentRun
 from runs.providers.base import FixtureExhausted
 from runs.providers.retries import Failure
@@ -75,7 +76,7 @@ def _release_unloaded(held_run: UnloadedRun, rules: Policies, error: Exception) 
     if isinstance(error, ValidationError):
         text = f"The stored conversation cannot be read: {error}"
         return ending.fail(held_run, error_type, text, unless=STOP_OR_PAUSE)
-    return ending.pause_error(held_run, error_type, str(error))
+    return ending.pause_error(held_run, error_type, str(error), context=STEP)
 
 
 def on_dead(drive: Drive) -> Progress:

@@ -32,6 +32,7 @@ from runs.engine.shutdown import ShutdownDue, StopPending
 from runs.engine.turns import open_call
 from runs.engine.turns.model_stream import IDLE_S, Deltas, ModelCallState, TextChunk, read
 from runs.lifecycle import inbox
+from runs.lifecycle.error_contexts import LLM_STREAM
 from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand, RunError, TurnUsage
 from runs.providers import retries
 from runs.providers.base import ModelCall
@@ -185,7 +186,7 @@ def _note_failed(
     if pause is not None:
         entries.append(Entry(_retry_payload(drive, failed, failure, pause), step=step))
     row = RunError(
-        run=drive.run, step_number=step, context="llm", error_type=failure.error_type[:64],
+        run=drive.run, step_number=step, context=LLM_STREAM, error_type=failure.error_type[:64],
         message=failure.message, details=failure.details, attempt=attempt, created_at=database_clock.now(),
     )  # fmt: skip
     note_failure(drive.lease, row, *entries)

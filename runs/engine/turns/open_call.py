@@ -12,6 +12,7 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 from runs.conversation import call_ids
 from runs.engine.drive import Drive
 from runs.engine.turns.live_output import LiveOutput
+from runs.lifecycle.error_contexts import LLM_COMPLETE
 from runs.models import AgentRunToolCall
 from runs.tools.base import ToolContext
 from runs.tools.conversation_tools import Question, question_of
@@ -60,7 +61,7 @@ def dropped_calls_event(count: int, step: int) -> list[Entry]:
         f"The answer requested {call_ids.MAX_KEPT + count:,} tool calls. "
         f"The conversation keeps the first {call_ids.MAX_KEPT}, of which {MAX_CALLS} are run."
     )
-    return [Entry(Error(error_type="too_many_calls", error=text, context="llm"), step=step, clean=True)]
+    return [Entry(Error(error_type="too_many_calls", error=text, context=LLM_COMPLETE), step=step, clean=True)]
 
 
 def unknown_tool(drive: Drive, call: AgentRunToolCall) -> str:

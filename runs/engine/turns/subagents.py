@@ -1,5 +1,5 @@
 """Calls of `spawn_agents` and `handoff`: child runs are opened, the run waits without a worker, and their results are
-the result of the call.
+the result of the call. A child that pauses is a result too, unless the call, or else the agent, says `wait`.
 
 Children are opened in the transaction in which the run begins to wait. Afterwards the call is `running`, and whichever
 worker claims the run finds its children by the events `child_run.started`.
@@ -31,12 +31,12 @@ from runs.lifecycle.creation import Opening, Origin
 from runs.models import Agent, AgentRun, AgentRunToolCall
 from runs.providers.messages import canonical
 from runs.queries.durations import times_of
-from runs.statuses import RunStatus, ToolStatus, WaitReason
+from runs.statuses import OnChildPause, RunStatus, ToolStatus, WaitReason
 from runs.tools.agent_tools import AgentTask, SpawnRequest, request_of
 from runs.tools.base import BadArguments, Tool
 from timeline import database_clock, log
 from timeline.events import EventType
-from timeline.events.child import ChildRunCompleted, ChildRunStarted, Handoff
+from timeline.events.child import ChildRunCompleted, ChildRunPhase, ChildRunStarted, Handoff
 from timeline.events.run import RunWaiting
 from timeline.log import Entry
 from timeline.models import Event, Source
@@ -67,7 +67,7 @@ def has_to_wait(drive: Drive) -> bool:
     call = drive.open_calls[0]
     if call.status == ToolStatus.RUNNING:
         until = _deadline(call, _request(drive, tool))
-        return not _is_over(until) and any(not child.state.terminal for child in _children(call))
+        return not _is_over(until) and any(_is_awaited(child) for child in _children(call))
     if drive.stands_before(tool) and (drive.spawn_permit is None or drive.spawn_permit[0] != call.pk):
         return False  # its hooks and rules come first
     try:
@@ -100,12 +100,12 @@ def wait(drive: Drive) -> Progress | SpawnRefused:
 
 
 def result(drive: Drive, call: AgentRunToolCall, tool: Tool) -> CallResult:
-    """Return the result of a call whose children have ended or are late, or that was refused."""
+    """Return the result of a call whose children have ended, have paused or are late, or that was refused."""
     if call.status != ToolStatus.RUNNING:
         return CallResult(ToolStatus.ERROR, f"Nothing was started. {_refusal(drive, tool)}")
     children = _children(call)
     for child in children:
-        if not child.state.terminal:
+        if _is_awaited(child):
             _stop(drive.run, child)
     outcomes = [_outcome(child) for child in children]
     is_failed = all("error" in outcome for outcome in outcomes)
@@ -113,7 +113,7 @@ def result(drive: Drive, call: AgentRunToolCall, tool: Tool) -> CallResult:
     status = ToolStatus.ERROR if is_failed else ToolStatus.COMPLETED
     now = database_clock.now()
     events = [
-        _completed_event(call, child, index, outcome)
+        _outcome_event(call, child, index, outcome)
         for index, (child, outcome) in enumerate(zip(children, outcomes, strict=True))
     ]
     return CallResult(status, output, 1, database_clock.milliseconds_between(call.started_at or now, now), events)
@@ -200,8 +200,11 @@ def _check_resumable(run: AgentRun, run_id: str) -> None:
 def _spawn(drive: Drive, tool: Tool, request: SpawnRequest) -> None:
     """Open the children and mark the call running, in the transaction that has locked the run. Raises `_Refused`."""
     run, call = drive.run, drive.open_calls[0]
+    # Those of earlier calls: a paused one may be resumed by a person while the run waits for others.
+    AgentRun.objects.filter(parent_run=run).exclude(on_pause="").update(on_pause="")
+    on_pause = request.on_child_pause or creation.limits_of(run).on_pause
     try:
-        children = [_open(run, task, agent) for task, agent in _check(run, request)]
+        children = [_open(run, task, agent, on_pause) for task, agent in _check(run, request)]
     except RunRefusal as error:
         raise _Refused(f"A child cannot start: {error}.") from error
     # A copy, because this transaction may be rolled back and tried again.
@@ -223,14 +226,14 @@ def _spawn(drive: Drive, tool: Tool, request: SpawnRequest) -> None:
     chaos.point("spawn.in_transaction")
 
 
-def _open(run: AgentRun, task: AgentTask, agent: Agent | None) -> AgentRun:
+def _open(run: AgentRun, task: AgentTask, agent: Agent | None, on_pause: OnChildPause) -> AgentRun:
     by = f"run:{run.pk}"
     if agent is not None:
         opening = Opening(config=agent.frozen(), turns=[task.prompt], by=by)
-        return creation.open_run(run.project, agent, opening, Origin(parent_run=run))
+        return creation.open_run(run.project, agent, opening, Origin(parent_run=run, on_pause=on_pause))
     resumed = resuming.resume(UUID(task.resume_run_id), by=by, message=task.prompt, source=Source.WORKER).run
     # It may be the child of a run that this one continues.
-    AgentRun.objects.filter(pk=resumed.pk).update(parent_run=run)
+    AgentRun.objects.filter(pk=resumed.pk).update(parent_run=run, on_pause=on_pause)
     return resumed
 
 
@@ -262,18 +265,39 @@ def _continued(run: AgentRun) -> AgentRun:
     return run
 
 
+def _is_awaited(child: AgentRun) -> bool:
+    """Whether the call has no result yet because of this child."""
+    is_returned = child.on_pause == OnChildPause.RETURN and child.state is RunStatus.PAUSED
+    return not child.state.terminal and not is_returned
+
+
 def _outcome(child: AgentRun) -> dict[str, JsonValue]:
     """Return what the model is told of a child."""
     agent, run_id = str(child.agent_config.get("agent_id")), str(child.pk)
     if child.state is RunStatus.COMPLETED:
         return {"agent": agent, "run_id": run_id, "status": child.status, "result": child.result}
-    if not child.state.terminal:
+    if _is_awaited(child):
         return {"agent": agent, "run_id": run_id, "status": TIMED_OUT, "error": "not done in time, and stopped"}
+    if not child.state.terminal:
+        return _paused(child, agent)
     error = child.error_message or child.status_reason or child.status
     return {"agent": agent, "run_id": run_id, "status": child.status, "error": error}
 
 
-def _completed_event(call: AgentRunToolCall, child: AgentRun, index: int, outcome: Mapping[str, JsonValue]) -> Entry:
+def _paused(child: AgentRun, agent: str) -> dict[str, JsonValue]:
+    detail: dict[str, JsonValue] = {"detail": child.error_message} if child.error_message else {}
+    how = f'It can go on: call spawn_agents with a task {{"resume_run_id": "{child.pk}", "prompt": …}}.'
+    reason = {"reason": child.status_reason}
+    return {"agent": agent, "run_id": str(child.pk), "status": child.status, **reason, **detail, "to_continue": how}
+
+
+def _outcome_event(call: AgentRunToolCall, child: AgentRun, index: int, outcome: Mapping[str, JsonValue]) -> Entry:
+    if not child.state.terminal and not _is_awaited(child):
+        paused = ChildRunPhase(
+            run_id=str(child.pk), agent=str(outcome["agent"]), call_id=call.call_id, index=index, phase=child.status,
+            reason=child.status_reason or None,
+        )  # fmt: skip
+        return Entry(paused, step=call.step_number, ref_id=child.pk)
     times = times_of(child, database_clock.now())
     payload = ChildRunCompleted(
         run_id=str(child.pk), agent=str(outcome["agent"]), call_id=call.call_id, index=index,

@@ -345,10 +345,12 @@ def _repeat_warning(drive: Drive, call: AgentRunToolCall) -> tuple[str, list[Ent
 
 def _note_failure(drive: Drive, call: AgentRunToolCall, error: ToolFailed, attempt: int, *entries: Entry) -> None:
     row = RunError(
-        run=drive.run, step_number=call.step_number, context=f"tool:{call.call_id}"[:300],
+        run=drive.run, step_number=call.step_number, context=call.tool_name[:300], call_id=call.call_id[:300],
         error_type=error.error_type[:64], message=error.message, attempt=attempt, created_at=database_clock.now(),
     )  # fmt: skip
-    payload = Error(error_type=row.error_type, error=error.message[:500], context=row.context, attempt=attempt)
+    payload = Error(
+        error_type=row.error_type, error=error.message[:500], context=row.context, call_id=call.call_id, attempt=attempt
+    )
     note_failure(drive.lease, row, Entry(payload, step=call.step_number, ref_id=call.pk), *entries)
 
 

@@ -19,6 +19,7 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce
 
 from runs.conversation.turn_usage import buckets_of
+from runs.lifecycle.error_contexts import OF_MOVES
 from runs.models import AgentRun, AgentRunToolCall, Attempt, RunError, TurnUsage
 from runs.queries.durations import times_of, with_times
 from runs.statuses import LOST, RunStatus, ToolStatus
@@ -208,7 +209,7 @@ def with_facts(runs: QuerySet[AgentRun]) -> QuerySet[AgentRun]:
     attempts = Attempt.objects.filter(run=OuterRef("pk")).exclude(owner=restore.OWNER).values("run")
     lost_attempts = attempts.filter(end_reason__in=LOST)
     errors = RunError.objects.filter(run=OuterRef("pk"))
-    attempts_of_others = errors.exclude(context__startswith="tool:").order_by().values("run")
+    attempts_of_others = errors.filter(call_id="").exclude(context__in=OF_MOVES).order_by().values("run")
     children = AgentRun.objects.filter(parent_run=OuterRef("pk")).order_by().values("parent_run")
     names = {f"config_{name}": KT(f"agent_config__{name}") for name in NAMES}
     return with_times(

@@ -359,7 +359,7 @@ def _other(item: Any, *, secrets: bool) -> str:
 def _failures(call: AgentRunToolCall) -> Iterator[PayloadText]:
     """Yield the errors of the failed attempts of a tool call."""
     errors = RunError.objects.filter(run=call.run_id, step_number=call.step_number)
-    of_call = errors.filter(context=f"tool:{call.call_id}"[:300]).order_by("attempt", "pk")
+    of_call = errors.filter(call_id=call.call_id[:300]).order_by("attempt", "pk")
     for error in of_call:
         title = f"Attempt {error.attempt + 1} failed: {clean(reason_label(error.error_type))}"
         yield PayloadText(f"error-{error.pk}", title, error.message)

@@ -9,16 +9,18 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from agentops.http.methods import require_safe
+from agentops.projects.names import one_line
 from runs.pages.run.banner import href_of, label_of
 from runs.pages.run.run_tabs import tab_context
 from runs.pages.timeline.fragments import seq_of
-from runs.queries.run_tabs.failures_list import failures, kind_of, message_of
-from timeline.display import Clip, clip
+from runs.queries.run_tabs.failures_list import context_of, failures, kind_of, message_of
+from timeline.display import Clip, clean, clip
 from timeline.event_rows import EventRow, payload_of, row_of
 from timeline.models import Event
 
 PAGE_SIZE = 100
 MESSAGE_BYTES = 2048
+CONTEXT_LENGTH = 60
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class ListedError:
 
     row: EventRow
     step: int | None
+    #: The name of the tool, or what else the error is about.
+    context: str
     #: The kind of error in words, and the message.
     reason: str
     message: Clip
@@ -52,4 +56,5 @@ def errors(request: HttpRequest, run_id: UUID) -> HttpResponse:
 def _listed(event: Event, page: str) -> ListedError:
     payload = payload_of(event)
     reason, message = label_of(kind_of(payload)), clip(message_of(payload), MESSAGE_BYTES)
-    return ListedError(row_of(event, page), event.step, reason, message, href_of(event))
+    context = one_line(clean(context_of(payload)), CONTEXT_LENGTH)
+    return ListedError(row_of(event, page), event.step, context, reason, message, href_of(event))

@@ -26,6 +26,12 @@ def message_of(payload: Mapping[str, Any]) -> str:
     return next((payload[name] for name in ("error", "reason", "preview") if isinstance(payload.get(name), str)), "")
 
 
+def context_of(payload: Mapping[str, Any]) -> str:
+    """Return what a failure is about: the name of a tool, or the context of an error; empty if it says neither."""
+    values = (payload.get(name) for name in ("tool_name", "context"))
+    return next((value for value in values if isinstance(value, str)), "")
+
+
 def kind_of(payload: Mapping[str, Any]) -> str:
     """Return the code of the kind of failure: its error type, or else the status that it reports."""
     status = payload.get("status")

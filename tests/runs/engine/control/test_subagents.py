@@ -93,7 +93,7 @@ def test_results_come_in_the_order_of_the_tasks_and_one_failure_is_one_error(
     lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
 ) -> None:
     """S-312: the failing child is stopped by a person; tests/processes/crash/test_trees.py has the other ways."""
-    run = lead(spawns(task("second"), task("broken"), task("first", "Begin.")))
+    run = lead(spawns(task("second"), task("broken"), task("first", "Begin."), on_child_pause="wait"))
     helper(run, "first", ["Found it."])
     helper(run, "second", ["Found nothing."])
     helper(run, "broken", [ToolCallPart("no_such_tool", {}, "c")], max_steps=1)
@@ -174,7 +174,7 @@ def test_a_paused_child_keeps_its_parent_waiting_and_a_resume_continues_both(
     lead: Callable[..., AgentRun], helper: MakeHelper, worker: Worker
 ) -> None:
     """S-313."""
-    run = lead(spawns(task("helper")))
+    run = lead(spawns(task("helper"), on_child_pause="wait"))
     helper(run, "helper", ["Found it."])
     drive(run, worker)
     [child] = children_of(run)

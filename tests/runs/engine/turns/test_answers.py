@@ -99,7 +99,7 @@ def test_ten_thousand_calls(scripted: MakeScripted, effects: Words) -> None:
     assert effects() == [f"c{n}" for n in range(MAX_CALLS)]
     assert [call.call_id for call in calls_of(run)] == [f"c{n}" for n in range(MAX_KEPT)]
     [error] = [event.payload for event in events(run) if event.type == "error"]
-    assert (error["error_type"], error["context"]) == ("too_many_calls", "llm")
+    assert (error["error_type"], error["context"]) == ("too_many_calls", "llm_complete")
     assert "10,000 tool calls" in error["error"]
     *_, asked, answered = histories[1]
     assert isinstance(asked, ModelResponse)

@@ -164,8 +164,8 @@ def test_a_hard_error_is_tried_again_and_kept(scripted: MakeScripted) -> None:
     assert (once.status, once.starts, once.attempts) == ("error", 1, 1)
     assert "no more" in once.output
     errors = RunError.objects.filter(run=run).order_by("id")
-    assert list(errors.values_list("context", "attempt", "error_type")) == [
-        ("tool:c0", 0, "quota"), ("tool:c1", 0, "quota"),
+    assert list(errors.values_list("context", "call_id", "attempt", "error_type")) == [
+        ("breaks_once", "c0", 0, "quota"), ("breaks", "c1", 0, "quota"),
     ]  # fmt: skip
     assert [e.ref_id for e in events(run) if e.type == "retry.scheduled"] == [again.pk]
 

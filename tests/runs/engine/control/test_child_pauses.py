@@ -1,0 +1,339 @@
+"""A child run that pauses is a result of the call that waits for it, and the same model can let it go on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ModelRequest, ToolCallPart, ToolReturnPart
+
+from agentops.projects.access import SYSTEM
+from runs.actions import approvals, run_actions
+from runs.actions.resume import resume
+from runs.lifecycle import children, inbox
+from runs.lifecycle.approval_decisions import Decision
+from runs.models import Agent, AgentRun, AgentRunToolCall
+from runs.providers.base import ModelCall
+from runs.worker.worker import Worker
+from tests.support.engine.fixture_types import DieAt, MakeScripted
+from tests.support.engine.policy_occasions import asks, in_order, of_type, saying
+from tests.support.factories import drive, make_agent
+from tests.support.processes.scripted_model import PLAYS, Move, Play
+
+pytestmark = pytest.mark.django_db(transaction=True)
+WORK = ToolCallPart("ledger_read", {}, "call-work")
+Lead = Callable[..., AgentRun]
+Helper = Callable[..., Agent]
+
+
+def spawns(*tasks: dict[str, Any], call_id: str = "call-spawn", **more: Any) -> ToolCallPart:
+    return ToolCallPart("spawn_agents", {"tasks": list(tasks), **more}, call_id)
+
+
+def task(agent: str) -> dict[str, Any]:
+    return {"agent": agent, "prompt": "Look."}
+
+
+def last_results(call: ModelCall) -> list[dict[str, Any]]:
+    """What the model was told by its last call of spawn_agents."""
+    parts = [part for message in call.history if isinstance(message, ModelRequest) for part in message.parts]
+    return list(json.loads(str([part for part in parts if isinstance(part, ToolReturnPart)][-1].content)))
+
+
+def coordinator(*tasks: dict[str, Any], **more: Any) -> Play:
+    """A model that lets every run that has paused go on, by what the result says alone."""
+
+    def play(call: ModelCall) -> Iterable[Move]:
+        if call.number == 1:
+            yield spawns(*tasks, **more)
+            return
+        paused = [each["run_id"] for each in last_results(call) if each["status"] == "paused"]
+        if paused:
+            again = [{"resume_run_id": run_id, "prompt": f"Go on, {call.number}."} for run_id in paused]
+            yield spawns(*again, call_id=f"call-{call.number}", **more)
+        else:
+            yield "All done."
+
+    return play
+
+
+@pytest.fixture
+def lead(scripted: MakeScripted) -> Lead:
+    def make(play: Play, **options: Any) -> AgentRun:
+        return scripted(play, tools=["spawn_agents", "handoff"], **options)
+
+    return make
+
+
+@pytest.fixture
+def helper() -> Iterator[Helper]:
+    """An agent of the same project whose model makes these turns."""
+    names: list[str] = []
+
+    def make(run: AgentRun, slug: str, *turns: list[Move] | Play, **fields: Any) -> Agent:
+        names.append(f"pausing-{len(names)}-{slug}")
+        PLAYS[names[-1]] = turns[0] if callable(turns[0]) else saying(*(turn for turn in turns if not callable(turn)))
+        more = fields.pop("settings", {})
+        return make_agent(
+            run.project, slug=slug, provider="scripted", model="scripted-model",
+            tools=fields.pop("tools", ["ledger_read", "spawn_agents", "ask_user"]),
+            settings={"play": names[-1], "on_unknown_tool": None, **more}, **fields,
+        )  # fmt: skip
+
+    yield make
+    for name in names:
+        del PLAYS[name]
+
+
+def work(worker: Worker) -> None:
+    """Everything that can be done without anybody's help."""
+    while worker.sweep_once():
+        pass
+
+
+def children_of(run: AgentRun) -> list[AgentRun]:
+    return list(AgentRun.objects.filter(parent_run=run).order_by("pk"))
+
+
+def calls_of(run: AgentRun) -> list[AgentRunToolCall]:
+    return list(AgentRunToolCall.objects.filter(run=run).order_by("step_number"))
+
+
+def outcomes_of(run: AgentRun, call: int = 0) -> list[dict[str, Any]]:
+    return list(json.loads(calls_of(run)[call].output))
+
+
+def state_of(run: AgentRun) -> tuple[str, str]:
+    run.refresh_from_db()
+    return run.status, run.status_reason
+
+
+def test_a_coordinator_resumes_its_paused_child_by_itself(lead: Lead, helper: Helper, worker: Worker) -> None:
+    run = lead(coordinator(task("helper")))
+    helper(run, "helper", [WORK], ["Found it."], max_steps=1)
+    work(worker)
+
+    assert state_of(run) == ("completed", "")
+    child, successor = children_of(run)
+    told, ended = outcomes_of(run)[0], outcomes_of(run, 1)[0]
+    assert (told["agent"], told["run_id"], told["status"], told["reason"]) == (
+        "helper", str(child.pk), "paused", "max_steps",
+    )  # fmt: skip
+    assert f'"resume_run_id": "{child.pk}"' in told["to_continue"]
+    assert ended == {"agent": "helper", "run_id": str(successor.pk), "status": "completed", "result": "Found it."}
+    assert [call.status for call in calls_of(run)] == ["completed", "completed"]
+    assert successor.resumed_from == child
+    said = [(row.role, row.content["parts"][0].get("content")) for row in successor.messages.order_by("position")]
+    assert said[0] == ("user", "Go on, 2.")
+    [phase] = of_type(run, "child_run.phase")
+    assert (phase.ref_id, phase.payload["phase"], phase.payload["reason"]) == (child.pk, "paused", "max_steps")
+    assert [event.ref_id for event in of_type(run, "child_run.completed")] == [successor.pk]
+    for each in (run, child, successor):
+        in_order(each)
+
+
+def test_the_parent_is_told_the_messages_in_order(lead: Lead, helper: Helper, worker: Worker) -> None:
+    run = lead(coordinator(task("helper")))
+    helper(run, "helper", [WORK], ["Found it."], max_steps=1)
+    work(worker)
+
+    rows = run.messages.order_by("position")
+    assert [row.role for row in rows] == ["user", "assistant", "tool_result", "assistant", "tool_result", "assistant"]
+    assert [row.content["parts"][0]["tool_call_id"] for row in rows if row.role == "tool_result"] == [
+        "call-spawn", "call-2",
+    ]  # fmt: skip
+
+
+def test_several_children_of_which_one_pauses(lead: Lead, helper: Helper, worker: Worker) -> None:
+    """The call waits for the others: all outcomes are one result, in the order of the tasks."""
+    run = lead(saying([spawns(task("slow"), task("pauses"), task("fails"))], ["All done."]))
+    helper(run, "slow", ["Slowly."])
+    helper(run, "pauses", [WORK], max_steps=1)
+    helper(run, "fails", ["Never."])
+    drive(run, worker)
+    slow, pauses, fails = children_of(run)
+    drive(pauses, worker)
+    assert state_of(pauses) == ("paused", "max_steps")
+    assert state_of(run) == ("waiting", "children")
+    run_actions.stop(SYSTEM, fails)
+    drive(slow, worker)
+    assert state_of(run) == ("queued", "children_ended")
+    work(worker)
+
+    assert [outcome["status"] for outcome in outcomes_of(run)] == ["completed", "paused", "stopped"]
+    assert (state_of(run)[0], state_of(pauses)[0]) == ("completed", "paused")
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [({"max_steps": 1}, "max_steps"), ({"settings": {"budgets": {"steps": 1}}}, "budget"), ({}, "operator")],
+)
+def test_each_reason_of_a_pause_is_named(
+    lead: Lead, helper: Helper, worker: Worker, how: dict[str, Any], reason: str
+) -> None:
+    run = lead(saying([spawns(task("helper"))], ["All done."]))
+    helper(run, "helper", [WORK], **how)
+    drive(run, worker)
+    [child] = children_of(run)
+    if reason == "operator":
+        inbox.pause(child.pk, by="user:1")
+    work(worker)
+
+    assert state_of(run) == ("completed", "")
+    assert (outcomes_of(run)[0]["status"], outcomes_of(run)[0]["reason"]) == ("paused", reason)
+
+
+def test_a_child_with_a_question_or_an_approval_has_not_paused(lead: Lead, helper: Helper, worker: Worker) -> None:
+    """A person answers it: the parent could not."""
+    run = lead(saying([spawns(task("asks"), task("approved"))], ["All done."]))
+    helper(run, "asks", [asks()], ["It is that one."])
+    helper(run, "approved", [WORK], ["Read."], policies={"approvals": [{"tools": "ledger_.*", "action": "ask"}]})
+    work(worker)
+    asking, approved = children_of(run)
+    assert [state_of(each) for each in (asking, approved)] == [("waiting", "input"), ("waiting", "approval")]
+    assert state_of(run) == ("waiting", "children")
+    run_actions.send(SYSTEM, asking, "That one.")
+    approvals.decide("user:ada", approved, calls_of(approved)[0].pk, Decision(approves=True))
+    work(worker)
+
+    assert state_of(run) == ("completed", "")
+    assert [outcome["status"] for outcome in outcomes_of(run)] == ["completed", "completed"]
+
+
+def test_a_nested_child_returns_to_its_own_parent(lead: Lead, helper: Helper, worker: Worker) -> None:
+    run = lead(saying([spawns(task("middle"))], ["All done."]))
+    helper(run, "middle", coordinator(task("leaf")))
+    helper(run, "leaf", [WORK], ["Leaf."], max_steps=1)
+    work(worker)
+
+    assert state_of(run) == ("completed", "")
+    [middle] = children_of(run)
+    assert [outcomes_of(middle, call)[0]["status"] for call in (0, 1)] == ["paused", "completed"]
+    assert outcomes_of(run)[0]["result"] == "All done."
+
+
+@pytest.mark.parametrize(("setting", "argument", "waits"), [("wait", None, True), ("wait", "return", False),
+                                                            (None, "wait", True), ("return", "wait", True)])  # fmt: skip
+def test_a_call_decides_and_else_the_agent(
+    lead: Lead, helper: Helper, worker: Worker, *, setting: str | None, argument: str | None, waits: bool
+) -> None:
+    more = {"on_child_pause": argument} if argument else {}
+    run = lead(saying([spawns(task("helper"), **more)], ["All done."]))
+    run.agent_config["settings"]["on_child_pause"] = setting
+    run.save(update_fields=["agent_config"])
+    helper(run, "helper", [WORK], max_steps=1)
+    work(worker)
+
+    assert state_of(run) == (("waiting", "children") if waits else ("completed", ""))
+
+
+def test_a_handoff_waits(lead: Lead, helper: Helper, worker: Worker) -> None:
+    run = lead(saying([ToolCallPart("handoff", {"agent": "clerk", "prompt": "Go on."}, "call-handoff")]))
+    helper(run, "clerk", [WORK], ["On its way."], max_steps=1)
+    work(worker)
+    assert state_of(run) == ("waiting", "children")
+    resume(children_of(run)[0].pk, by="user:1")
+    work(worker)
+
+    assert state_of(run) == ("completed", "")
+
+
+@pytest.mark.parametrize("when", ["while the parent waits for another", "when the parent is over"])
+def test_a_person_resumes_a_child_that_was_returned(lead: Lead, helper: Helper, worker: Worker, when: str) -> None:
+    """The record of the parent stays as it is: the child ends by itself."""
+    turns = [[spawns(task("pauses"))], [spawns(task("other"), call_id="call-other")], ["All done."]]
+    run = lead(saying(*turns))
+    helper(run, "pauses", [WORK], ["Found it."], max_steps=1)
+    helper(run, "other", ["The other."])
+    drive(run, worker)
+    pauses = children_of(run)[0]
+    drive(pauses, worker)
+    drive(run, worker)
+    other = children_of(run)[1]
+    assert state_of(run) == ("waiting", "children")
+    if when == "when the parent is over":
+        work(worker)
+        assert state_of(run) == ("completed", "")
+    before = [event.type for event in of_type(run, "child_run.completed", "child_run.phase", "run.completed")]
+
+    successor = resume(pauses.pk, by="user:1").run
+    drive(other, worker)  # the first wait does not hold up the second
+    if when == "while the parent waits for another":
+        assert state_of(run) == ("queued", "children_ended")
+    drive(successor, worker)
+    work(worker)
+
+    assert state_of(run) == ("completed", "")
+    assert state_of(successor) == ("completed", "")
+    after = [event.type for event in of_type(run, "child_run.completed", "child_run.phase", "run.completed")]
+    assert after[: len(before)] == before
+    assert after.count("child_run.completed") == 1
+    for each in (run, pauses, successor, other):
+        in_order(each)
+
+
+def test_a_person_resumes_a_child_before_the_parent_has_its_result(lead: Lead, helper: Helper, worker: Worker) -> None:
+    run = lead(saying([spawns(task("helper"))], ["All done."]))
+    helper(run, "helper", [WORK], ["Found it."], max_steps=1)
+    drive(run, worker)
+    [child] = children_of(run)
+    drive(child, worker)
+    assert state_of(run) == ("queued", "children_ended")
+    successor = resume(child.pk, by="user:1").run
+    work(worker)
+
+    assert state_of(run) == ("completed", "")
+    assert outcomes_of(run) == [
+        {"agent": "helper", "run_id": str(successor.pk), "status": "completed", "result": "Found it."}
+    ]
+
+
+def test_a_deadline_does_not_stop_a_child_that_has_paused(lead: Lead, helper: Helper, worker: Worker) -> None:
+    run = lead(saying([spawns(task("pauses"), task("slow"), timeout_s=1)], ["All done."]))
+    helper(run, "pauses", [WORK], max_steps=1)
+    helper(run, "slow", [asks()])
+    drive(run, worker)
+    pauses, slow = children_of(run)
+    drive(pauses, worker)
+    drive(slow, worker)
+    AgentRun.objects.filter(pk=run.pk).update(not_before=run.created_at)
+    AgentRunToolCall.objects.filter(run=run).update(started_at=run.created_at)
+    work(worker)
+
+    assert [outcome["status"] for outcome in outcomes_of(run)] == ["paused", "timed_out"]
+    assert (state_of(pauses)[0], state_of(slow)[0]) == ("paused", "stopped")
+
+
+@pytest.mark.parametrize("point", ["end.in_transaction", "tool.returned", "result.in_transaction", "turn.committed"])
+def test_a_worker_that_dies_tells_a_pause_once(
+    lead: Lead, helper: Helper, worker: Worker, die_at: DieAt, point: str
+) -> None:
+    run = lead(coordinator(task("helper")))
+    helper(run, "helper", [WORK], ["Found it."], max_steps=1)
+    die_at(run, point)
+    work(worker)
+    die_at(run, point)
+    work(worker)
+
+    assert state_of(run) == ("completed", "")
+    assert [outcomes_of(run, call)[0]["status"] for call in (0, 1)] == ["paused", "completed"]
+    assert len(of_type(run, "child_run.phase")) == 1
+    in_order(run)
+
+
+def test_a_parent_whose_child_died_with_the_news_of_its_pause_is_found_by_a_sweep(
+    lead: Lead, helper: Helper, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = lead(saying([spawns(task("helper"))], ["All done."]))
+    helper(run, "helper", [WORK], max_steps=1)
+    drive(run, worker)
+    with monkeypatch.context() as patch:
+        patch.setattr("runs.lifecycle.children.continue_parent", lambda run_id: False)
+        drive(children_of(run)[0], worker)
+    assert state_of(run) == ("waiting", "children")
+
+    assert children.continue_parents() == 1
+    work(worker)
+    assert state_of(run) == ("completed", "")
