@@ -73,14 +73,18 @@ def _otlp(env: Reader) -> EnvironmentSink | None:
 def _http(env: Reader) -> EnvironmentSink | None:
     url = env.text("AGENTOPS_TELEMETRY_HTTP_URL")
     headers = _read_headers(env, "AGENTOPS_TELEMETRY_HTTP_HEADERS")
-    return EnvironmentSink("http", "http", {"url": url}, _with_headers(headers)) if url else None
+    return EnvironmentSink("http", "http", {"url": url, **_dialect(env)}, _with_headers(headers)) if url else None
 
 
 def _jsonl(env: Reader) -> EnvironmentSink | None:
     is_on = env.boolean("AGENTOPS_TELEMETRY_JSONL", default=False)
     directory = _jsonl_directory(env)
-    options = {"directory": directory} if directory else {}
+    options = {**({"directory": directory} if directory else {}), **_dialect(env)}
     return EnvironmentSink("jsonl", "jsonl", options) if is_on or directory else None
+
+
+def _dialect(env: Reader) -> dict[str, str]:
+    return {"dialect": env.choice("AGENTOPS_TELEMETRY_DIALECT", "hooks", ("hooks", "log"))}
 
 
 def _jsonl_directory(env: Reader) -> str:

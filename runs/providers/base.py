@@ -58,6 +58,16 @@ class ModelCall:
 
 
 @dataclass(frozen=True)
+class RecordedCall:
+    """What a recording in the plain form says of a model call: it is logged so, whatever the response says."""
+
+    #: The type in the agent dialect, and the content, of texts, thoughts and errors. Empty: those of the response.
+    events: tuple[tuple[str, str], ...] = ()
+    duration_ms: int = 0
+    session_id: str = ""
+
+
+@dataclass(frozen=True)
 class FollowUp:
     """What a fixture records after a call: the next user turn (`user`), whether the recording ends (`end`), and whether
     it contains further responses (`more`). A run that plays it is not done before the last response.
@@ -70,6 +80,7 @@ class FollowUp:
     end: bool = False
     more: bool = False
     is_turn: bool = False
+    recorded: RecordedCall | None = None
 
 
 class Provider(Protocol):

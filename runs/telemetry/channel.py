@@ -1,6 +1,6 @@
 """The channel: envelopes for code in the same process, soon after the commit, at most once.
 
-    with subscribe(event_types=["run.*"]) as events:
+    with subscribe(event_types=["agent_start", "agent_stop"]) as events:
         for envelope in events:
             ...
 
@@ -21,7 +21,9 @@ from uuid import UUID
 from django.db import Error, connection
 
 from runs.telemetry.envelope import outgoing
+from runs.telemetry.envelope_options import Dialect
 from runs.telemetry.event_batches import FAMILY
+from runs.telemetry.hook_envelopes import hook_envelopes
 from runs.telemetry.sink_kind import Envelope, OutgoingEvent
 from timeline import notify
 from timeline.bulk.settled import newest_event
@@ -41,9 +43,10 @@ _feeder: _Feeder | None = None
 class Subscription:
     """The events of this process for one subscriber. Iterating ends when it is closed."""
 
-    def __init__(self, event_types: Collection[str], project_id: UUID | None, size: int) -> None:
+    def __init__(self, event_types: Collection[str], project_id: UUID | None, size: int, dialect: Dialect) -> None:
         #: Envelopes that the subscriber has lost because it was too slow.
         self.dropped = 0
+        self.dialect = dialect
         self._types = event_types
         self._project_id = project_id
         self._queue: queue.Queue[Envelope | None] = queue.Queue(size)
@@ -65,10 +68,15 @@ class Subscription:
             _remove(self)
             self._put(None)
 
-    def offer(self, event: OutgoingEvent) -> None:
-        """Add an event, or count it as lost if the subscriber is too slow."""
-        project_id = event.row.log.project_id
-        if self._project_id in (None, project_id) and _is_wanted(event.row.type, self._types):
+    def offer(self, event: OutgoingEvent, hooks: Sequence[Envelope]) -> None:
+        """Add an event, or count it as lost if the subscriber is too slow. `hooks`: its envelopes as hooks name them."""
+        if self._project_id not in (None, event.row.log.project_id):
+            return
+        if self.dialect is Dialect.HOOKS:
+            for envelope in hooks:
+                if not self._types or envelope["event_type"] in self._types:
+                    self._put(envelope)
+        elif _is_wanted(event.row.type, self._types):
             self._put(event.envelope)
 
     def _put(self, envelope: Envelope | None) -> None:
@@ -90,13 +98,20 @@ class Subscription:
         self.close()
 
 
-def subscribe(*, event_types: Collection[str] = (), project_id: UUID | None = None, size: int = QUEUE) -> Subscription:
+def subscribe(
+    *,
+    event_types: Collection[str] = (),
+    project_id: UUID | None = None,
+    size: int = QUEUE,
+    dialect: str = Dialect.HOOKS,
+) -> Subscription:
     """Return the events that this process stores from now on.
 
-    `event_types`: names, or families such as `run.*`; empty: all but pieces of streamed text.
+    `dialect`: `hooks`, or `log` for the names of the log. `event_types`: names of the dialect, and in
+    `log` families such as `run.*`; empty: all, in `log` without pieces of streamed text.
     """
     global _feeder
-    subscription = Subscription(event_types, project_id, size)
+    subscription = Subscription(event_types, project_id, size, Dialect(dialect))
     with _lock:
         if _feeder is None:
             _feeder = _Feeder()
@@ -160,9 +175,12 @@ class _Feeder:
         while events := list(rows.filter(pk__gt=after).order_by("seq")[:BATCH]):
             after = events[-1].pk
             self._remember(log_id, after)
-            for event in outgoing([event for event in events if event.log.project.exports_telemetry]):
+            told = outgoing([event for event in events if event.log.project.exports_telemetry])
+            is_hooked = any(each.dialect is Dialect.HOOKS for each in self.subscriptions)
+            named = hook_envelopes(told, is_selected=False) if is_hooked else [[] for _ in told]
+            for event, envelopes in zip(told, named, strict=True):
                 for subscription in self.subscriptions:
-                    subscription.offer(event)
+                    subscription.offer(event, envelopes)
 
     def _remember(self, log_id: UUID, event_id: int) -> None:
         self._read[log_id] = event_id

@@ -44,7 +44,7 @@ def wanted(sink: Sink, kind: SinkKind) -> QuerySet[Event]:
     """Return the events that a sink wants, with their logs."""
     rows = Event.objects.select_related("log")
     rows = exported(rows) if sink.project_id is None else rows.filter(log__project=sink.project_id)
-    types = kind.needed_types or sink.event_types or kind.default_types
+    types = kind.types_of(sink.config, sink.event_types)
     return rows.filter(selected(types)) if types else rows.exclude(type__in=CHUNKS)
 
 

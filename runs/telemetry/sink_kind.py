@@ -85,6 +85,8 @@ class SinkTarget:
     secrets: Mapping[str, Any] = field(repr=False)
     #: Null for a sink of the whole site.
     project_id: UUID | None = None
+    #: The event types that the sink selects. Empty: those of its kind.
+    event_types: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,10 @@ class SinkKind:
         for name, value in secrets.items():
             if not isinstance(value, str) or not 1 <= len(value) <= 4096 or not value.isprintable():
                 raise InvalidSink("a text of 1 to 4096 printable characters is expected", name)
+
+    def types_of(self, options: Mapping[str, Any], selected: Collection[str]) -> Collection[str]:
+        """Return the types that are read for a sink with these options and this selection. Empty: all but chunks."""
+        return self.needed_types or selected or self.default_types
 
     def size_of_batch(self, target: SinkTarget) -> int:
         """Return the most events of a batch."""

@@ -34,7 +34,7 @@ def target_of(sink: Sink) -> tuple[SinkKind, SinkTarget]:
         secrets = dict(source.secrets) if source is not None else unsealed(sink)
     except (InvalidSink, sealing.Unreadable) as error:
         raise SinkUnusable(str(error)) from None
-    return kind, SinkTarget(sink.pk, sink.name, options, secrets, sink.project_id)
+    return kind, SinkTarget(sink.pk, sink.name, options, secrets, sink.project_id, tuple(sink.event_types))
 
 
 def environment_sink(name: str) -> EnvironmentSink | None:

@@ -24,7 +24,9 @@ ANSWER: dict[str, Any] = {"model": "m-1", "usage": {"inputTokens": 10, "outputTo
 def make_sink(project: Project, kind: str, config: dict[str, Any], **fields: Any) -> Sink:
     number_from_one()
     options = {name: fields.pop(name) for name in ("from_start",) if name in fields}
-    change = SinkChange(name=fields.pop("name", kind), config=config, **fields)
+    # Most tests are about the events of the log.
+    dialect = {"dialect": "log"} if kind in ("http", "jsonl") else {}
+    change = SinkChange(name=fields.pop("name", kind), config=dialect | config, **fields)
     return sink_changes.create(project, kind, change, by="test", **options)[0]
 
 

@@ -29,13 +29,13 @@ from runs.engine.results import AnswerCommitted, NoAnswer
 from runs.engine.safe_commit import commit_safely
 from runs.engine.sessions import held_session, session_calls, session_usage
 from runs.engine.shutdown import ShutdownDue, StopPending
-from runs.engine.turns import open_call
+from runs.engine.turns import open_call, recorded_calls
 from runs.engine.turns.model_stream import IDLE_S, Deltas, ModelCallState, TextChunk, read
 from runs.lifecycle import inbox
 from runs.lifecycle.error_contexts import LLM_STREAM
 from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand, RunError, TurnUsage
 from runs.providers import retries
-from runs.providers.base import ModelCall
+from runs.providers.base import FollowUp, ModelCall
 from runs.providers.retries import Failure, RetryDelay
 from runs.queries import masking
 from timeline import database_clock
@@ -234,6 +234,9 @@ def _commit(
 ) -> AnswerCommitted:
     """Commit the answer, its calls, and the start of the first call, in one transaction."""
     run, step = drive.run, drive.run.step_count + 1
+    follow_up = drive.provider.follow_up(drive.config["model"], drive.node, drive.call_number(step))
+    if follow_up.recorded is not None:
+        blocks, duration_ms = recorded_calls.apply(drive, follow_up.recorded, blocks), follow_up.recorded.duration_ms
     # A program runs its calls itself: each of them has its row.
     dropped_count = 0 if drive.session is not None else call_ids.drop_excess(response)
     call_ids.make_usable(response)
@@ -257,7 +260,7 @@ def _commit(
         *drive.spending.count(usage, step),
         *session_usage.events(drive, further, step),
     ]
-    commands = _recorded_turns(drive, step)
+    commands = _recorded_turns(drive, step, follow_up)
     entries += [inbox.received_event(command) for command in commands]
     first = _first_call(drive, response, calls)
     if first is not None:
@@ -277,9 +280,8 @@ def _commit(
     return AnswerCommitted(row, message, calls, is_first_started=first is not None)
 
 
-def _recorded_turns(drive: Drive, step: int) -> list[RunCommand]:
+def _recorded_turns(drive: Drive, step: int, follow_up: FollowUp) -> list[RunCommand]:
     """Return the user message that the recording has for this run after this answer, as a command."""
-    follow_up = drive.provider.follow_up(drive.config["model"], drive.node, drive.call_number(step))
     if (
         follow_up.user is None
         or drive.is_last_call_of_visit(follow_up)

@@ -8,11 +8,12 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from runs.telemetry import guarded_posts
+from runs.telemetry.envelope_options import EnvelopeKind, EnvelopeOptions, envelopes_of
 from runs.telemetry.outgoing_json import encode
-from runs.telemetry.sink_kind import OutgoingEvent, Receipt, SinkKind, SinkOptions, SinkTarget
+from runs.telemetry.sink_kind import OutgoingEvent, Receipt, SinkTarget
 
 
-class HttpOptions(SinkOptions):
+class HttpOptions(EnvelopeOptions):
     """The options of an HTTP sink."""
 
     url: guarded_posts.SinkUrl
@@ -20,7 +21,7 @@ class HttpOptions(SinkOptions):
     batch_size: Annotated[int, Field(ge=1, le=500)] = 100
 
 
-class HttpSink(SinkKind):
+class HttpSink(EnvelopeKind):
     """POST requests with JSON: an array of envelopes in the order of the log."""
 
     name = "http"
@@ -38,10 +39,10 @@ class HttpSink(SinkKind):
 
     def render(self, target: SinkTarget, events: Sequence[OutgoingEvent], message_id: str) -> Sequence[bytes]:
         """Return the bodies of the requests."""
-        envelopes = [event.envelope for event in events]
+        envelopes = [each for own in envelopes_of(target, events) for each in own]
         if target.options.batch_size == 1:
             return [encode(envelope) for envelope in envelopes]
-        return [encode(envelopes)]
+        return [encode(envelopes)] if envelopes else []
 
     def send(self, target: SinkTarget, requests: Sequence[bytes]) -> Receipt:
         """Send the requests one after the other."""

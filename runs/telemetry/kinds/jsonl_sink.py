@@ -16,8 +16,9 @@ from django.conf import settings
 from agentops.projects.names import UUID_PATTERN
 from runs.models import Sink
 from runs.models.telemetry.delivery import TEST
+from runs.telemetry.envelope_options import EnvelopeKind, EnvelopeOptions, envelopes_of
 from runs.telemetry.outgoing_json import encode
-from runs.telemetry.sink_kind import InvalidSink, OutgoingEvent, Receipt, SendFailed, SinkKind, SinkOptions, SinkTarget
+from runs.telemetry.sink_kind import InvalidSink, OutgoingEvent, Receipt, SendFailed, SinkTarget
 from runs.telemetry.sink_targets import SinkUnusable, target_of
 from timeline.models import Tombstone
 
@@ -28,14 +29,14 @@ _TAIL = 64 * 1024
 _BATCH = 500
 
 
-class JsonlOptions(SinkOptions):
+class JsonlOptions(EnvelopeOptions):
     """The options of a JSONL sink."""
 
     #: An absolute path. Empty: the folder `telemetry` in AGENTOPS_HOME.
     directory: str = ""
 
 
-class JsonlSink(SinkKind):
+class JsonlSink(EnvelopeKind):
     """Lines of JSON in files, on the disk of the worker that writes them.
 
     Lines are whole and in the order of the log. A part of a line that a full disk or a killed worker has left is
@@ -58,10 +59,12 @@ class JsonlSink(SinkKind):
     ) -> Sequence[tuple[str, bytes]]:
         """Return the lines of each file, by its name in the directory."""
         lines: dict[str, bytes] = {}
-        for event in events:
+        for event, envelopes in zip(events, envelopes_of(target, events), strict=True):
+            if not envelopes:
+                continue
             is_test = event.row.type == TEST
             name = f"{TEST}.jsonl" if is_test else f"{event.row.log.project_id}/{event.row.log_id}.jsonl"
-            lines[name] = lines.get(name, b"") + encode(event.envelope) + b"\n"
+            lines[name] = lines.get(name, b"") + b"".join(encode(each) + b"\n" for each in envelopes)
         return list(lines.items())
 
     def send(self, target: SinkTarget, requests: Sequence[tuple[str, bytes]]) -> Receipt:

@@ -184,7 +184,7 @@ def test_a_kind_that_is_gone_keeps_its_events(acme: Any, monkeypatch: pytest.Mon
 def test_subscribers_hear_what_this_process_commits() -> None:
     run = make_run()
     append(run, "before")
-    with subscribe() as everything, subscribe(event_types=["run.*"]) as of_runs:
+    with subscribe(dialect="log") as everything, subscribe(event_types=["run.*"], dialect="log") as of_runs:
         append(run, "one", "two")
         with transaction.atomic():
             log.append(run.pk, [Entry({"text": "undone"}, type="x.note")], source=Source.WORKER)
@@ -205,7 +205,7 @@ def test_subscribers_hear_what_this_process_commits() -> None:
 
 def test_a_slow_subscriber_loses_events_which_are_counted() -> None:
     run = make_run()
-    with subscribe(size=2) as slow, subscribe() as quick:
+    with subscribe(size=2, dialect="log") as slow, subscribe(dialect="log") as quick:
         append(run, *map(str, range(5)))
         assert [quick.get(5) is not None for _ in range(5)] == [True] * 5
         assert slow.dropped == 3

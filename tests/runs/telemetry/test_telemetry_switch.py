@@ -106,7 +106,7 @@ def test_a_delivery_that_waits_pauses_too(receiver: Receiver) -> None:
 def test_code_of_the_site_hears_nothing_of_it() -> None:
     confidential, other = make_run(), make_run()
     switch(confidential.project, on=False)
-    with subscribe(event_types=["x.note"]) as events:
+    with subscribe(event_types=["x.note"], dialect="log") as events:
         append(confidential, "secret")
         append(other, "open")
         heard = events.get(timeout_s=10)
