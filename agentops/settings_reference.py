@@ -172,8 +172,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "AGENTOPS_TELEMETRY_OTLP_HEADERS": "Headers of these requests: `NAME=VALUE`, with commas between them.",
         "AGENTOPS_TELEMETRY_HTTP_URL": "URL for events as JSON.",
         "AGENTOPS_TELEMETRY_HTTP_HEADERS": "Headers of these requests: `NAME=VALUE`, with commas between them.",
-        "AGENTOPS_TELEMETRY_DIALECT": "The names of events in both: those of hooks, such as `pre_tool_use`, or `log` for "
-        "all events under the names of the log.",
+        "AGENTOPS_TELEMETRY_DIALECT": "Names of events in both: `hooks`, such as `pre_tool_use`, or `log` for all "
+        "events under the names of the log.",
         "AGENTOPS_TELEMETRY_JSONL": "Write events to files, one for each run, below `AGENTOPS_HOME/telemetry`.",
         "AGENTOPS_TELEMETRY_JSONL_DIR": "Absolute path of another directory for these files.",
         "AGENTOPS_TELEMETRY_ROOTS": "Directories below which the sinks of projects may write files.",

@@ -21,6 +21,7 @@ from runs.engine.notes import note
 from runs.engine.releases import DecideAgain, HeldRun, UnloadedRun, release_run
 from runs.engine.results import Progress
 from runs.engine.safe_commit import do_nothing
+from runs.engine.turns import recorded_calls
 from runs.lifecycle import approval_rows, causes, command_outcomes, inbox, summaries
 from runs.lifecycle.error_contexts import LLM_COMPLETE, LLM_STREAM
 from runs.models import AgentRun, AgentRunToolCall, RunCommand
@@ -62,10 +63,12 @@ def complete(drive: Drive, **move_options: Any) -> Progress:
             return pause_error(drive, error.code, text, context=LLM_COMPLETE)
     summary = summaries.first_paragraph(summary or result)
     times = times_of(run, database_clock.now())
+    worked_ms = round(times.worked_s * 1000) if times is not None else 0
+    recorded_ms = recorded_calls.duration_ms(drive)
     payload = RunCompleted(
         summary=summary or None,
         steps=run.step_count - run.step_base,
-        duration_ms=round(times.worked_s * 1000) if times is not None else 0,
+        duration_ms=worked_ms if recorded_ms is None else recorded_ms,
     )
     # The move closes open calls, and their step gets its checkpoint after that.
     then = partial(_checkpoint_last_step, drive) if drive.open_calls else None

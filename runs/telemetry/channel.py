@@ -69,7 +69,7 @@ class Subscription:
             self._put(None)
 
     def offer(self, event: OutgoingEvent, hooks: Sequence[Envelope]) -> None:
-        """Add an event, or count it as lost if the subscriber is too slow. `hooks`: its envelopes as hooks name them."""
+        """Add an event, or count it as lost if the subscriber is too slow. `hooks`: its envelopes in that dialect."""
         if self._project_id not in (None, event.row.log.project_id):
             return
         if self.dialect is Dialect.HOOKS:

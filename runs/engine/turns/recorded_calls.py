@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from django.db.models import Sum
+
 from runs.engine.drive import Drive
-from runs.models import AgentRun
+from runs.models import AgentRun, TurnUsage
 from runs.providers.base import RecordedCall
 from timeline.events import Payload
 from timeline.events.llm import LlmText, LlmTextDelta, LlmThinking, LlmThinkingDelta
@@ -34,6 +36,18 @@ def apply(drive: Drive, recorded: RecordedCall, blocks: list[Entry]) -> list[Ent
         return blocks
     step = drive.run.step_count + 1
     return [Entry(payload, step=step, clean=True) for payload in _payloads(recorded)]
+
+
+def duration_ms(drive: Drive) -> int | None:
+    """Return how long the run took in the recording; None if what it plays is no such recording."""
+    run = drive.run
+    if run.step_count == run.step_base:
+        return None
+    follow_up = drive.provider.follow_up(drive.config["model"], drive.node, drive.call_number(run.step_count))
+    if follow_up.recorded is None:
+        return None
+    answered = TurnUsage.objects.filter(run=run, outcome=TurnUsage.Outcome.ANSWERED)
+    return answered.aggregate(total=Sum("duration_ms"))["total"]
 
 
 def _payloads(recorded: RecordedCall) -> list[Payload]:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def site_sink(receiver: Receiver, settings: Settings) -> Sink:
     """A sink of the environment, which gets the events of all projects from now on."""
-    sink = EnvironmentSink("http", "http", {"url": receiver.url}, {})
+    sink = EnvironmentSink("http", "http", {"url": receiver.url, "dialect": "log"}, {})
     settings.AGENTOPS_TELEMETRY = TelemetrySettings(sinks=(sink,))
     environment_sinks.sync()
     return Sink.objects.get(project=None)

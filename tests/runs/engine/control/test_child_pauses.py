@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 from pydantic_ai.messages import ModelRequest, ToolCallPart, ToolReturnPart
 
 from agentops.projects.access import SYSTEM
 from runs.actions import approvals, run_actions
 from runs.actions.resume import resume
-from runs.lifecycle import children, inbox
+from runs.lifecycle import children, inbox, transitions
 from runs.lifecycle.approval_decisions import Decision
 from runs.models import Agent, AgentRun, AgentRunToolCall
 from runs.providers.base import ModelCall
@@ -139,7 +141,7 @@ def test_the_parent_is_told_the_messages_in_order(lead: Lead, helper: Helper, wo
     helper(run, "helper", [WORK], ["Found it."], max_steps=1)
     work(worker)
 
-    rows = run.messages.order_by("position")
+    rows = run.messages.exclude(role="system").order_by("position")
     assert [row.role for row in rows] == ["user", "assistant", "tool_result", "assistant", "tool_result", "assistant"]
     assert [row.content["parts"][0]["tool_call_id"] for row in rows if row.role == "tool_result"] == [
         "call-spawn", "call-2",
@@ -168,7 +170,7 @@ def test_several_children_of_which_one_pauses(lead: Lead, helper: Helper, worker
 
 @pytest.mark.parametrize(
     ("how", "reason"),
-    [({"max_steps": 1}, "max_steps"), ({"settings": {"budgets": {"steps": 1}}}, "budget"), ({}, "operator")],
+    [({"max_steps": 1}, "max_steps"), ({"settings": {"budgets": {"tokens": 1}}}, "budget"), ({}, "operator")],
 )
 def test_each_reason_of_a_pause_is_named(
     lead: Lead, helper: Helper, worker: Worker, how: dict[str, Any], reason: str
@@ -214,8 +216,10 @@ def test_a_nested_child_returns_to_its_own_parent(lead: Lead, helper: Helper, wo
     assert outcomes_of(run)[0]["result"] == "All done."
 
 
-@pytest.mark.parametrize(("setting", "argument", "waits"), [("wait", None, True), ("wait", "return", False),
-                                                            (None, "wait", True), ("return", "wait", True)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("setting", "argument", "waits"),
+    [("wait", None, True), ("wait", "return", False), (None, "wait", True), ("return", "wait", True)],
+)
 def test_a_call_decides_and_else_the_agent(
     lead: Lead, helper: Helper, worker: Worker, *, setting: str | None, argument: str | None, waits: bool
 ) -> None:
@@ -291,15 +295,17 @@ def test_a_person_resumes_a_child_before_the_parent_has_its_result(lead: Lead, h
 
 
 def test_a_deadline_does_not_stop_a_child_that_has_paused(lead: Lead, helper: Helper, worker: Worker) -> None:
-    run = lead(saying([spawns(task("pauses"), task("slow"), timeout_s=1)], ["All done."]))
+    run = lead(saying([spawns(task("pauses"), task("slow"), timeout_s=60)], ["All done."]))
     helper(run, "pauses", [WORK], max_steps=1)
     helper(run, "slow", [asks()])
     drive(run, worker)
     pauses, slow = children_of(run)
     drive(pauses, worker)
     drive(slow, worker)
-    AgentRun.objects.filter(pk=run.pk).update(not_before=run.created_at)
-    AgentRunToolCall.objects.filter(run=run).update(started_at=run.created_at)
+    past = timezone.now() - timedelta(seconds=61)
+    AgentRun.objects.filter(pk=run.pk).update(not_before=past)
+    AgentRunToolCall.objects.filter(run=run).update(started_at=past)
+    assert transitions.end_waits() == 1
     work(worker)
 
     assert [outcome["status"] for outcome in outcomes_of(run)] == ["paused", "timed_out"]

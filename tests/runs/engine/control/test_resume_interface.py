@@ -1,0 +1,206 @@
+"""The interface of resume as an action, by the table of its conditions, and of what a run keeps.
+
+Elsewhere: each policy with each action and the alias `recover` (policy/test_policy_acts.py,
+tests/runs/agents/test_policies.py), `match` and `cooldown` of on_error (policy/test_policy_waits.py), the command with
+`resumed` and `skipped` (tests/runs/commands/test_agent_resume_all.py), the command line of Claude Code
+(sessions/test_resumed_sessions.py), cursors and order of lists (tests/runs/api/test_lists.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from django.test import Client
+from pydantic_ai.messages import ModelMessage, ToolCallPart
+
+from runs.actions.resume import resume
+from runs.lifecycle import inbox
+from runs.models import AgentRun
+from runs.providers.base import ModelCall
+from runs.worker.worker import Worker
+from tests.support.accounts import make_person
+from tests.support.engine.fixture_types import MakeScripted
+from tests.support.engine.model_messages import endless, texts
+from tests.support.engine.policy_occasions import saying
+from tests.support.factories import drive, make_agent
+from tests.support.processes.scripted_model import PLAYS, Move
+
+pytestmark = pytest.mark.django_db(transaction=True)
+SYSTEM = "> Follow the script."
+EARLIER = [SYSTEM, "> Go.", "< Step 1.", "< call-1", "> did 1"]
+#: Whether the run has an earlier session, the message, append, and what the model is sent then.
+TABLE: list[tuple[bool, str | None, bool, list[str]]] = [
+    (True, None, True, [*EARLIER, "> continue"]),
+    (True, "Use the other one.", True, [*EARLIER, "> Use the other one."]),
+    (True, "Begin again.", False, [SYSTEM, "> Begin again."]),
+    (False, None, True, [SYSTEM, "> Go."]),
+    (False, "Begin like this.", False, [SYSTEM, "> Begin like this."]),
+]
+
+
+@pytest.mark.parametrize(("has_session", "message", "append", "sent"), TABLE)
+def test_the_table_of_conditions(
+    scripted: MakeScripted, has_session: bool, message: str | None, append: bool, sent: list[str]
+) -> None:
+    requests: list[tuple[int, list[ModelMessage]]] = []
+    run = scripted(endless(requests), max_steps=1)
+    if has_session:
+        run = drive(run)
+    else:
+        run.messages.all().delete()
+        inbox.pause(run.pk, by="ann")
+    drive(resume(run.pk, by="ann", message=message, append=append).run)
+
+    assert texts(requests[-1][1]) == sent
+
+
+LAST = 45
+RUN_FIELDS = {
+    *("id", "status", "summary", "error_message", "max_steps", "parent_run_id", "resumed_from", "step_count"),
+    *("created_at", "completed_at"),
+}
+MESSAGE_FIELDS = {"id", "run_id", "role", "content", "step_number", "created_at"}
+CALL_FIELDS = {
+    *(
+        "id",
+        "run_id",
+        "message_id",
+        "tool_name",
+        "input",
+        "output",
+        "status",
+        "duration_ms",
+        "step_number",
+        "created_at",
+    ),
+}
+
+
+def helping(call: ModelCall) -> Iterable[Move]:
+    """45 steps with a tool, and then an answer."""
+    if call.number <= LAST:
+        yield ToolCallPart("ledger_read", {"n": call.number}, f"call-{call.number}")
+    else:
+        yield "Found it."
+
+
+@pytest.fixture
+def tree(scripted: MakeScripted, worker: Worker) -> Any:
+    """A coordinator, its child that has paused after 45 steps, and the run that it has let go on."""
+
+    def lead(call: ModelCall) -> Iterable[Move]:
+        if call.number == 1:
+            tasks: list[dict[str, str]] = [{"agent": "helper", "prompt": "Look."}]
+        elif call.number == 2:
+            paused = AgentRun.objects.get(parent_run__isnull=False)
+            tasks = [{"resume_run_id": str(paused.pk), "prompt": "Go on, please."}]
+        else:
+            yield "All done."
+            return
+        yield ToolCallPart("spawn_agents", {"tasks": tasks}, f"call-{call.number}")
+
+    run = scripted(lead, tools=["spawn_agents"])
+    PLAYS["helping"] = helping
+    make_agent(
+        run.project, slug="helper", provider="scripted", model="scripted-model", tools=["ledger_read"],
+        settings={**run.agent_config["settings"], "play": "helping"}, max_steps=LAST,
+    )  # fmt: skip
+    while worker.sweep_once():
+        pass
+    run.refresh_from_db()
+    yield (run, *AgentRun.objects.filter(parent_run=run).order_by("pk"))
+    del PLAYS["helping"]
+
+
+@pytest.fixture
+def get(tree: Any) -> Any:
+    run, client = tree[0], Client()
+    client.force_login(make_person(run.project))
+
+    def answer(path: str, **query: str) -> Any:
+        response = client.get(f"/api/projects/{run.project.slug}/agent-runs{path}", query)
+        assert response.status_code == 200, response.content
+        return response.json()
+
+    return answer
+
+
+def test_spawn_agents_continues_a_paused_run(tree: Any) -> None:
+    run, child, successor = tree
+
+    assert (run.status, child.status, successor.status) == ("completed", "resumed", "completed")
+    assert (child.step_count, successor.resumed_from, successor.parent_run) == (LAST, child, run)
+    assert (successor.step_base, successor.step_count, successor.max_steps) == (LAST, LAST + 1, LAST)
+    assert [row.step_number for row in successor.messages.filter(role="assistant")] == [LAST + 1]
+    first = successor.messages.order_by("position")[0]
+    assert (first.role, first.content["parts"][0]["content"], first.step_number) == ("user", "Go on, please.", LAST + 1)
+
+
+def test_what_is_kept_of_runs_messages_and_calls(tree: Any, get: Any) -> None:
+    run, child, successor = tree
+    listed = get("", parent_run_id=str(run.pk))["items"]
+    assert {row["id"] for row in listed} == {str(child.pk), str(successor.pk)}
+    assert [row["id"] for row in get("", parent_run_id=str(run.pk), status="completed")["items"]] == [str(successor.pk)]
+    assert {row["id"] for row in get("", agent_id="helper")["items"]} == {str(child.pk), str(successor.pk)}
+
+    shown = get(f"/{successor.pk}")
+    assert set(shown) >= RUN_FIELDS
+    assert (shown["parent_run_id"], shown["resumed_from"]) == (str(run.pk), str(child.pk))
+    messages = get(f"/{child.pk}/messages")["items"]
+    assert {row["role"] for row in messages} <= {"system", "user", "assistant", "tool_result"}
+    assert [row["step_number"] for row in messages] == sorted(row["step_number"] for row in messages)
+    answer = next(row for row in messages if row["role"] == "assistant")
+    assert set(get(f"/{child.pk}/messages/{answer['id']}")) >= MESSAGE_FIELDS - {"run_id"}
+    [part] = [part for part in answer["content"]["parts"] if part["part_kind"] == "tool-call"]
+    assert (part["tool_call_id"], part["tool_name"], part["args"]) == ("call-1", "ledger_read", {"n": 1})
+
+    calls = get(f"/{child.pk}/tool-calls", tool_name="ledger_read", status="completed")["items"]
+    assert [row["step_number"] for row in calls] == sorted(row["step_number"] for row in calls)
+    assert get(f"/{child.pk}/tool-calls", status="error")["items"] == []
+    assert get(f"/{child.pk}/tool-calls", tool_name="other")["items"] == []
+    call = get(f"/{child.pk}/tool-calls/{calls[0]['id']}")
+    assert set(call) >= CALL_FIELDS - {"run_id"}
+    assert (call["message_id"], call["input"], call["output"]) == (answer["id"], {"n": 1}, "did 1")
+    assert json.dumps(call["duration_ms"]).isdigit()
+    [limit] = get(f"/{child.pk}/errors")["items"]
+    assert (limit["context"], limit["attempt"], limit["call_id"]) == ("max_turns", 0, "")
+
+
+def test_the_page_of_errors_names_what_failed(tree: Any) -> None:
+    child, client = tree[1], Client()
+    client.force_login(make_person(child.project))
+
+    page = client.get(f"/runs/{child.pk}/errors").content.decode()
+    assert "<bdi>max_turns</bdi>" in page
+
+
+def test_only_paused_runs_and_500_steps(scripted: MakeScripted, worker: Worker) -> None:
+    """What is refused is told to the model; a lineage at its cap: test_subagents.py."""
+    tasks = [{"agent": "helper", "prompt": "Look."}]
+
+    def lead(call: ModelCall) -> Iterable[Move]:
+        if call.number == 1:
+            yield ToolCallPart("spawn_agents", {"tasks": tasks}, "call-1")
+        elif call.number == 2:
+            ended = AgentRun.objects.get(parent_run__isnull=False)
+            again = [{"resume_run_id": str(ended.pk), "prompt": "Go on."}]
+            yield ToolCallPart("spawn_agents", {"tasks": again}, "call-2")
+        else:
+            yield "All done."
+
+    run = scripted(lead, tools=["spawn_agents"])
+    PLAYS["ended"] = saying(["Done."])
+    make_agent(
+        run.project, slug="helper", provider="scripted", model="scripted-model", tools=[],
+        settings={**run.agent_config["settings"], "play": "ended"},
+    )  # fmt: skip
+    while worker.sweep_once():
+        pass
+    del PLAYS["ended"]
+
+    refused = run.tool_calls.get(call_id="call-2")
+    assert refused.status == "error"
+    assert "Only paused runs can be resumed" in refused.output
