@@ -130,7 +130,7 @@ def _of_tool(row: Event, call: AgentRunToolCall | None) -> Iterator[HookEventFie
         if not row.payload.get("attempt"):
             yield HookName.PRE_TOOL_USE, use
         return
-    if not call.starts and call.status == ToolStatus.DENIED:
+    if not call.starts:  # it was denied, or its tool does not exist, or a runner reports ends only
         yield HookName.PRE_TOOL_USE, use
     output = _masked(call.output)
     if call.status == ToolStatus.COMPLETED:

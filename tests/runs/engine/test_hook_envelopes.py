@@ -1,9 +1,9 @@
 """The interface of telemetry: envelopes name events as hooks do, to a URL, to a file and in this process.
 
 Elsewhere: what hooks decide and in which order (tests/runs/hooks/test_resolution.py), when they are asked and that a
-hook that fails ends no run (approvals/test_hooks_of_runs.py), the events of Langfuse (tests/runs/telemetry/test_langfuse.py),
-retries of the model (turns/test_model_retries.py) and of tools (turns/test_rows_of_steps.py), and their limits
-(tests/runs/agents/test_retry_limits.py).
+hook that fails ends no run (approvals/test_hooks_of_runs.py), the events of Langfuse
+(tests/runs/telemetry/test_langfuse.py), retries of the model (turns/test_model_retries.py) and of tools
+(turns/test_rows_of_steps.py), and their limits (tests/runs/agents/test_retry_limits.py).
 """
 
 from __future__ import annotations

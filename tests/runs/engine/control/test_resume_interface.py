@@ -64,18 +64,8 @@ RUN_FIELDS = {
 }
 MESSAGE_FIELDS = {"id", "run_id", "role", "content", "step_number", "created_at"}
 CALL_FIELDS = {
-    *(
-        "id",
-        "run_id",
-        "message_id",
-        "tool_name",
-        "input",
-        "output",
-        "status",
-        "duration_ms",
-        "step_number",
-        "created_at",
-    ),
+    *("id", "run_id", "message_id", "tool_name", "input", "output", "status", "duration_ms"),
+    *("step_number", "created_at"),
 }
 
 
