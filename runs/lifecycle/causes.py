@@ -54,9 +54,8 @@ def error_event(run: AgentRun, error_type: str, text: str) -> list[Entry]:
     """Return the event of an error that ends or pauses `run`; empty if the last error in the log is the same."""
     last = log.events_of(run.pk).filter(type=EventType.ERROR).order_by("-seq").first()
     step = run.step_count + 1
-    is_same = last is not None and last.step == step and last.payload.get("error_type") == error_type
     # An error of a tool is another one, even with the same type.
-    if is_same and not is_of_tool(last):
+    if last is not None and not is_of_tool(last) and (last.step, last.payload.get("error_type")) == (step, error_type):
         return []
     short, _ = preview(text, TEXT_BYTES)
     context = error_contexts.MAX_TURNS if error_type == MAX_TURNS else None

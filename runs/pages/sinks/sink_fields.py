@@ -25,6 +25,7 @@ TEXTS = {
         "Events in a request",
         "From 1 to 500; 100 if empty. With 1 the body is one envelope, else an array.",
     ),
+    "dialect": ("Names of events", "hooks (such as pre_tool_use; the default), or log for all events of the log."),
     "directory": ("Directory", "An absolute path that the site allows. Empty: the folder telemetry of the site."),
     "base_url": ("Server", "Empty: https://cloud.langfuse.com."),
     "public_key": ("Public key", "Begins with pk-lf-."),

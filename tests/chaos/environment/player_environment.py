@@ -81,7 +81,8 @@ class Program:
         wishes: dict[str, Any] = {
             "parallel_tools": 1, "seed": self.seed, "length": self.length, "faults": self.faults, "ledger": ledger,
             "pause_s": PIECE_S * self.slow, "busy_s": BUSY_S * self.slow, "explodes_at": self.explodes_at,
-            "helpers": list(self.children),
+            # A pause would be told to the program, and to that of its twin not.
+            "helpers": list(self.children), "on_child_pause": "wait",
         }  # fmt: skip
         if self.budget:
             wishes["budgets"] = {"tokens": self.budget}

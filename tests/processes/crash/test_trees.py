@@ -101,3 +101,19 @@ def test_a_worker_is_killed_between_a_parent_and_its_children(stage: Stage, poin
     assert len(stage.effects("call-1-0")) == 1
     for each in AgentRun.objects.all():
         check(each)
+
+
+@pytest.mark.parametrize("point", ["child.ended", "parent.in_transaction"])
+def test_a_worker_is_killed_between_a_child_that_pauses_and_its_parent(stage: Stage, point: str) -> None:
+    stage.agent([["ledger_read"]], slug="pauses", max_steps=1)
+    first = stage.worker(chaos=point, slots=1)
+    run = lead(stage, "pauses")
+    first.killed()
+    stage.worker()
+    stage.reaches(run, RunStatus.COMPLETED)
+
+    [outcome] = json.loads(call_of(run).output)
+    assert (outcome["run_id"], outcome["status"], outcome["reason"]) == (str(child("pauses").pk), "paused", "max_steps")
+    assert [event.payload["phase"] for event in events(run) if event.type == "child_run.phase"] == ["paused"]
+    for each in AgentRun.objects.all():
+        check(each)
