@@ -72,6 +72,12 @@ class Origin:
     flow_run_id: UUID | None = None
 
     @property
+    def columns(self) -> dict[str, Any]:
+        """What the new run inherits as it is."""
+        names = ("parent_run", "on_pause", "flow_run_id", "starts_fresh")
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def run_kind(self) -> RunKind:
         """The kind of the run that the new one continues or belongs to: work of a job is part of it."""
         before = self.resumed_from or (self.forked_at.run if self.forked_at is not None else self.parent_run)
@@ -152,10 +158,7 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
             agent_config=opening.config,
             root_run_id=before.root_run_id if before else ledger.pk,
             resumed_from=before,
-            parent_run=origin.parent_run,
-            on_pause=origin.on_pause,
-            flow_run_id=origin.flow_run_id,
-            starts_fresh=origin.starts_fresh,
+            **origin.columns,
             forked_from=origin.forked_at.run if origin.forked_at else None,
             forked_at_step=origin.forked_at.step_number if origin.forked_at else None,
             step_base=origin.steps,

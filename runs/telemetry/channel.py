@@ -21,7 +21,7 @@ from uuid import UUID
 from django.db import Error, connection
 
 from runs.telemetry.envelope import outgoing
-from runs.telemetry.envelope_options import Dialect
+from runs.telemetry.envelope_options import EnvelopeDialect
 from runs.telemetry.event_batches import FAMILY
 from runs.telemetry.hook_envelopes import hook_envelopes
 from runs.telemetry.sink_kind import Envelope, OutgoingEvent
@@ -43,7 +43,9 @@ _feeder: _Feeder | None = None
 class Subscription:
     """The events of this process for one subscriber. Iterating ends when it is closed."""
 
-    def __init__(self, event_types: Collection[str], project_id: UUID | None, size: int, dialect: Dialect) -> None:
+    def __init__(
+        self, event_types: Collection[str], project_id: UUID | None, size: int, dialect: EnvelopeDialect
+    ) -> None:
         #: Envelopes that the subscriber has lost because it was too slow.
         self.dropped = 0
         self.dialect = dialect
@@ -72,7 +74,7 @@ class Subscription:
         """Add an event, or count it as lost if the subscriber is too slow. `hooks`: its envelopes in that dialect."""
         if self._project_id not in (None, event.row.log.project_id):
             return
-        if self.dialect is Dialect.HOOKS:
+        if self.dialect is EnvelopeDialect.HOOKS:
             for envelope in hooks:
                 if not self._types or envelope["event_type"] in self._types:
                     self._put(envelope)
@@ -103,7 +105,7 @@ def subscribe(
     event_types: Collection[str] = (),
     project_id: UUID | None = None,
     size: int = QUEUE,
-    dialect: str = Dialect.HOOKS,
+    dialect: str = EnvelopeDialect.HOOKS,
 ) -> Subscription:
     """Return the events that this process stores from now on.
 
@@ -111,7 +113,7 @@ def subscribe(
     `log` families such as `run.*`; empty: all, in `log` without pieces of streamed text.
     """
     global _feeder
-    subscription = Subscription(event_types, project_id, size, Dialect(dialect))
+    subscription = Subscription(event_types, project_id, size, EnvelopeDialect(dialect))
     with _lock:
         if _feeder is None:
             _feeder = _Feeder()
@@ -176,7 +178,7 @@ class _Feeder:
             after = events[-1].pk
             self._remember(log_id, after)
             told = outgoing([event for event in events if event.log.project.exports_telemetry])
-            is_hooked = any(each.dialect is Dialect.HOOKS for each in self.subscriptions)
+            is_hooked = any(each.dialect is EnvelopeDialect.HOOKS for each in self.subscriptions)
             named = hook_envelopes(told, is_selected=False) if is_hooked else [[] for _ in told]
             for event, envelopes in zip(told, named, strict=True):
                 for subscription in self.subscriptions:

@@ -13,7 +13,7 @@ from runs.telemetry.hook_envelopes import LOG_TYPES, hook_envelopes
 from runs.telemetry.sink_kind import Envelope, OutgoingEvent, SinkKind, SinkOptions, SinkTarget
 
 
-class Dialect(StrEnum):
+class EnvelopeDialect(StrEnum):
     """The names of events in envelopes."""
 
     HOOKS = "hooks"  # agent_start, turn_start, pre_tool_use and so on
@@ -24,7 +24,7 @@ class EnvelopeOptions(SinkOptions):
     """The option that all kinds with envelopes have."""
 
     #: The names of events: those of hooks, or those of the log.
-    dialect: Annotated[Dialect, Field(strict=False)] = Dialect.HOOKS
+    dialect: Annotated[EnvelopeDialect, Field(strict=False)] = EnvelopeDialect.HOOKS
 
 
 class EnvelopeKind(SinkKind):
@@ -34,13 +34,13 @@ class EnvelopeKind(SinkKind):
 
     def types_of(self, options: Mapping[str, Any], selected: Collection[str]) -> Collection[str]:
         """Return the types that are read: without a selection, those that hooks have names for, or all."""
-        if selected or options.get("dialect") == Dialect.LOG:
+        if selected or options.get("dialect") == EnvelopeDialect.LOG:
             return selected
         return LOG_TYPES
 
 
 def envelopes_of(target: SinkTarget, events: Sequence[OutgoingEvent]) -> list[list[Envelope]]:
     """Return the envelopes of each event."""
-    if target.options.dialect == Dialect.LOG or any(event.row.type == TEST for event in events):
+    if target.options.dialect == EnvelopeDialect.LOG or any(event.row.type == TEST for event in events):
         return [[event.envelope] for event in events]
     return hook_envelopes(events, is_selected=bool(target.event_types))

@@ -138,15 +138,17 @@ def test_spawn_agents_continues_a_paused_run(tree: Any) -> None:
 
 def test_what_is_kept_of_runs_messages_and_calls(tree: Any, get: Any) -> None:
     run, child, successor = tree
-    listed = get("", parent_run_id=str(run.pk))["items"]
+    listed = get("", parent_run_id=str(run.pk))["results"]
     assert {row["id"] for row in listed} == {str(child.pk), str(successor.pk)}
-    assert [row["id"] for row in get("", parent_run_id=str(run.pk), status="completed")["items"]] == [str(successor.pk)]
-    assert {row["id"] for row in get("", agent_id="helper")["items"]} == {str(child.pk), str(successor.pk)}
+    assert [row["id"] for row in get("", parent_run_id=str(run.pk), status="completed")["results"]] == [
+        str(successor.pk)
+    ]
+    assert {row["id"] for row in get("", agent_id="helper")["results"]} == {str(child.pk), str(successor.pk)}
 
     shown = get(f"/{successor.pk}")
     assert set(shown) >= RUN_FIELDS
     assert (shown["parent_run_id"], shown["resumed_from"]) == (str(run.pk), str(child.pk))
-    messages = get(f"/{child.pk}/messages")["items"]
+    messages = get(f"/{child.pk}/messages")["results"]
     assert {row["role"] for row in messages} <= {"system", "user", "assistant", "tool_result"}
     assert [row["step_number"] for row in messages] == sorted(row["step_number"] for row in messages)
     answer = next(row for row in messages if row["role"] == "assistant")
@@ -154,15 +156,15 @@ def test_what_is_kept_of_runs_messages_and_calls(tree: Any, get: Any) -> None:
     [part] = [part for part in answer["content"]["parts"] if part["part_kind"] == "tool-call"]
     assert (part["tool_call_id"], part["tool_name"], part["args"]) == ("call-1", "ledger_read", {"n": 1})
 
-    calls = get(f"/{child.pk}/tool-calls", tool_name="ledger_read", status="completed")["items"]
+    calls = get(f"/{child.pk}/tool-calls", tool_name="ledger_read", status="completed")["results"]
     assert [row["step_number"] for row in calls] == sorted(row["step_number"] for row in calls)
-    assert get(f"/{child.pk}/tool-calls", status="error")["items"] == []
-    assert get(f"/{child.pk}/tool-calls", tool_name="other")["items"] == []
+    assert get(f"/{child.pk}/tool-calls", status="error")["results"] == []
+    assert get(f"/{child.pk}/tool-calls", tool_name="other")["results"] == []
     call = get(f"/{child.pk}/tool-calls/{calls[0]['id']}")
     assert set(call) >= CALL_FIELDS - {"run_id"}
     assert (call["message_id"], call["input"], call["output"]) == (answer["id"], {"n": 1}, "did 1")
     assert json.dumps(call["duration_ms"]).isdigit()
-    [limit] = get(f"/{child.pk}/errors")["items"]
+    [limit] = get(f"/{child.pk}/errors")["results"]
     assert (limit["context"], limit["attempt"], limit["call_id"]) == ("max_turns", 0, "")
 
 
