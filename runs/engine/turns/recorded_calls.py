@@ -47,7 +47,7 @@ def duration_ms(drive: Drive) -> int | None:
     if follow_up.recorded is None:
         return None
     answered = TurnUsage.objects.filter(run=run, outcome=TurnUsage.Outcome.ANSWERED)
-    return answered.aggregate(total=Sum("duration_ms"))["total"]
+    return int(answered.aggregate(total=Sum("duration_ms", default=0))["total"])
 
 
 def _payloads(recorded: RecordedCall) -> list[Payload]:
