@@ -50,7 +50,7 @@ def test_verify_accepts_the_plain_form_as_it_is(command: Command) -> None:
         ("plain", 1, 0),
         ("plain", 2, 1),
     ]
-    assert task["remarks"] == ["$.calls[0]: the text of the events is not output.text, which is played"]
+    assert task["remarks"] == ["$.calls[0]: the text of the events is not output.text, which the conversation has"]
     assert [one["problems"] for one in (task, verifier)] == [[], []]
 
 

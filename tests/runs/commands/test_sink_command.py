@@ -33,7 +33,8 @@ def test_from_adding_to_sending_again(settings: Any, tmp_path: Path) -> None:
     secrets.write_text('{"headers": {"X-Key": "k"}}')
     with receiving() as receiver:
         url = f"url={receiver.url}"
-        sink("add", "shop", "http", "lake", "--option", url, "--option", "batch_size=1", "--secrets", str(secrets))
+        sink("add", "shop", "http", "lake", "--option", url, "--option", "batch_size=1", "--option", "dialect=log",
+             "--secrets", str(secrets))  # fmt: skip
         assert sink("test", "shop", "lake")[0]["state"] == "sent"
         assert receiver.received[0].headers["x-key"] == "k"
         receiver.answer(400)
