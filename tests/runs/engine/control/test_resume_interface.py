@@ -63,9 +63,10 @@ RUN_FIELDS = {
     *("id", "status", "summary", "error_message", "max_steps", "parent_run_id", "resumed_from", "step_count"),
     *("created_at", "completed_at"),
 }
-MESSAGE_FIELDS = {"id", "run_id", "role", "content", "step_number", "created_at"}
+#: The run of both is in the path.
+MESSAGE_FIELDS = {"id", "role", "content", "step_number", "created_at"}
 CALL_FIELDS = {
-    *("id", "run_id", "message_id", "tool_name", "input", "output", "status", "duration_ms"),
+    *("id", "message_id", "tool_name", "input", "output", "status", "duration_ms"),
     *("step_number", "created_at"),
 }
 
