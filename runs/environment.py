@@ -12,7 +12,9 @@ import ctypes
 import os
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 #: Secrets that are read when the settings are loaded, and not needed afterwards.
 SETTINGS = frozenset(
@@ -38,8 +40,19 @@ SECRET_NAME = re.compile(
 CREDENTIALS_IN_URL = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[^\s/@]{0,256}:[^\s/@]{1,1024}@", re.I)
 #: Variables that match SECRET_NAME but are directories of the shell.
 NOT_SECRET = frozenset({"OLDPWD", "PWD"})
-#: Shorter values, in characters, are not redacted in texts of others.
-MIN_VALUE = 12
+#: Secrets that are comma lists, and those of them with NAME=VALUE.
+LISTS = frozenset({"AGENT_RUNNER_SECRET", "AGENTOPS_ENCRYPTION_KEYS"})
+HEADERS = frozenset({"AGENTOPS_TELEMETRY_HTTP_HEADERS", "AGENTOPS_TELEMETRY_OTLP_HEADERS"})
+#: Secrets that are URLs, of which only the password is one: the rest is in ordinary texts.
+URLS = frozenset({"DATABASE_URL", "EMAIL_URL", "REDIS_URL"})
+#: Shorter values, in characters, are masked in no text.
+MIN_VALUE = 8
+#: Words and numbers in a row, such as "postgres16" or "scram-sha-256", are masked in texts from this length on.
+MIN_WORDS = 20
+#: Longer ones are files rather than keys; a private key has a shape that is recognised.
+MAX_VALUE = 4096
+_BETWEEN_WORDS = re.compile(r"[-_.:/ ]")
+_WORD = re.compile(r"[a-z]*[0-9]{0,4}|[0-9]+", re.I | re.ASCII)
 _SET_DUMPABLE = 4
 # The fields of /proc/self/stat, counted after the name, with the addresses of the initial environment.
 _ENV_START, _ENV_END = 47, 48
@@ -86,9 +99,38 @@ def for_own_process() -> tuple[dict[str, str], dict[str, str]]:
 
 
 def secret_values() -> frozenset[str]:
-    """Return the values of this process's secret variables, without short ones, which also occur in ordinary text."""
+    """Return the values of this process's secret variables that are to be masked in texts.
+
+    Those that also occur in ordinary texts are left out: see `is_unmistakable`.
+    """
     variables = {**os.environ, **_removed}
-    return frozenset(value for name, value in variables.items() if len(value) >= MIN_VALUE and is_secret(name, value))
+    values = {part for name, value in variables.items() if is_secret(name, value) for part in _parts(name, value)}
+    return frozenset(filter(is_unmistakable, values))
+
+
+def is_unmistakable(value: str) -> bool:
+    """Return whether a value hardly occurs in a text by accident: it is neither short nor a few words and numbers."""
+    if not MIN_VALUE <= len(value) <= MAX_VALUE:
+        return False
+    return len(value) >= MIN_WORDS or not all(map(_WORD.fullmatch, _BETWEEN_WORDS.split(value)))
+
+
+def _parts(name: str, value: str) -> Iterator[str]:
+    """Yield the secrets in the value of a variable."""
+    if name in LISTS:
+        yield from (part.strip() for part in value.split(","))
+    elif name in HEADERS:
+        # A header may begin with a scheme, such as "Bearer".
+        yield from (part.partition("=")[2].strip().rpartition(" ")[2] for part in value.split(","))
+    elif name not in URLS:
+        yield value
+    if "://" not in value:
+        return
+    with contextlib.suppress(ValueError):  # no URL
+        url = urlsplit(value)
+        options = (each for option, each in parse_qsl(url.query) if SECRET_NAME.search(option))
+        for secret in (url.password, *options):
+            yield from {secret, unquote(secret)} if secret else ()
 
 
 def _overwrite(names: set[bytes]) -> None:

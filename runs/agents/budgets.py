@@ -65,7 +65,11 @@ def nearly_exhausted(limits: Amounts, used: Amounts) -> list[Budget]:
 
 
 def describe(budget: Budget, used: Decimal, limit: Decimal) -> str:
-    """Return usage and limit as text, for example "1,234 of 1,000 tokens" or "$0.51 of $0.50"."""
+    """Return usage and limit as text, for example "234 of 1,000 tokens" or "$0.51 of $0.50, exceeded"."""
+    return _amounts(budget, used, limit) + (", exceeded" if used > limit else "")
+
+
+def _amounts(budget: Budget, used: Decimal, limit: Decimal) -> str:
     match budget:
         case Budget.TOKENS:
             return f"{used:,} of {limit:,} tokens"

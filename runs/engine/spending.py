@@ -22,7 +22,7 @@ from runs.queries.overview.day_use import used_since
 from runs.statuses import LOST
 from timeline import database_clock, log
 from timeline.events import EventType
-from timeline.events.notice import BudgetWarning
+from timeline.events.notice import BudgetWarning, budget_standing
 from timeline.log import Entry
 
 #: Seconds after which a project's use of today is read again; turns of this process are counted at once.
@@ -158,7 +158,7 @@ _days = _Days()
 
 
 def _warning(budget: Budget, used: Decimal, limit: Decimal) -> BudgetWarning:
-    text = f"Budget nearly used up: {budgets.describe(budget, used, limit)}"
+    text = f"Budget {budget_standing(used, limit)}: {budgets.describe(budget, used, limit)}"
     return BudgetWarning(budget=budget, used=f"{used:f}", limit=f"{limit:f}", message=text)
 
 

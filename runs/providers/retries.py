@@ -6,7 +6,7 @@ The functions are pure: they return a `Failure` or a `RetryDelay`, and the engin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -35,6 +35,7 @@ from runs.providers.claude_cli.failures import FINAL, SessionFailed
 from runs.providers.error_messages import CallFailure, describe, mentions_key, message_of
 from runs.providers.retry_limits import RetryLimits
 from timeline import database_clock
+from timeline.redaction.redact import DEFAULT as REDACTOR
 
 #: The longest delay during which a worker keeps the run. For longer delays it releases the run, which then waits.
 HOLD_WORKER_S = 10.0
@@ -103,38 +104,37 @@ def classify(
     model: str = "",
     *,
     server: str = "",
-    clean: Callable[[Any], Any] = lambda value: value,
 ) -> Failure:
     """Return the classification of an exception that a provider raised.
 
     `model` is named in the message, and so is `server`, the host and port that the agent names in place of the
-    vendor's. `clean` removes secrets from a text or JSON value of the vendor.
+    vendor's. Secrets in the vendor's words are masked.
     """
     if isinstance(error, FixtureExhausted):
         return Failure(error.code, str(error), retryable=False, resumable=False)
     if isinstance(error, ProviderUnusable):
         return Failure("unusable_model", str(error), retryable=False)
     if isinstance(error, SessionFailed):
-        return _session_failure(error, clean)
-    error_type, call = _error_type_of(error, model), _call_failure(error, CallFailure(model, server=server), clean)
+        return _session_failure(error)
+    error_type, call = _error_type_of(error, model), _call_failure(error, CallFailure(model, server=server))
     if isinstance(error, ModelHTTPError):
         retry_after_s = retry_after(error.headers or {}, now)
     else:
         retry_after_s = error.retry_after if isinstance(error, ModelAPIError) else None
-    details = clean(str(error) or repr(error))
+    details = REDACTOR.clean_text(str(error) or repr(error))[0]
     if error_type == "unauthorized" and call.status == 403:
         return Failure(error_type, describe("forbidden", call), retryable=False, details=details)
     return Failure(error_type, describe(error_type, call), error_type not in NOT_RETRYABLE, retry_after_s, details)
 
 
-def _session_failure(error: SessionFailed, clean: Callable[[Any], Any]) -> Failure:
+def _session_failure(error: SessionFailed) -> Failure:
     """Return the classification of a failed session of a program, which has named the type of the error, or a status of
     its API."""
     error_type = error.error_type
     if error.status is not None and error_type == "api_error":
         error_type = BY_STATUS.get(error.status, "server_error" if error.status >= 500 else "invalid_request")
     retryable = error_type not in NOT_RETRYABLE and error_type not in FINAL
-    return Failure(error_type, clean(str(error)), retryable, details=clean(error.details))
+    return Failure(error_type, REDACTOR.clean_text(str(error))[0], retryable, details=_masked(error.details))
 
 
 def next_attempt(attempt: int, failure: Failure, limits: RetryLimits, jitter: float) -> RetryDelay | None:
@@ -235,7 +235,7 @@ def _api_error_type_of(error: ModelAPIError) -> str:
     return BY_STATUS.get(status, "server_error" if status >= 500 else "invalid_request")
 
 
-def _call_failure(error: BaseException, call: CallFailure, clean: Callable[[Any], Any]) -> CallFailure:
+def _call_failure(error: BaseException, call: CallFailure) -> CallFailure:
     """Return the facts about a call with what the exception says of its failure."""
     status = error.status_code if isinstance(error, ModelHTTPError) else None
     refusal = _address_refusal(error)
@@ -243,4 +243,8 @@ def _call_failure(error: BaseException, call: CallFailure, clean: Callable[[Any]
         return replace(call, vendor_message=f"its base_url is not allowed: {refusal.reason}")
     body = error.body if isinstance(error, ModelAPIError) else str(error) or type(error).__name__
     # Cleaned before it is shortened: a part of a key would not be recognised.
-    return replace(call, status=status, vendor_message=message_of(clean(body)))
+    return replace(call, status=status, vendor_message=message_of(_masked(body)))
+
+
+def _masked(value: Any) -> Any:
+    return REDACTOR.clean(value)[0]

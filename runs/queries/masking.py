@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import cache
-from typing import Any
 
-from runs import environment
 from runs.queries.json_columns import to_json
 from timeline.outgoing import indexes_with_secrets
 from timeline.redaction.redact import DEFAULT as REDACTOR
-from timeline.redaction.redact import Redactor
 
 
 def mask(text: str) -> str:
@@ -34,16 +30,3 @@ def mask_rows(texts: Sequence[str]) -> list[str]:
     for index in indexes_with_secrets(rows):
         rows[index] = mask(rows[index])
     return rows
-
-
-def without_own_secrets(value: Any) -> Any:
-    """Return a vendor's text or JSON value without the secrets of this process's environment.
-
-    Vendors repeat a rejected API key in their errors, and keys of gateways have no recognisable format.
-    """
-    return _own_secrets_redactor(environment.secret_values()).clean(value)[0]
-
-
-@cache
-def _own_secrets_redactor(secrets: frozenset[str]) -> Redactor:
-    return Redactor(secrets)

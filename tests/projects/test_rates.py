@@ -222,7 +222,7 @@ def test_in_memory_threads_are_counted_one_by_one(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(MemoryStorage, "incr", slow_incr)
     counter = Counter()
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda _: took(counter, 10, 5), range(8)))
+        list(threads.map(lambda _: took(counter, 40, 5), range(8)))
     assert len(most) == 8 * 5
     assert max(most) == 1
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal, InvalidOperation
+
 from pydantic import JsonValue
 
 from timeline.events.base import Count, Money, Payload, number, register, sentence
@@ -31,9 +33,18 @@ class Error(Payload):
         return text[:1].upper() + text[1:]
 
 
+def budget_standing(used: Decimal | str | int, limit: Decimal | str | int) -> str:
+    """Return what is to be said of a budget of which most is used: "nearly used up", "used up" or "exceeded"."""
+    try:
+        used, limit = Decimal(used), Decimal(limit)
+        return "nearly used up" if used < limit or not limit else "used up" if used == limit else "exceeded"
+    except InvalidOperation:  # a runner may send any text
+        return "nearly used up"
+
+
 @register(EventType.BUDGET_WARNING)
 class BudgetWarning(Payload):
-    """A budget is nearly used up. `used` and `limit` are decimal strings in the unit of the budget."""
+    """Most of a budget is used, or more than it. `used` and `limit` are decimal strings in the unit of the budget."""
 
     budget: str | None = None
     used: Money | None = None
@@ -41,7 +52,7 @@ class BudgetWarning(Payload):
 
     def describe(self) -> str:
         used = f"{self.used} of {self.limit}" if self.used and self.limit else None
-        return sentence(f"Budget {self.budget or 'unnamed'} is nearly used up", used and f"({used})")
+        return sentence(f"Budget {self.budget or 'unnamed'} is {budget_standing(self.used or 0, self.limit or 0)}", used and f"({used})")
 
 
 @register(EventType.CONTEXT_TRIMMED)

@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from timeline.redaction.redact import BUILT_IN, JSON, NOTHING, Redactor
+from timeline.redaction.redact import BUILT_IN, JSON, NOTHING, Redactor, site_secrets
 from timeline.redaction.secret_names import each
 from timeline.redaction.secret_signs import signs
 
@@ -43,7 +43,7 @@ def _clean_text(text: str, redactor: Redactor) -> tuple[str, frozenset[str]]:
 
 def is_suspect(text: str, redactor: Redactor) -> bool:
     """Return whether a JSON text without spaces may contain something to replace, besides unpaired surrogates."""
-    return redactor is not BUILT_IN or next(_signs(_in_ascii(text)), None) is not None
+    return redactor is not BUILT_IN or next(_signs(text), None) is not None
 
 
 def suspects_among(texts: Sequence[str], redactor: Redactor) -> set[int] | range:
@@ -51,7 +51,7 @@ def suspects_among(texts: Sequence[str], redactor: Redactor) -> set[int] | range
     if redactor is not BUILT_IN:
         return range(len(texts))  # the rules of a project have other signs
     starts = list(accumulate((len(text) + 1 for text in texts), initial=0))
-    return {bisect_right(starts, at) - 1 for at in _signs(_in_ascii("\n".join(texts)))}
+    return {bisect_right(starts, at) - 1 for at in _signs("\n".join(texts))}
 
 
 def _in_ascii(text: str) -> str:
@@ -60,6 +60,9 @@ def _in_ascii(text: str) -> str:
 
 
 def _signs(text: str) -> Iterator[int]:
+    if secrets := site_secrets():
+        yield from (span.begin for span in secrets.find(text))
+    text = _in_ascii(text)
     for sign in _OTHER_SIGNS:
         yield from each(text, sign)
     yield from signs(text, text.lower())

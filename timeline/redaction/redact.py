@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
@@ -60,7 +61,8 @@ class Redactor:
 
     `secrets` are values, or a mapping of values to kinds; `tokens` are formats besides the built-in ones, and `off` the
     built-in kinds that are not replaced. If `shapes` is False, only NUL and unpaired surrogates are replaced.
-    `masks_model_input` says whether texts are redacted before they are stored and sent to a model.
+    `masks_model_input` says whether texts are redacted before they are stored and sent to a model. The secrets of
+    `use_site_secrets` are replaced too.
     """
 
     def __init__(
@@ -77,7 +79,11 @@ class Redactor:
         self._tokens = TokenFormats(tokens)
         self._off = frozenset(off)
         self._masks_model_input = masks_model_input
-        self.longest = max(self._registered.longest, self._tokens.longest)
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest secret or token that is not recognised by its shape."""
+        return max(site_secrets().longest, self._registered.longest, self._tokens.longest)
 
     def fixed(self) -> Redactor:
         """Return the redactor for a text that takes several calls."""
@@ -143,8 +149,8 @@ class Redactor:
             new_spans = secret_shapes.find(texts[-1])
             if self._off:
                 new_spans = [span for span in new_spans if span.kind not in self._off]
-            if self._registered:
-                new_spans += self._registered.find(texts[-1])
+            for secrets in self._known_values():
+                new_spans += secrets.find(texts[-1])
             if self._tokens:
                 new_spans += self._tokens.find(texts[-1])
             new_spans = sorted(span for span in new_spans if not span.begin < past < span.end)
@@ -159,8 +165,8 @@ class Redactor:
     def unfinished(self, text: str) -> int:
         """Return the position from which further text could complete or change a secret, or the length of the text."""
         begin = secret_shapes.unfinished(text, lower_case(text))
-        if self._registered:
-            begin = min(begin, self._registered.unfinished(text))
+        for secrets in self._known_values():
+            begin = min(begin, secrets.unfinished(text))
         if self._tokens:
             begin = min(begin, self._tokens.unfinished(text))
         at = text.rfind("[", max(0, len(text) - _MARK_LENGTH))
@@ -198,7 +204,10 @@ class Redactor:
 
     def mark_of(self, text: str, span: SecretSpan) -> str:
         """Return the mark of a secret in a text."""
-        return mark(span.kind, self._registered.plain(text[span.begin : span.end]))
+        return mark(span.kind, self._registered.plain(site_secrets().plain(text[span.begin : span.end])))
+
+    def _known_values(self) -> Iterator[SecretSet]:
+        return (secrets for secrets in (self._registered, site_secrets()) if secrets)
 
 
 def storable(text: str) -> tuple[str, frozenset[str]]:
@@ -289,6 +298,29 @@ class ModelInputRedactor(ScopedRedactor):
 
     def fixed(self) -> Redactor:
         return super().fixed().for_model_input
+
+
+def use_site_secrets(values: Callable[[], Iterable[str]]) -> None:
+    """Set the function that returns the site's own secrets, which no text shows. It is called at the first use.
+
+    None of them may be only lower-case letters and `_` and shorter than 17 characters: keys of JSON are not searched.
+    """
+    global _values_of_site
+    _values_of_site = values
+    site_secrets.cache_clear()
+
+
+@cache
+def site_secrets() -> SecretSet:
+    """Return the site's own secrets."""
+    return SecretSet(_values_of_site())
+
+
+def _no_values() -> Iterable[str]:
+    return ()
+
+
+_values_of_site: Callable[[], Iterable[str]] = _no_values
 
 
 def use_rules(redactor_of: Callable[[frozenset[UUID] | None, bool], Redactor]) -> None:

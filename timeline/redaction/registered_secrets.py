@@ -9,14 +9,15 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import quote, quote_plus
 
+from ahocorasick_rs import AhoCorasick
+
 from timeline.redaction.secret_names import SecretSpan
 
 MIN_SECRET = 6  # shorter values occur in ordinary words
 SECRET = "secret"  # noqa: S105 (a kind of secret)
-_JSON_DEPTH = 5
-# With more encodings, compiling an expression takes too long, and a search with it is no faster than a look at each
-# position.
-_MANY = 600
+# JSON in JSON, five times; batches are searched as JSON, which is one more.
+_JSON_DEPTH = 6
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class SecretSet:
@@ -32,9 +33,9 @@ class SecretSet:
         # A secret itself is more than an encoding of another one.
         self.spellings |= {secret: secret for secret in self._kinds}
         self._sorted = sorted(self.spellings)
-        self._pattern = re.compile(_branches(self.spellings, 2)) if len(self.spellings) < _MANY else None
-        self._by_head = _by_head(self.spellings) if self._pattern is None else {}
-        self._heads = re.compile(_branches({text[:size] for text in self.spellings for size in (1, 2)}, 1))
+        # What a text that can be stored never contains cannot be searched for.
+        self._search = AhoCorasick([each for each in self._sorted if not _SURROGATES.search(each)])
+        self._heads = re.compile(_branches({text[:size] for text in self.spellings for size in (1, 2)}))
         self.longest = max(map(len, self.spellings), default=0)
 
     def __bool__(self) -> bool:
@@ -45,22 +46,15 @@ class SecretSet:
         return self.spellings.get(spelling, spelling)
 
     def find(self, text: str) -> Iterator[SecretSpan]:
-        """Yield all occurrences of secrets in `text`, including overlapping ones."""
-        for begin, end in self._ranges(text):
+        """Yield all occurrences of secrets in `text`, including overlapping ones; of those that begin at a position,
+        the longest."""
+        if not text.isascii():
+            text = _SURROGATES.sub("?", text)
+        ends: dict[int, int] = {}
+        for _, begin, end in self._search.find_matches_as_indexes(text, overlapping=True):
+            ends[begin] = max(end, ends.get(begin, 0))
+        for begin, end in ends.items():
             yield SecretSpan(begin, end, begin, self._kinds[self.spellings[text[begin:end]]])
-
-    def _ranges(self, text: str) -> Iterator[tuple[int, int]]:
-        if self._pattern is None:
-            heads = self._by_head
-            for at in [at for at in range(len(text) - MIN_SECRET + 1) if text[at : at + MIN_SECRET] in heads]:
-                spelling = next((one for one in heads[text[at : at + MIN_SECRET]] if text.startswith(one, at)), "")
-                if spelling:
-                    yield at, at + len(spelling)
-            return
-        match = self._pattern.search(text)
-        while match:
-            yield match.span()
-            match = self._pattern.search(text, match.start() + 1)
 
     def unfinished(self, text: str) -> int:
         """Return the position of a secret that the end of the text cuts, or the length of the text."""
@@ -74,23 +68,12 @@ class SecretSet:
         return at < len(self._sorted) and self._sorted[at].startswith(head)
 
 
-def _by_head(spellings: Iterable[str]) -> dict[str, list[str]]:
-    """Return the spellings by their first characters, longest first."""
-    by_head: dict[str, list[str]] = {}
-    for spelling in sorted(spellings, key=len, reverse=True):
-        by_head.setdefault(spelling[:MIN_SECRET], []).append(spelling)
-    return by_head
-
-
-def _branches(texts: Iterable[str], depth: int) -> str:
+def _branches(texts: Iterable[str]) -> str:
     """Return a regular expression for any of the texts, longest first, grouped by their first characters."""
-    longest_first = sorted(texts, key=len, reverse=True)
-    if not depth:
-        return "|".join(map(re.escape, longest_first))
     tails: dict[str, list[str]] = {}
-    for text in longest_first:
-        tails.setdefault(text[:1], []).append(text[1:])
-    return "|".join(f"{re.escape(first)}(?:{_branches(rest, depth - 1)})" for first, rest in tails.items())
+    for text in sorted(texts, key=len, reverse=True):
+        tails.setdefault(text[:1], []).append(re.escape(text[1:]))
+    return "|".join(f"{re.escape(first)}(?:{'|'.join(rest)})" for first, rest in tails.items())
 
 
 def _spellings(secret: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Count requests in fixed windows of a minute, which start with the first request of a holder.
+"""Count requests in fixed windows of a minute, which start with the first request of a holder. Refused ones cost nothing.
 
 With Redis, all processes share the counts; without it, each process counts separately.
 """
@@ -82,7 +82,7 @@ class Counter:
             window.reporting += batch
         try:
             with self._one_by_one:
-                standing = _count_in_store(self._limiter, item, holder, batch)
+                standing = _count_in_store(self._limiter, item, holder, batch, cost)
         except StorageError as error:
             log.warning(
                 "rate limits: Redis is not available (%s); each process counts separately",
@@ -98,7 +98,17 @@ class Counter:
                 earlier = window.remaining if now < window.ends_at else standing.remaining
                 window.remaining = min(earlier, standing.remaining)
                 window.ends_at, window.queried_at = now + standing.reset_s, now
+                if standing.exceeded:
+                    window.own -= cost
         return self._alone.take(limit, holder, cost) if standing is None else standing
+
+    def give_back(self, holder: str, cost: int) -> None:
+        """Take back what was counted, because it was refused for another reason. It counts less in the next report."""
+        counter = self._alone if clock() < self._down_until else self
+        window = counter._window(holder)
+        with counter._lock:
+            window.pending -= cost
+            window.own -= cost
 
     def _window(self, holder: str) -> _Window:
         now = clock()
@@ -114,8 +124,8 @@ def _count_own(limit: int, window: _Window, cost: int) -> Standing | None:
     now = clock()
     if now >= window.own_ends_at:
         window.own, window.own_ends_at = 0, now + WINDOW_S
-    window.own += cost
-    if window.own <= limit * OWN_SHARE:
+    if window.own + cost <= limit * OWN_SHARE:
+        window.own += cost
         return None
     return Standing(limit, 0, max(1, ceil(window.own_ends_at - now)), exceeded=True)
 
@@ -140,8 +150,13 @@ def store_of(url: str) -> Storage:
     return storage
 
 
-def _count_in_store(limiter: FixedWindowRateLimiter, item: RateLimitItem, holder: str, requests: int) -> Standing:
-    allowed = limiter.hit(item, holder, cost=requests)
+def _count_in_store(
+    limiter: FixedWindowRateLimiter, item: RateLimitItem, holder: str, requests: int, cost: int
+) -> Standing:
+    """Count requests, of which the last one costs `cost`: if that exceeds the limit, the others alone."""
+    allowed = limiter.test(item, holder, cost=requests)
+    if counted := requests if allowed else requests - cost:
+        allowed = limiter.hit(item, holder, cost=counted) and allowed
     ends_at, remaining = limiter.get_window_stats(item, holder)
     left_s = ends_at - time.time()  # noqa: TID251 - the library gives its end by this clock
     if not allowed and not 0 < left_s <= WINDOW_S:

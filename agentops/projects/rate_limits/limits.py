@@ -88,6 +88,12 @@ def count_run_events(request: HttpRequest, run: str, events: int) -> None:
     count(request, "events", run, settings.AGENTOPS_RATE_RUN_EVENTS, cost=events)
 
 
+def give_back_run_events(run: str, events: int) -> None:
+    """Take back events of a run that were counted and are refused."""
+    if settings.AGENTOPS_RATE_RUN_EVENTS:
+        counter_of(settings.REDIS_URL).give_back(f"events:{run}", events)
+
+
 def describe(request: HttpRequest, response: HttpResponseBase) -> None:
     """Add headers with the limit that has the fewest remaining requests."""
     standing: Standing | None = getattr(request, "rate_standing", None)

@@ -9,13 +9,12 @@ from django.http import HttpResponse
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
-from agentops.projects.models import Project
 from runs import chaos
 from runs.api.ingest.event_results import ALL_STORED, BATCH_ANSWER, EVENTS_BODY, SOME_REJECTED, answer, result_of
-from runs.api.ingest.ingest_view import IngestView, count_events
+from runs.api.ingest.ingest_view import IngestView, count_events, give_back_events
 from runs.api.problems import Fault, Problem
 from runs.api.requests.bodies import document_of
-from runs.external.ingest import MAX_EVENTS, Sender, record
+from runs.external.ingest import MAX_EVENTS, EventResult, Sender, record
 
 
 class AgentEvents(IngestView):
@@ -33,9 +32,9 @@ class AgentEvents(IngestView):
         if "events" not in document:
             return self._single(sender, document)
         documents = _batch(document)
-        self._count(project, documents)
+        count_events(request._request, project.pk, _runs_of(documents))
         self.has_recorded = True
-        results = record(sender, documents)
+        results = self._record(sender, documents)
         chaos.point("ingest.committed")
         answers = [result_of(result) for result in results]
         counts = Counter(answer["status"] for answer in answers)
@@ -47,9 +46,9 @@ class AgentEvents(IngestView):
     def _single(self, sender: Sender, document: dict[str, Any]) -> HttpResponse:
         if not document:
             raise Problem("the body is an empty object: send an event, or events", code="events_required", status=422)
-        self._count(sender.project, [document])
+        count_events(self.request._request, sender.project.pk, _runs_of([document]))
         self.has_recorded = True
-        [result] = record(sender, [document])
+        [result] = self._record(sender, [document])
         chaos.point("ingest.committed")
         if result.error is not None:
             error = result.error
@@ -58,9 +57,20 @@ class AgentEvents(IngestView):
             raise Problem(error.detail, code=error.code, status=error.status, errors=faults, **extra)
         return answer(result_of(result))
 
-    def _count(self, project: Project, documents: list[Any]) -> None:
-        runs = Counter(str(one.get("runId") or one.get("run_id")) for one in documents if isinstance(one, dict))
-        count_events(self.request, project, runs)
+    def _record(self, sender: Sender, documents: list[Any]) -> list[EventResult]:
+        results = record(sender, documents)
+        too_large = [
+            one
+            for one, result in zip(documents, results, strict=True)
+            if result.error is not None and result.error.status == 413
+        ]
+        give_back_events(sender.project.pk, _runs_of(too_large))
+        return results
+
+
+def _runs_of(documents: list[Any]) -> Counter[str]:
+    """Return the number of events by the reference of their run."""
+    return Counter(str(one.get("runId") or one.get("run_id")) for one in documents if isinstance(one, dict))
 
 
 def _batch(document: dict[str, Any]) -> list[Any]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
+from django.http import HttpRequest
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.throttling import BaseThrottle
@@ -29,12 +30,30 @@ class IngestRate(BaseThrottle):  # type: ignore[misc]
         return True
 
 
-def count_events(request: Request, project: Project, events: Mapping[str, int]) -> None:
-    """Count events by the reference of their run, in a project. Raise RateLimited, before anything is stored."""
+def count_events(request: HttpRequest, project_id: UUID, events: Mapping[str, int]) -> None:
+    """Count events by the reference of their run, or another name of what they belong to, in a project.
+
+    Raise RateLimited, before anything is stored: then those of no run are counted.
+    """
+    counted: dict[str, int] = {}
+    try:
+        for reference, number in events.items():
+            limits.count_run_events(request, _holder_of(project_id, reference), number)
+            counted[reference] = number
+    except limits.RateLimited:
+        give_back_events(project_id, counted)
+        raise
+
+
+def give_back_events(project_id: UUID, events: Mapping[str, int]) -> None:
+    """Take back events that were counted and are refused for their size."""
     for reference, number in events.items():
-        # Of any text, even one that is refused later.
-        name = f"{project.pk}/{reference}".encode(errors="replace")
-        limits.count_run_events(request._request, hashlib.sha256(name).hexdigest(), number)
+        limits.give_back_run_events(_holder_of(project_id, reference), number)
+
+
+def _holder_of(project_id: UUID, reference: str) -> str:
+    # Of any text, even one that is refused later.
+    return hashlib.sha256(f"{project_id}/{reference}".encode(errors="replace")).hexdigest()
 
 
 def count_refusal(refusal: Exception, sender: str, project_id: UUID | None) -> None:

@@ -5,7 +5,6 @@ Answers, errors too, are in the encoding of the request, as the protocol require
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -20,7 +19,7 @@ from agentops.http.storage_faults import fault_of
 from agentops.projects.access import Principal
 from agentops.projects.models import ApiKey
 from agentops.projects.rate_limits import limits
-from runs.api.ingest.ingest_view import count_refusal
+from runs.api.ingest.ingest_view import count_events, count_refusal
 from runs.api.ingest.otlp_requests import body_of, caller_of, encoding_of, key_of
 from runs.external import ingest_counts
 from runs.external.ingest import Sender
@@ -76,9 +75,8 @@ class OtlpView(View):
 
     def count_entries(self, principal: Principal, groups: Counter[str]) -> None:
         """Count the entries of each trace or session like the events of a run. Raises `RateLimited`."""
-        for group, entries in groups.items():
-            name = f"{principal.project_id}/otlp/{group}".encode(errors="replace")
-            limits.count_run_events(self.request, hashlib.sha256(name).hexdigest(), entries)
+        assert principal.project_id is not None  # an API key's
+        count_events(self.request, principal.project_id, {f"otlp/{group}": number for group, number in groups.items()})
 
 
 class OtlpTraces(OtlpView):

@@ -97,7 +97,7 @@ class Sessions(IngestView):
         with _refusals():
             items = session_items.load(document)
             events = Counter(item.run_ref for item in items if isinstance(item, IncomingEvent))
-            count_events(request, project, events)
+            count_events(request._request, project.pk, events)
             report = live_sessions.store(project, items, by=self.principal.actor)
         counts = {ingest_counts.ACCEPTED: report.events, ingest_counts.DUPLICATE: report.known_events}
         ingest_counts.count(project.pk, self.principal.actor, {name: count for name, count in counts.items() if count})

@@ -37,7 +37,6 @@ from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand, RunError,
 from runs.providers import retries
 from runs.providers.base import FollowUp, ModelCall
 from runs.providers.retries import Failure, RetryDelay
-from runs.queries import masking
 from timeline import database_clock
 from timeline.errors import LeaseLost
 from timeline.events.llm import LlmTurnAbandoned, LlmTurnEnd, LlmTurnStart
@@ -106,8 +105,7 @@ def _attempt(drive: Drive, attempt: int) -> AnswerCommitted | _FailedAttempt:
     except Exception as error:  # whatever a provider's library raises; classify() names it
         if drive.session is not None and isinstance(error, STORAGE_ERRORS):
             raise  # of the queries for a session: the model has not failed
-        now, clean = database_clock.now(), masking.without_own_secrets
-        failure = retries.classify(error, now, drive.model, server=drive.model_server, clean=clean)
+        failure = retries.classify(error, database_clock.now(), drive.model, server=drive.model_server)
         return _FailedAttempt(failure, _abandoned_event(drive, attempt, failure.error_type, state))
     chaos.point("model.answered")
     return _commit(drive, response, blocks, attempt=attempt, duration_ms=round((time.monotonic() - began) * 1000))

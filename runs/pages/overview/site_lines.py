@@ -101,7 +101,7 @@ def still_lines(project: Project, now: datetime) -> Iterator[SiteLine]:
         used = {Budget.TOKENS_PER_DAY: Decimal(tokens), Budget.COST_PER_DAY: cost}
         nearly = budgets.nearly_exhausted(limits, used)
         for budget, limit in limits.items():
-            text = budgets.describe(budget, used[budget], limit).removesuffix(" by the project today")
+            text = budgets.describe(budget, used[budget], limit).replace(" by the project today", "")
             yield SiteLine("Budget today", text, budget in nearly, float(min(used[budget], limit)), float(limit))
 
 

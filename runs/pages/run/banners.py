@@ -25,6 +25,7 @@ from timeline import database_clock
 from timeline.display import clean, clip
 from timeline.event_rows import payload_of
 from timeline.events import EventType
+from timeline.events.notice import budget_standing
 
 #: Seconds in the queue after which a missing worker is reported; workers claim a queued run within a few seconds.
 WORKER_EXPECTED_S = 15
@@ -129,8 +130,11 @@ def _budget_warning(data: RunData) -> list[Banner]:
     event = newest_event(data.run.pk, EventType.BUDGET_WARNING)
     if event is None:
         return []
-    text = clean(str(payload_of(event).get("message") or ""))
-    head = "Budget nearly used up" if payload_of(event).get("used") else "Budget not enforced: no price for the model"
+    payload = payload_of(event)
+    text = clean(str(payload.get("message") or ""))
+    head = "Budget not enforced: no price for the model"
+    if used := payload.get("used"):
+        head = f"Budget {budget_standing(str(used), str(payload.get('limit') or 0))}"
     href, label = href_of(event), "Show in timeline"
     return [Banner(level="warn", icon="clock", head=head, text=text, at=event.ts, href=href, label=label)]
 

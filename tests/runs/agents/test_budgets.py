@@ -81,11 +81,11 @@ def test_it_runs_out_from_80_percent_on_and_is_used_up_at_its_limit(used: str, n
 @pytest.mark.parametrize(
     ("budget", "used", "limit", "expected"),
     [
-        (Budget.TOKENS, "1234567", "1000000", "1,234,567 of 1,000,000 tokens"),
-        (Budget.COST, "0.51000000", "0.5", "$0.51 of $0.5"),
+        (Budget.TOKENS, "1234567", "1000000", "1,234,567 of 1,000,000 tokens, exceeded"),
+        (Budget.COST, "0.51000000", "0.5", "$0.51 of $0.5, exceeded"),
         (Budget.COST, "1000.00000000", "1E+3", "$1,000 of $1,000"),
-        (Budget.WALL, "61.4", "60", "61 of 60 seconds of execution"),
-        (Budget.TOKENS_PER_DAY, "7", "5", "7 of 5 tokens used by the project today"),
+        (Budget.WALL, "61.4", "60", "61 of 60 seconds of execution, exceeded"),
+        (Budget.TOKENS_PER_DAY, "7", "5", "7 of 5 tokens used by the project today, exceeded"),
         (Budget.COST_PER_DAY, "0.00000001", "5", "$0.00000001 of $5 used by the project today"),
     ],
 )

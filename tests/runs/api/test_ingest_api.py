@@ -325,6 +325,23 @@ def test_too_many_events_of_a_run_are_refused_and_others_are_not(send: Runner, s
     assert int(refused.headers["Retry-After"]) >= 1
 
 
+def test_a_batch_too_large_for_the_limit_takes_nothing_of_it(send: Runner, settings: Settings) -> None:
+    """Nor do the events of other runs in it, nor an event that is too large."""
+    settings.AGENTOPS_RATE_RUN_EVENTS = 5
+    other = {**STARTED, "runId": "r2"}
+    refused = [
+        send({"events": [other] * 3 + [STARTED] * 6}),
+        send(event("x.acme.note", payload={"text": "x" * 300_000})),
+        send({"events": [other] * 501}),
+    ]
+
+    stored = [send({"events": [first, *(event(runId=first["runId"]) for _ in range(4))]}) for first in (STARTED, other)]
+
+    assert [answer.status_code for answer in refused] == [429, 413, 413]
+    assert [answer.status_code for answer in stored] == [200, 200]
+    assert send(event()).status_code == 429
+
+
 def test_too_many_requests_of_a_key_are_refused(send: Runner, settings: Settings) -> None:
     settings.AGENTOPS_RATE_INGEST = 2
 

@@ -50,8 +50,8 @@ def warn(run: AgentRun, message: str, used: str | None) -> None:
 
 @pytest.mark.parametrize(
     ("used", "head"),
-    [("4", "Budget nearly used up"), (None, "Budget not enforced: no price for the model")],
-    ids=["near", "unpriced"],
+    [("4", "Budget nearly used up"), ("5", "Budget used up"), ("6", "Budget exceeded"), (None, "Budget not enforced: no price for the model")],
+    ids=["near", "all", "more", "unpriced"],
 )
 def test_a_running_run_warns(used: str | None, head: str) -> None:
     run = claimed(make_run(make_agent(settings=BUDGETS), "Go."))

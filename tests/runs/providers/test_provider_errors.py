@@ -12,7 +12,7 @@ from pydantic_ai.models import infer_model
 
 from runs.providers.error_messages import TEXTS, CallFailure, describe, message_of
 from runs.providers.retries import Failure, classify
-from runs.queries.masking import without_own_secrets
+from timeline.redaction.redact import site_secrets
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 #: What only a developer of the library can use.
@@ -123,8 +123,9 @@ def test_a_key_of_no_known_shape_is_not_repeated(monkeypatch: pytest.MonkeyPatch
     """Nor a piece of it, where the vendor's words are cut."""
     key = "gw7-gateway-Q9x2-plain"
     monkeypatch.setenv("OPENAI_API_KEY", key)
+    site_secrets.cache_clear()
     error = ModelHTTPError(status, "gpt-5", {"error": {"message": words.format(key)}})
-    failure = classify(error, NOW, "openai:gpt-5", clean=without_own_secrets)
+    failure = classify(error, NOW, "openai:gpt-5")
 
     assert "gw7-g" not in failure.message + failure.details
     assert "[REDACTED:secret:" in failure.details

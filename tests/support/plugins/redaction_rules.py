@@ -1,4 +1,5 @@
-"""Before every test: no project has redaction rules, none is in scope, and nobody looks for any until one is added.
+"""Before every test: no project has redaction rules, none is in scope, and nobody looks for any until one is added; the
+site's own secrets are read again.
 
 A plugin of the suite (tests/conftest.py names it). Processes of their own look as ever.
 """
@@ -8,10 +9,11 @@ from __future__ import annotations
 import pytest
 
 from agentops.projects.redaction_rules.rule_cache import CACHE
-from timeline.redaction import project_scope
+from timeline.redaction import project_scope, redact
 
 
 @pytest.fixture(autouse=True)
 def no_redaction_rules() -> None:
     CACHE.assume_none()
+    redact.site_secrets.cache_clear()
     project_scope.clear()
