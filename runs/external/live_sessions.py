@@ -18,6 +18,7 @@ from runs.external.event_input import IncomingEvent
 from runs.external.import_runs import ImportReport, again_if_opened, import_items, open_answer
 from runs.external.importers.base import Item
 from runs.external.projection import Projection
+from runs.external.uploads.finished_imports import note_import
 from runs.models import AgentRun, AgentRunToolCall
 from runs.models.querysets import CLAIMED_FROM
 from runs.statuses import RunStatus, ToolStatus, WaitReason
@@ -55,8 +56,19 @@ def known_events(project: Project, run_ref: str, event_ids: Sequence[str]) -> Kn
 
 
 def store(project: Project, items: Sequence[Item], *, by: str) -> ImportReport:
-    """Store what is new in sessions that go on, all or nothing. Raises `RejectedEvent` or `NotImported`."""
-    return again_if_opened(partial(import_items, project, items, by=by, is_live=True))
+    """Store what is new in sessions that go on, all or nothing. Raises `RejectedEvent` or `NotImported`.
+
+    A session of which nothing was stored before is listed among the imports.
+    """
+    return again_if_opened(partial(_store, project, items, by=by))
+
+
+@transaction.atomic
+def _store(project: Project, items: Sequence[Item], *, by: str) -> ImportReport:
+    report = import_items(project, items, by=by, is_live=True)
+    if report.opened:
+        note_import(project, report, name=str(report.runs[0].external_id), by=by)
+    return report
 
 
 def let_forgotten_wait() -> int:

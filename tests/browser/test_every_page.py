@@ -17,6 +17,7 @@ from playwright.sync_api import Page, expect
 from runs.pages.components.components_page import GROUPS
 from runs.worker.worker import Worker
 from tests.support.browser.accessibility import obstacles
+from tests.support.browser.fitting import misfits
 from tests.support.browser.tabs import Tabs
 from tests.support.gallery.opened_pages import opened_pages
 from tests.support.gallery.sample_site import SampleSite, make_sample_site
@@ -99,6 +100,7 @@ def _faults(page: Page, shown: Shown) -> Iterator[str]:
         look.adopt(page)
         yield from (f"{name}: {fault}" for fault in _faults_in(page, look))
         _keep_picture(page, f"{shown.name}-{name}")
+    yield from misfits(page)
 
 
 def _faults_in(page: Page, look: Look) -> list[str]:

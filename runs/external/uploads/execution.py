@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from tempfile import TemporaryFile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.db import DatabaseError, transaction
 
@@ -27,6 +27,7 @@ from runs.external.importers.import_budget import budget_of, read_counted
 from runs.external.importers.reading.stored_bytes import StoredBytes
 from runs.external.uploads import import_claims
 from runs.external.uploads.import_claims import ClaimCheck, ClaimLost
+from runs.external.uploads.finished_imports import result_of
 from runs.external.uploads.import_progress import ProgressReport
 from runs.external.uploads.prepared_import import prepared
 from runs.models import FileImport, FileImportPiece, ImportState
@@ -37,8 +38,6 @@ from timeline.redaction import project_scope
 log = logging.getLogger(__name__)
 #: Attempts that ended with their worker, or with the database, after which an import fails.
 MAX_ATTEMPTS = 5
-#: Runs of a file that are remembered by their ID.
-MAX_LISTED_RUNS = 100
 MAX_ERROR = 2000
 IsStopping = Callable[[], bool]
 
@@ -135,7 +134,7 @@ class _Expanded(NamedTuple):
 def _store(taken: FileImport, importing: Callable[[], AbstractContextManager[Callable[[], ImportReport]]]) -> None:
     with importing() as store, transaction.atomic():
         report = store()
-        import_claims.update(taken, **_result(report))
+        import_claims.update(taken, **result_of(report))
         taken.delete_content()
 
 
@@ -168,30 +167,6 @@ def _read(importer: Importer, file: ImportFile, watch: _Watch) -> _Expanded:
 
 def _report(progress: ProgressReport, report: ImportReport) -> None:
     progress.report(report.events + report.known_events)
-
-
-def _result(report: ImportReport) -> dict[str, object]:
-    continued = sum(1 for run in report.runs if report.events_of[run.pk] and run.pk not in report.opened)
-    return {
-        "state": ImportState.DONE,
-        "taken_until": None,
-        "finished_at": Now(),
-        "new_events": report.events,
-        "new_runs": report.new_runs,
-        "continued_runs": continued,
-        "unchanged_runs": len(report.runs) - report.new_runs - continued,
-        "left_out": _masked(report.left_out.dump()),
-        "run_ids": [str(run.pk) for run in report.runs[:MAX_LISTED_RUNS]],
-        "error": "",
-        "error_code": "",
-    }
-
-
-def _masked(left_out: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Mask secrets in what is said about lines that were left out: it may repeat a value of the file."""
-    if left_out is not None:
-        left_out["lines"] = [{**line, "reason": clean(line["reason"])} for line in left_out["lines"]]
-    return left_out
 
 
 def _end_without_runs(taken: FileImport, state: ImportState, error: str, *, code: str = "") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +26,7 @@ from runs.external.importers import formats
 from runs.external.importers.base import ImportFile, ImportRefused, UnreadableFile
 from runs.external.importers.reading.claude_agent_files import file_of_agent, is_about_agent
 from runs.external.importers.reading.left_out import LeftOut
+from runs.external.uploads.finished_imports import note_import
 from runs.external.uploads.prepared_import import prepared
 from runs.external.watching.agent_folders import session_files
 from runs.models import AgentRun
@@ -85,6 +87,10 @@ class Command(AgentopsCommand):
                 report = import_all()
                 kept_until = retention.kept_until(project, database_clock.now())
                 rows = [_row(run, importer.name, report, kept_until) for run in report.runs]
+                if report.runs:
+                    note_import(
+                        project, report, name=path.name, by=operator(), format_name=importer.name, **_size_of(path)
+                    )
                 transaction.set_rollback(options["dry_run"])
             return rows, report.left_out
 
@@ -123,6 +129,14 @@ def _files(names: Sequence[str]) -> Iterator[tuple[Path, bool]]:
         elif not (is_about_agent(path) and file_of_agent(path).exists()):
             # Otherwise it is read with the file that it describes.
             yield path, True
+
+
+def _size_of(path: Path) -> dict[str, Any]:
+    """Return the size and the checksum of a file; nothing for a directory that is imported as one."""
+    if not path.is_file():
+        return {}
+    with path.open("rb") as content:
+        return {"size": path.stat().st_size, "sha256": hashlib.file_digest(content, "sha256").digest()}
 
 
 def _row(run: AgentRun, format_: str, report: ImportReport, kept_until: datetime | None) -> dict[str, Any]:

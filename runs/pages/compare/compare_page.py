@@ -177,10 +177,11 @@ def _side(data: RunData) -> Side:
     facts, run = facts_of(data), data.run
     fact_texts = {
         "Status": f"{run.status} ({clean(reason_label(run.status_reason))})" if run.status_reason else run.status,
-        "Agent": f"{data.agent['agent_id']} v{data.agent['version']}",
-        "Model": f"{data.agent['provider']} {data.agent['model']}",
+        "Agent": " v".join(filter(None, (data.agent["agent_id"], data.agent["version"]))) or "–",
+        "Model": " ".join(filter(None, (data.agent["provider"], data.agent["model"]))) or "–",
         "Steps": f"{run.step_count} ({facts.steps} in this run)",
-        "Step budget": str(run.max_steps),
+        # Other programs have none that is known.
+        "Step budget": str(run.max_steps) if run.source == AgentRun.Source.NATIVE else "–",
         "Tool calls": str(facts.all_calls),
         "Input tokens": f"{run.input_tokens:,}",
         "Output tokens": f"{run.output_tokens:,}",

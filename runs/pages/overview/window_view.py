@@ -22,7 +22,7 @@ from timeline.display import clean, dollars, format_ms, total_cost
 #: Agents, and flows, in a table: those with most runs.
 MAX_AGENTS = 10
 NOTHING = "–"
-DELETED = "(deleted agent)"
+UNNAMED = "(unnamed agent)"
 DELETED_FLOW = "(deleted flow)"
 _OUTCOMES = (RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.STOPPED, RunStatus.RESUMED)
 
@@ -107,15 +107,16 @@ def total_row(name: str, runs: Sequence[EndedRun]) -> SumsRow:
 
 
 def agent_rows(runs: Sequence[EndedRun]) -> list[SumsRow]:
-    """Return the agents with most runs. One query."""
-    groups: Mapping[UUID | None, Sums] = sums_by(runs, lambda run: run.agent_id)
+    """Return the agents with most runs. Runs of other programs, and of deleted agents, have recorded the name.
+
+    One query.
+    """
+    ids = {run.agent_id for run in runs if run.agent_id is not None}
+    names: Mapping[UUID | None, str] = dict(Agent.objects.filter(pk__in=ids).values_list("pk", "slug"))
+    groups = sums_by(runs, lambda run: names.get(run.agent_id) or run.agent_name or UNNAMED)
     largest = sorted(groups.items(), key=lambda pair: -pair[1].total)[:MAX_AGENTS]
-    ids = [agent_id for agent_id, _ in largest if agent_id is not None]
-    names = dict(Agent.objects.filter(pk__in=ids).values_list("pk", "slug"))
     most = largest[0][1].total if largest else 1
-    return [
-        _row(clean(names.get(agent_id, DELETED)) if agent_id else DELETED, sums, most) for agent_id, sums in largest
-    ]
+    return [_row(clean(name), sums, most) for name, sums in largest]
 
 
 def flow_rows(flows: Mapping[str, Sums]) -> list[SumsRow]:

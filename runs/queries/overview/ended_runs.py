@@ -14,6 +14,8 @@ from decimal import Decimal
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
+from django.db.models.fields.json import KT
+
 from agentops.projects.models import Project
 from runs.models import AgentRun
 from runs.queries.durations import with_times
@@ -28,7 +30,7 @@ _TRIED = (RunStatus.COMPLETED, RunStatus.FAILED)
 _COLUMNS = (
     *("completed_at", "status", "agent_id", "input_tokens", "output_tokens", "cost_usd"),
     "unpriced_calls",
-    *("started_at", "worked_time"),
+    *("started_at", "worked_time", "agent_name"),
 )
 Key = TypeVar("Key", bound=Hashable)
 
@@ -45,6 +47,8 @@ class EndedRun(NamedTuple):
     unpriced_calls: int
     started_at: datetime | None
     worked_time: timedelta | None
+    #: The name of the agent as the run has recorded it.
+    agent_name: str | None = None
 
     @property
     def duration_s(self) -> float | None:
@@ -116,7 +120,8 @@ class Sums:
 def ended_since(project: Project, since: datetime) -> list[EndedRun]:
     """Return the runs that ended since a time, the newest first, at most `MAX_RUNS`. One query."""
     runs = AgentRun.objects.filter(project=project, completed_at__isnull=False, completed_at__gte=since)
-    rows = with_times(runs).order_by("-completed_at", "-pk").values_list(*_COLUMNS)
+    named = with_times(runs).annotate(agent_name=KT("agent_config__agent_id"))
+    rows = named.order_by("-completed_at", "-pk").values_list(*_COLUMNS)
     return [EndedRun(*row) for row in rows[:MAX_RUNS]]
 
 

@@ -52,7 +52,7 @@ def test_tokens(scripted: MakeScripted, model_calls: ModelCalls) -> None:
     run = drive(scripted(calls=READS, budgets={"tokens": 500}))
 
     assert (run.status, run.status_reason, run.step_count) == (RunStatus.PAUSED, "budget", 5)
-    assert detail(run) == "550 of 500 tokens"
+    assert detail(run) == "550 of 500 tokens, exceeded"
     assert warnings(run) == [(4, "tokens", "440")]
     assert model_calls() == [1, 2, 3, 4, 5]
     assert replay_check.differences(run.pk) == []
@@ -110,7 +110,7 @@ def test_a_crash_neither_resets_a_budget_nor_counts_twice(
     assert deaths >= 2, "no crash happened"
     assert len(model_calls()) - calls <= calls + deaths
     assert transcript(run) == transcript(undisturbed)
-    assert (run.status_reason, detail(run)) == ("budget", "550 of 500 tokens")
+    assert (run.status_reason, detail(run)) == ("budget", "550 of 500 tokens, exceeded")
     assert warnings(run) == [(4, "tokens", "440")]
     check(run)
 
@@ -180,7 +180,7 @@ def test_time_at_work(scripted: MakeScripted, worker: Worker, settings: Settings
 
     assert (run.status, run.status_reason, run.step_count) == (RunStatus.PAUSED, "budget", 3)
     # The seconds that the machine took are counted too.
-    assert re.fullmatch(r"3,6\d\d of 3,600 seconds of execution", detail(run))
+    assert re.fullmatch(r"3,6\d\d of 3,600 seconds of execution, exceeded", detail(run))
     assert [(step, budget) for step, budget, _ in warnings(run)] == [(3, "wall_s")]
 
 
@@ -204,7 +204,7 @@ def test_the_runs_of_a_project_share_its_day(worker: Worker, ledger: Any) -> Non
     assert (first.status, first.step_count) == (RunStatus.COMPLETED, 3)
     assert warnings(first) == [(3, "tokens_per_day", "330")]
     assert (second.status, second.status_reason, second.step_count) == (RunStatus.PAUSED, "budget", 1)
-    assert detail(second) == "440 of 400 tokens used by the project today"
+    assert detail(second) == "440 of 400 tokens used by the project today, exceeded"
 
     again = drive(resume(second.pk, by="test").run, worker)
     assert (again.status_reason, again.step_count) == ("budget", 1), "a resume does not give the day more"
@@ -227,7 +227,7 @@ def test_what_was_used_yesterday_is_over(worker: Worker, ledger: Any, monkeypatc
     run = drive(make_run(agent, "Go."), worker)
 
     assert (run.status_reason, run.step_count) == ("budget", 0)
-    assert detail(run) == "$6 of $5 used by the project today"
+    assert detail(run) == "$6 of $5 used by the project today, exceeded"
 
 
 @pytest.mark.parametrize("settings_of_project", [{"budgets": {"tokens_per_day": "many"}}, {"budgets": 5}, []], ids=str)

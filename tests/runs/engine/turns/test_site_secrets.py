@@ -23,7 +23,7 @@ from runs.models import AgentRun, FileImport, ImportState
 from runs.providers.base import ModelCall
 from tests.support.engine.fixture_types import MakeScripted
 from tests.support.every_row import rows_with
-from tests.support.factories import drive, make_project, make_run
+from tests.support.factories import drive, make_project
 from tests.support.otlp.sending import Exporter
 from tests.support.otlp.spans import JSON, as_json, logs
 from tests.support.processes.scripted_model import Move
@@ -125,7 +125,7 @@ def test_what_a_tool_of_an_own_run_reads(scripted: MakeScripted, tmp_path: Path,
             yield ToolCallPart("read_file", {"path": "notes.txt"}, tool_call_id="c1")
         yield "read"
 
-    run = drive(make_run(scripted(play, tools=["read_file"], root=str(tmp_path)).agent))
+    run = drive(scripted(play, tools=["read_file"], root=str(tmp_path)))
 
     assert run.status == "completed", run.error_message
     assert {table for secret in SECRETS for table, _ in rows_with(secret)} == set()

@@ -1,0 +1,54 @@
+"""What is stored of an import that is done: for uploads, and for what commands import without an upload."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentops.projects.models import Project
+from agentops.projects.names import truncate
+from runs.external.import_runs import ImportReport
+from runs.models import FileImport, ImportState
+from timeline.database_clock import Now
+from timeline.display import clean
+
+#: Runs of a file that are remembered by their ID.
+MAX_LISTED_RUNS = 100
+MAX_NAME = 255
+
+
+def result_of(report: ImportReport) -> dict[str, Any]:
+    """Return the columns of an import that is done."""
+    continued = sum(1 for run in report.runs if report.events_of[run.pk] and run.pk not in report.opened)
+    return {
+        "state": ImportState.DONE,
+        "taken_until": None,
+        "finished_at": Now(),
+        "new_events": report.events,
+        "new_runs": report.new_runs,
+        "continued_runs": continued,
+        "unchanged_runs": len(report.runs) - report.new_runs - continued,
+        "left_out": _masked(report.left_out.dump()),
+        "run_ids": [str(run.pk) for run in report.runs[:MAX_LISTED_RUNS]],
+        "error": "",
+        "error_code": "",
+    }
+
+
+def note_import(
+    project: Project, report: ImportReport, *, name: str, by: str, size: int = 0, sha256: bytes = b"", format_name: str = ""
+) -> FileImport:
+    """Store that a command has imported a file, or has begun to follow it.
+
+    `size` in bytes. It is 0 and `sha256` empty where the file is no single one, or grows.
+    """
+    return FileImport.objects.create(
+        project=project, file_name=truncate(clean(name), MAX_NAME), size=size, sha256=sha256, format=format_name,
+        events=report.events + report.known_events, created_by=by, **result_of(report),
+    )  # fmt: skip
+
+
+def _masked(left_out: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Mask secrets in what is said about lines that were left out: it may repeat a value of the file."""
+    if left_out is not None:
+        left_out["lines"] = [{**line, "reason": clean(line["reason"])} for line in left_out["lines"]]
+    return left_out

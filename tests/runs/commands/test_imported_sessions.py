@@ -1,0 +1,95 @@
+"""Sessions of other programs in statistics, lists, Compare and Imports: their agents, and how long they took."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from agentops.projects.models import Project
+from runs.external import live_sessions, session_items
+from runs.models import AgentRun, FileImport
+from runs.pages.overview.window_view import RANGES, RunWindow, agent_rows, total_row
+from tests.support.accounts import make_person
+from tests.support.command_line import Command
+from tests.support.factories import drive, make_agent, make_project, make_run
+from timeline import database_clock
+
+pytestmark = pytest.mark.django_db
+SESSION = timedelta(minutes=40)
+
+
+@pytest.fixture
+def project() -> Project:
+    return make_project("alpha")
+
+
+def store_session(project: Project, name: str) -> AgentRun:
+    """Store a session at once that began 40 minutes ago and has just ended."""
+    end = timezone.now()
+    times = [end - SESSION, end - SESSION / 2, end]
+    events = [
+        {"runId": name, "type": "x.acme.note", "event_id": f"e{at}", "ts": ts.isoformat(), "payload": {"text": "a"}}
+        for at, ts in enumerate(times)
+    ]
+    head = {"runId": name, "agent": "claude-code", "created_at": times[0].isoformat(), "ended": "completed"}
+    live_sessions.store(project, session_items.load({"runs": [head], "events": events}), by="key:test")
+    return AgentRun.objects.get(external_id=name)
+
+
+def test_an_imported_session_has_its_agent_and_the_time_that_it_took(project: Project) -> None:
+    run = store_session(project, "s1")
+    drive(make_run(make_agent(project, slug="fixer")))
+    assert run.status == "completed"
+
+    window = RunWindow.read(project, RANGES["24h"], database_clock.now())
+
+    rows = {row.name: row for row in agent_rows(window.runs)}
+    assert set(rows) == {"claude-code", "fixer"}
+    assert (rows["claude-code"].p50, rows["claude-code"].p95) == ("40 min 00 s", "40 min 00 s")
+    assert total_row("all", window.runs).p95 == "40 min 00 s"
+
+
+def test_runs_of_an_agent_and_of_its_name_are_one_row(project: Project) -> None:
+    store_session(project, "s1")
+    drive(make_run(make_agent(project, slug="claude-code")))
+
+    [row] = agent_rows(RunWindow.read(project, RANGES["24h"], database_clock.now()).runs)
+
+    assert (row.name, row.runs) == ("claude-code", "2")
+
+
+def test_compare_names_no_version_and_no_budget_that_it_does_not_have(project: Project) -> None:
+    one, other = store_session(project, "s1"), drive(make_run(make_agent(project, slug="fixer")))
+    client = Client()
+    client.force_login(make_person(project))
+
+    facts = {name: (a, b) for name, a, b in client.get(f"/compare?a={one.pk}&b={other.pk}").context["facts"]}
+
+    assert facts["Agent"] == ("claude-code", "fixer v1")
+    assert facts["Step budget"] == ("–", str(other.max_steps))
+    assert facts["Duration"][0].startswith("40 min")
+
+
+def test_what_commands_import_is_listed(project: Project, command: Command, tmp_path: Path) -> None:
+    message = {"role": "user", "content": "Hello"}
+    path = tmp_path / "one.jsonl"
+    path.write_text(json.dumps({"type": "user", "uuid": "u1", "sessionId": "s1", "message": message}) + "\n")
+    command("import_run", str(path), "--project", "alpha")
+    command("import_run", str(path), "--project", "alpha", "--dry-run")
+    run = store_session(project, "followed")
+    store_session(project, "followed")
+    client = Client()
+    client.force_login(make_person(project))
+
+    imports = FileImport.objects.filter(project=project).order_by("pk")
+    assert [(one.file_name, one.new_runs, one.size > 0) for one in imports] == [("one.jsonl", 1, True), ("followed", 1, False)]
+    assert imports[1].run_ids == [str(run.pk)]
+    page = client.get("/p/alpha/imports").content.decode()
+    assert "one.jsonl" in page and "followed session" in page
+    for one in imports:
+        assert client.get(f"/p/alpha/imports/{one.pk}").status_code == 200

@@ -1,0 +1,51 @@
+"""What does not fit on a page: controls of an opened menu outside of it or of the window, and names that are cut."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Page
+
+MENU_SIZES = ((1280, 800), (390, 844))
+NAME_SIZES = (*MENU_SIZES, (1024, 768))
+#: A control may have to be scrolled to from above or below, but not from the side.
+_OUTSIDE = """() => {
+  const faults = [];
+  const isInside = (r, p) => r.left >= p.left - 1 && r.right <= p.right + 1 && r.top >= p.top - 1 && r.bottom <= p.bottom + 1;
+  for (const panel of document.querySelectorAll("details > :is(.menu-list, .menu-panel)")) {
+    const closed = [];
+    for (let each = panel.parentElement; each; each = each.parentElement.closest("details")) {
+      if (!each.open) closed.push(each);
+      each.open = true;
+    }
+    const name = panel.parentElement.querySelector("summary").textContent.trim();
+    if (panel.checkVisibility() && panel.scrollWidth > panel.clientWidth + 1) faults.push(`${name}: scrolls sideways`);
+    for (const control of panel.querySelectorAll("a, button, input:not([type=hidden]), textarea, select, summary")) {
+      if (!control.checkVisibility() || !control.getClientRects().length) continue;
+      control.scrollIntoView({ block: "nearest" });
+      const rect = control.getBoundingClientRect();
+      const view = { left: 0, top: 0, right: document.documentElement.clientWidth, bottom: innerHeight };
+      const label = control.textContent.trim().slice(0, 30) || control.name;
+      if (!isInside(rect, panel.getBoundingClientRect())) faults.push(`${name}: ${label} is outside of the menu`);
+      if (!isInside(rect, view)) faults.push(`${name}: ${label} is outside of the window`);
+    }
+    for (const each of closed) each.open = false;
+  }
+  scrollTo(0, 0);
+  return faults;
+}"""
+#: Texts of people and runners, in bdi, may be cut.
+_CUT = """() => [...document.querySelectorAll("nav a, button, .button, [role=tab], .view-name, .menu > summary")]
+  .flatMap(each => [each, ...each.querySelectorAll("*")])
+  .filter(each => !each.closest("bdi") && !each.querySelector("bdi") && each.checkVisibility())
+  .filter(each => getComputedStyle(each).textOverflow === "ellipsis" && each.scrollWidth > each.clientWidth)
+  .map(each => each.textContent.trim())"""
+
+
+def misfits(page: Page) -> list[str]:
+    """Return what does not fit, at each of the sizes. The page then has the last size."""
+    found: list[str] = []
+    for width, height in NAME_SIZES:
+        page.set_viewport_size({"width": width, "height": height})
+        found += [f"{width}: cut: {name}" for name in page.evaluate(_CUT)]
+        if (width, height) in MENU_SIZES:
+            found += [f"{width}: menu {fault}" for fault in page.evaluate(_OUTSIDE)]
+    return found
