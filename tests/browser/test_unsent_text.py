@@ -1,0 +1,65 @@
+"""What was typed into a form is there again after an ended session has made its writer log in."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.contrib.sessions.models import Session
+from playwright.sync_api import Page, expect
+
+from agentops.projects.models import Project
+from tests.support.accounts import make_person
+from tests.support.browser.tabs import Tabs
+from tests.support.factories import make_agent, make_project, make_run
+from tests.support.web.server import WebThread
+
+pytestmark = [pytest.mark.browser]
+TEXT = "A long message,\nwith two lines and “quotes”. " * 40
+PASSWORD = "quiet-harbour-41-lamp"
+
+
+@pytest.fixture
+def project(web: WebThread) -> Project:
+    return make_project("alpha")
+
+
+def log_in(page: Page, name: str) -> None:
+    expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+    page.get_by_label("Username").fill(name)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+
+
+def test_a_message_that_is_sent_after_the_session_has_ended(tabs: Tabs, web: WebThread, project: Project) -> None:
+    tabs.expect("answered 401|status of 401")
+    run, ada = make_run(make_agent(project)), make_person(project, password=PASSWORD)
+    page = tabs.open(web.url, ada)
+    page.goto(f"/runs/{run.pk}")
+    page.locator("details[data-key=send] > summary").click()
+    page.locator("#send-message").fill(TEXT)
+    Session.objects.all().delete()
+    page.get_by_role("button", name="Send message").last.click()
+    log_in(page, ada.username)
+
+    expect(page).to_have_url(re.compile(f"/runs/{run.pk}$"))
+    expect(page.locator("#send-message")).to_have_value(TEXT)
+    expect(page.locator("#send-message")).to_be_visible()
+    page.get_by_role("button", name="Send message").last.click()
+    expect(page.get_by_role("heading", name="Log in")).to_have_count(0)
+    page.reload()
+    expect(page.locator("#send-message")).to_have_value("")
+
+
+def test_a_prompt_stays_and_is_not_shown_to_somebody_else(tabs: Tabs, web: WebThread, project: Project) -> None:
+    make_agent(project)
+    ada, bob = make_person(project, password=PASSWORD), make_person(project, password=PASSWORD)
+    page = tabs.open(web.url, ada)
+    for who, value in ((ada, TEXT), (bob, "")):
+        page.goto("/p/alpha/runs/new")
+        page.locator("textarea[name=prompt]").fill(TEXT)
+        Session.objects.all().delete()
+        page.reload()
+        log_in(page, who.username)
+        expect(page).to_have_url(re.compile("/p/alpha/runs/new"))
+        expect(page.locator("textarea[name=prompt]")).to_have_value(value)
