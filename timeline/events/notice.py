@@ -52,7 +52,10 @@ class BudgetWarning(Payload):
 
     def describe(self) -> str:
         used = f"{self.used} of {self.limit}" if self.used and self.limit else None
-        return sentence(f"Budget {self.budget or 'unnamed'} is {budget_standing(self.used or 0, self.limit or 0)}", used and f"({used})")
+        return sentence(
+            f"Budget {self.budget or 'unnamed'} is {budget_standing(self.used or 0, self.limit or 0)}",
+            used and f"({used})",
+        )
 
 
 @register(EventType.CONTEXT_TRIMMED)

@@ -1,6 +1,6 @@
-"""Count requests in fixed windows of a minute, which start with the first request of a holder. Refused ones cost nothing.
+"""Count requests in fixed windows of a minute, which start with the first request of a holder.
 
-With Redis, all processes share the counts; without it, each process counts separately.
+What is refused costs nothing. With Redis, all processes share the counts; without it, each process counts separately.
 """
 
 from __future__ import annotations

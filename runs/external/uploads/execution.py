@@ -26,8 +26,8 @@ from runs.external.importers.base import ImportedRun, Importer, ImportFile, Impo
 from runs.external.importers.import_budget import budget_of, read_counted
 from runs.external.importers.reading.stored_bytes import StoredBytes
 from runs.external.uploads import import_claims
-from runs.external.uploads.import_claims import ClaimCheck, ClaimLost
 from runs.external.uploads.finished_imports import result_of
+from runs.external.uploads.import_claims import ClaimCheck, ClaimLost
 from runs.external.uploads.import_progress import ProgressReport
 from runs.external.uploads.prepared_import import prepared
 from runs.models import FileImport, FileImportPiece, ImportState

@@ -35,7 +35,14 @@ def result_of(report: ImportReport) -> dict[str, Any]:
 
 
 def note_import(
-    project: Project, report: ImportReport, *, name: str, by: str, size: int = 0, sha256: bytes = b"", format_name: str = ""
+    project: Project,
+    report: ImportReport,
+    *,
+    name: str,
+    by: str,
+    size: int = 0,
+    sha256: bytes = b"",
+    format_name: str = "",
 ) -> FileImport:
     """Store that a command has imported a file, or has begun to follow it.
 

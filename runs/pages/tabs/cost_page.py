@@ -82,7 +82,9 @@ def cost(request: HttpRequest, run_id: UUID) -> HttpResponse:
         "billing": data.billing,
         "next_after": shown[-1].step if len(steps) > PAGE_SIZE else None,
         "after": after,
-        "range": (shown[0].step, shown[-1].step, run.step_count) if shown and (after or len(steps) > PAGE_SIZE) else None,
+        "range": (shown[0].step, shown[-1].step, run.step_count)
+        if shown and (after or len(steps) > PAGE_SIZE)
+        else None,
     }
     return render(request, "runs/tabs/cost.html", context)
 

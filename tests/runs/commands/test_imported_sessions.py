@@ -87,9 +87,13 @@ def test_what_commands_import_is_listed(project: Project, command: Command, tmp_
     client.force_login(make_person(project))
 
     imports = FileImport.objects.filter(project=project).order_by("pk")
-    assert [(one.file_name, one.new_runs, one.size > 0) for one in imports] == [("one.jsonl", 1, True), ("followed", 1, False)]
+    assert [(one.file_name, one.new_runs, one.size > 0) for one in imports] == [
+        ("one.jsonl", 1, True),
+        ("followed", 1, False),
+    ]
     assert imports[1].run_ids == [str(run.pk)]
     page = client.get("/p/alpha/imports").content.decode()
-    assert "one.jsonl" in page and "followed session" in page
+    assert "one.jsonl" in page
+    assert "followed session" in page
     for one in imports:
         assert client.get(f"/p/alpha/imports/{one.pk}").status_code == 200

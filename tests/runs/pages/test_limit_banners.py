@@ -50,7 +50,12 @@ def warn(run: AgentRun, message: str, used: str | None) -> None:
 
 @pytest.mark.parametrize(
     ("used", "head"),
-    [("4", "Budget nearly used up"), ("5", "Budget used up"), ("6", "Budget exceeded"), (None, "Budget not enforced: no price for the model")],
+    [
+        ("4", "Budget nearly used up"),
+        ("5", "Budget used up"),
+        ("6", "Budget exceeded"),
+        (None, "Budget not enforced: no price for the model"),
+    ],
     ids=["near", "all", "more", "unpriced"],
 )
 def test_a_running_run_warns(used: str | None, head: str) -> None:

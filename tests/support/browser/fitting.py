@@ -9,7 +9,8 @@ NAME_SIZES = (*MENU_SIZES, (1024, 768))
 #: A control may have to be scrolled to from above or below, but not from the side.
 _OUTSIDE = """() => {
   const faults = [];
-  const isInside = (r, p) => r.left >= p.left - 1 && r.right <= p.right + 1 && r.top >= p.top - 1 && r.bottom <= p.bottom + 1;
+  const isWithin = (from, to, low, high) => from >= low - 1 && to <= high + 1;
+  const isInside = (a, b) => isWithin(a.left, a.right, b.left, b.right) && isWithin(a.top, a.bottom, b.top, b.bottom);
   for (const panel of document.querySelectorAll("details > :is(.menu-list, .menu-panel)")) {
     const closed = [];
     for (let each = panel.parentElement; each; each = each.parentElement.closest("details")) {

@@ -50,7 +50,9 @@ ENCODINGS: tuple[Callable[[str], str], ...] = (
     lambda secret: json.dumps({"body": json.dumps({"is": secret})}),
 )
 TEXT = "\n".join(f"it is {encode(secret)} here" for secret in SECRETS for encode in ENCODINGS)
-ORDINARY = "postgres runs on db.internal:5432, in postgresql://agentops@db.internal:5432/agentops; another-short team is blue"
+ORDINARY = (
+    "postgres runs on db.internal:5432, in postgresql://agentops@db.internal:5432/agentops; another-short team is blue"
+)
 
 
 @pytest.fixture(autouse=True)
