@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlencode
 
+from django.db.models.fields.json import KT
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
@@ -30,10 +31,13 @@ from runs.queries.waiting_for_people import MAX_COUNT, waiting_for_people
 from runs.statuses import RunStatus
 from timeline import database_clock
 from timeline.access import Permit
+from timeline.display import clean
 from timeline.live.response import ProjectStream
 
 #: Maximum entries of a menu.
 MAX_CHOICES = 200
+#: Runs of other programs whose agents are offered as a filter.
+MAX_RECORDED = 500
 
 
 @require_safe
@@ -128,8 +132,16 @@ def _choices(project: Project, filters: Filters) -> dict[str, Any]:
         "statuses": [(status.value, status in filters.statuses) for status in RunStatus],
         "sources": AgentRun.Source.values,
         # Include the selected agent even if it was deleted: its runs still exist.
-        "agents": sorted({*agents, *filter(None, [filters.agent])}),
+        "agents": sorted({*agents, *_recorded_agents(project), *filter(None, [filters.agent])}),
     }
+
+
+def _recorded_agents(project: Project) -> set[str]:
+    """Return the names of agents that runs of other programs have recorded, of some runs of each source."""
+    runs = AgentRun.objects.filter(project=project).exclude(source=AgentRun.Source.NATIVE)
+    # As the index has them.
+    newest = runs.order_by("source", "-created_at", "-log").values_list(KT("agent_config__agent_id"), flat=True)
+    return {clean(name) for name in newest[:MAX_RECORDED] if name}
 
 
 def _url(project: Project, query: ListQuery) -> str:

@@ -75,6 +75,19 @@ def test_compare_names_no_version_and_no_budget_that_it_does_not_have(project: P
     assert facts["Duration"][0].startswith("40 min")
 
 
+def test_the_list_offers_its_agent_as_a_filter(project: Project) -> None:
+    run = store_session(project, "s1")
+    drive(make_run(make_agent(project, slug="fixer")))
+    client = Client()
+    client.force_login(make_person(project))
+
+    page = client.get("/p/alpha/runs?agent=claude-code")
+
+    assert page.context["agents"] == ["claude-code", "fixer"]
+    assert client.get("/p/alpha/runs").context["agents"] == ["claude-code", "fixer"]
+    assert str(run.pk) in page.content.decode()
+
+
 def test_what_commands_import_is_listed(project: Project, command: Command, tmp_path: Path) -> None:
     message = {"role": "user", "content": "Hello"}
     path = tmp_path / "one.jsonl"

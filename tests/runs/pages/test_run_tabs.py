@@ -14,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from agentops.projects.models import Role
 from runs.lifecycle import transitions
 from runs.models import AgentRun, AgentRunToolCall, TurnUsage
+from runs.pages.tabs import cost_page
 from runs.pages.tabs.waterfall_drawing import MAX_BARS, waterfall_of
 from runs.queries.run_tabs.run_spans import Span, SpanKind, spans_of
 from runs.statuses import PauseReason, RunStatus
@@ -232,6 +233,16 @@ def test_the_cost_is_told_by_model_and_by_step(run: AgentRun) -> None:
     assert axis.words.startswith("step 1 ")
     assert axis.words.endswith(f" step {run.step_count}")
     assert "The highest: Step " in axis.words
+
+
+def test_the_cost_says_which_steps_it_shows(run: AgentRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = client_of(run)
+    assert "Chart and table show" not in tab(client, run, "cost").words
+    monkeypatch.setattr(cost_page, "PAGE_SIZE", 1)
+
+    last = run.step_count
+    assert f"Chart and table show steps 1 to 1 of {last}." in tab(client, run, "cost").words
+    assert f"Chart and table show steps {last} to {last} of {last}." in tab(client, run, f"cost?after={last - 1}").words
 
 
 def test_the_state_is_that_after_the_event(run: AgentRun) -> None:
