@@ -20,5 +20,5 @@ def _site_secrets() -> frozenset[str]:
     from runs import environment
 
     # The key may stand in a file instead of the environment.
-    keys = (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
+    keys = [str(key) for key in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)]
     return environment.secret_values() | frozenset(filter(environment.is_unmistakable, keys))
