@@ -150,10 +150,13 @@ class SessionDetail(SessionView):
         current = None if run is None else run.status
         line, status, files = data["outputLine"], data["status"], data["changed_files"]
         events = legacy_lines.events_of_patch(reference, current, line=line, status=status, files=files)
-        count_events(request, project, {reference: len(events)} if events else {})
+        counted = {reference: len(events)} if events else {}
+        count_events(request._request, project.pk, counted)
         try:
             record_all(Sender(project, self.principal.actor), events)
         except RejectedEvent as error:
+            if error.status == 413:
+                give_back_events(project.pk, counted)
             raise Problem(error.detail, code=error.code, status=error.status) from None
         chaos.point("ingest.committed")
         run = _find(project, reference)
