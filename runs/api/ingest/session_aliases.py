@@ -28,7 +28,7 @@ from runs import chaos
 from runs.access import run_for
 from runs.api.base_views import ApiView
 from runs.api.event_views import PAGE, Events
-from runs.api.ingest.ingest_view import IngestRate, count_events
+from runs.api.ingest.ingest_view import IngestRate, count_events, give_back_events
 from runs.api.ingest.runner_secret import RunnerSecretAuthentication, enter_with_secret
 from runs.api.problems import Problem
 from runs.api.requests.bodies import Choice, StrictSerializer, StringField, document_of
