@@ -26,6 +26,7 @@ from runs.models import (
     MetricPosition,
     OtlpGroup,
     OtlpItem,
+    ReportedCall,
     SearchEntry,
     SearchPosition,
 )
@@ -44,9 +45,9 @@ every_model = pytest.mark.parametrize("model", registered(), ids=lambda model: m
 def test_every_table_is_there() -> None:
     ours = {model for app in OURS for model in apps.get_app_config(app).get_models()}
 
-    # Content of files and sessions, what waits to be filed under a run, names of AG-UI clients, and the search index
-    # are not for people. Messages of alerts are told by their deliveries, counts by /metrics. Versions of flows have
-    # pages of their own, verified addresses a column of the users.
+    # Content of files and sessions, what waits to be filed under a run, names of AG-UI clients and of model calls, and
+    # the search index are not for people. Messages of alerts are told by their deliveries, counts by /metrics. Versions
+    # of flows have pages of their own, verified addresses a column of the users.
     assert ours - set(registered()) == {
         *(
             AgUiRun,
@@ -60,6 +61,7 @@ def test_every_table_is_there() -> None:
             FileImportPiece,
             OtlpGroup,
             OtlpItem,
+            ReportedCall,
             SearchEntry,
             SearchPosition,
         ),

@@ -108,9 +108,9 @@ def test_prose_and_code_leave_at_once() -> None:
     for character in prose + "日本語のテキスト":
         stream.feed(character)
         waiting.append(len(stream.pending_text))
-    # The first letters of a word may begin a token until the next one comes, never longer.
+    # The first letters of a word may begin a token, or a secret of this site, until the next one comes, never longer.
     assert max(waiting) <= 2
-    assert waiting.count(0) >= len(waiting) * 0.75
+    assert waiting.count(0) >= len(waiting) * 0.7
     assert waiting[-8:] == [0] * 8
 
 

@@ -113,7 +113,8 @@ def test_the_end_of_each_list_is_found_at_once(web: WebThread, run: AgentRun) ->
     newest = run.tool_calls.order_by("-step_number", "-id")
     assert [call["id"] for call in tools["results"]] == [str(newest[1].pk), str(newest[0].pk)]
     assert "output" in tools["results"][0]
-    assert errors == {"results": [], "next_cursor": None, "previous_cursor": None}
+    assert [error["context"] for error in errors["results"]] == ["max_turns"]
+    assert (errors["next_cursor"], errors["previous_cursor"]) == (None, None)
 
     [(_, before)] = calls(web, key, ("list_tool_calls", {**one, "cursor": tools["previous_cursor"]}))
     assert before["results"][-1]["id"] == str(newest[2].pk)

@@ -154,7 +154,10 @@ def _count_in_store(
     limiter: FixedWindowRateLimiter, item: RateLimitItem, holder: str, requests: int, cost: int
 ) -> Standing:
     """Count requests, of which the last one costs `cost`: if that exceeds the limit, the others alone."""
-    allowed = limiter.test(item, holder, cost=requests)
+    try:
+        allowed = limiter.test(item, holder, cost=requests)
+    except ValueError as error:  # no number: no process of the site has written it
+        raise StorageError(error) from error
     if counted := requests if allowed else requests - cost:
         allowed = limiter.hit(item, holder, cost=counted) and allowed
     ends_at, remaining = limiter.get_window_stats(item, holder)

@@ -30,7 +30,6 @@ def apply(drive: Drive, recorded: RecordedCall, blocks: list[Entry]) -> list[Ent
     session_id = REDACTOR.clean_text(recorded.session_id)[0][:128]
     if session_id and session_id != drive.run.session_id:
         AgentRun.objects.filter(pk=drive.run.pk, lease_epoch=drive.epoch).update(session_id=session_id)
-        drive.run.session_id = session_id
     whole = "".join(text for _, text in recorded.events)
     if not recorded.events or drive.settings.get("pace") or REDACTOR.clean_text(whole)[0] != whole:
         return blocks

@@ -66,7 +66,11 @@ def test_the_name_of_a_stream_is_a_text(scripted: MakeScripted, worker: Worker) 
     run = drive(scripted(calls=[["mumbles"]], tools=["mumbles"]), worker)
 
     assert run.status == RunStatus.COMPLETED
-    assert written(run) == [("7", "hm"), ("None", "hm"), ("\ufffd", "hm")]
+    # The last letter may begin a secret of this site, and is logged when the tool has ended.
+    texts: dict[object, str] = {}
+    for stream, text in written(run):
+        texts[stream] = texts.get(stream, "") + text
+    assert texts == {"7": "hm", "None": "hm", "\ufffd": "hm"}
 
 
 def test_it_is_logged_while_the_tool_runs(scripted: MakeScripted, worker: Worker) -> None:
