@@ -246,14 +246,15 @@ def resume_not_unique() -> None:
 def children_outside_the_transaction() -> None:
     """Child runs are opened before the wait of their parent: who dies in between opens them again."""
     from runs.engine.turns import subagents
+    from runs.statuses import OnChildPause
 
     release, open_child = subagents.release_run, subagents._open
 
     def open_before(drive: Any, *args: Any, also: Any = None, **more: Any) -> Any:
         if also is not None:
             tasks = subagents._check(drive.run, also.args[2])
-            opened = [open_child(drive.run, task, agent) for task, agent in tasks]
-            subagents._open = lambda run, task, agent: opened.pop(0)
+            opened = [open_child(drive.run, task, agent, OnChildPause.WAIT) for task, agent in tasks]
+            subagents._open = lambda *_: opened.pop(0)
         try:
             return release(drive, *args, also=also, **more)
         finally:

@@ -24,8 +24,9 @@ ATTACKERS = 6
 REQUESTS = 25
 #: Flows of another project before and during an attack. Each waits for the next sweep, which comes every half second.
 FLOWS = 12
-#: Seconds that 19 of 20 requests or flows of another project may take longer during an attack than before it.
-LONGEST_WAIT_S = 0.5
+#: Seconds that 19 of 20 requests or flows of another project may take longer during an attack than before it. Measured
+#: on an idle machine: 0.1 to 0.3 s. Generous, for one that does other work: without a limit it would be minutes.
+LONGEST_WAIT_S = 5.0
 
 
 def p95_of(seconds: list[float]) -> float:
