@@ -95,7 +95,7 @@ def _add_a_stranger(page: Page) -> None:
 
 
 def _save_a_wrong_sink(page: Page) -> None:
-    page.get_by_label("Name").fill("A!")
+    page.get_by_label("Name", exact=True).fill("A!")
     page.get_by_label("URL").fill("http://")
     page.get_by_role("button", name="Create sink").click()
     expect(page.get_by_role("alert")).to_contain_text("Correct 2 errors")
