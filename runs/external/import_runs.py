@@ -303,7 +303,8 @@ class _RunImport:
         projection.calls = self.calls
         if self.run.state is RunStatus.QUEUED:
             begin = RunStarted(session_id=self.head.session_id or None, model=self.head.model or None)
-            self._apply(projection, begin, self.head.created_at or new_events[0].ts)
+            first_at = next((event.ts for event in new_events if event.ts is not None), None)
+            self._apply(projection, begin, self.head.created_at or first_at)
         elif self.run.state is RunStatus.WAITING and self._goes_on(new_events):
             self._apply(projection, RunPhase(status="running", reason="continued"), new_events[0].ts)
         for event in new_events:

@@ -120,14 +120,15 @@ def report(
 ) -> list[AppendResult]:
     """Set the reported status and append its event, in the caller's transaction, which has locked the run's row.
 
-    `at` is the time of the event. Open calls, commands and the approval of a run that ends are
+    `at` is the time of the event. A file without times says nothing of when its run started: that is not the time of
+    the import. Open calls, commands and the approval of a run that ends are
     closed first. Unless the end `is_final`, calls stay open: the run may be reopened, and then gets their results.
     """
-    at = at or database_clock.now()
+    is_timed, at = at is not None or source is not Source.IMPORT, at or database_clock.now()
     if to.terminal:
         summaries.fill_in(run, changes)
         changes["completed_at"] = max(at, run.started_at or at)
-    elif to is RunStatus.RUNNING and run.started_at is None:
+    elif to is RunStatus.RUNNING and run.started_at is None and is_timed:
         changes["started_at"] = at
     previous = run.status
     before = approval_rows.cancel(run) if to.terminal else []

@@ -13,8 +13,10 @@ from runs.external.importers.base import ImportFile
 from runs.external.importers.formats import find
 from runs.external.importers.formats import importers as all_importers
 from runs.models import AgentRun
+from runs.queries.durations import times_of
 from runs.upkeep import invariants, replay_check
 from tests.support.recordings.recorded_files import recordings
+from timeline import database_clock
 
 pytestmark = pytest.mark.django_db
 
@@ -40,6 +42,16 @@ def project() -> Project:
 def bring(project: Project, path: Path) -> ImportReport:
     file = ImportFile.open(path)
     return import_file(project, file, find(file), by="test")
+
+
+def test_a_file_without_times_says_neither_when_its_run_started_nor_how_long_it_took(
+    project: Project, tmp_path: Path
+) -> None:
+    path = tmp_path / "chat.json"
+    path.write_text('[{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]')
+    [run] = bring(project, path).runs
+    assert run.started_at is None
+    assert times_of(run, database_clock.now()) is None
 
 
 @pytest.mark.parametrize(
