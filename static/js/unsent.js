@@ -1,18 +1,25 @@
 // Keeps what was typed into forms while an ended session makes the user log in: it is there again afterwards.
-// Only in this tab, only until it is shown again, and only for the same user. Secrets and files are not kept.
+// Only in this tab, for an hour, until it is shown again, and only for the same user. Whoever logs out leaves nothing.
+// Files, passwords and the fields marked data-secret are not kept.
 "use strict";
 (() => {
   const KEY = "agentops:unsent";
   const FIELDS = "textarea, select, input:not([type=hidden], [type=submit], [type=password], [type=file])";
+  const HOUR_MS = 3_600_000;
   const user = document.body.dataset.user;
   const isLogin = document.querySelector("form.login") !== null;
 
+  let isLoggingOut = false;
+
   function read() {
     try {
-      return JSON.parse(sessionStorage.getItem(KEY));
+      const kept = JSON.parse(sessionStorage.getItem(KEY));
+      if (kept && Date.now() - kept.at < HOUR_MS) return kept;
+      sessionStorage.removeItem(KEY);
     } catch {
-      return null;
+      // Without storage, nothing is kept.
     }
+    return null;
   }
 
   function write(kept) {
@@ -67,17 +74,27 @@
 
   // Whatever makes the page go: a form that is sent, or a poll whose answer is the login.
   addEventListener("pagehide", () => {
-    if (isLogin) return;
+    if (isLogin || isLoggingOut) return;
     const forms = typed();
     const kept = read();
-    if (forms.length) write({ path: here(), user, forms, isRefused: false });
+    if (forms.length) write({ path: here(), user, forms, isRefused: false, at: Date.now() });
     else if (kept && !kept.isRefused) write(null);
   });
 
+  addEventListener("submit", (event) => {
+    if (!event.target.matches("[data-logout]")) return;
+    isLoggingOut = true;
+    write(null);
+  });
+  // The page may come back from the browser's memory.
+  addEventListener("pageshow", () => (isLoggingOut = false));
+
   const kept = read();
   if (!kept) return;
-  if (isLogin) write({ ...kept, isRefused: true });
-  else if (!kept.isRefused || kept.user !== user) write(null);
+  if (isLogin) {
+    write({ ...kept, isRefused: true });
+    setTimeout(() => write(null), kept.at + HOUR_MS - Date.now());
+  } else if (!kept.isRefused || kept.user !== user) write(null);
   else if (kept.path === here()) {
     restore(kept);
     // Forms that are loaded later.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from django.contrib.sessions.models import Session
 from playwright.sync_api import Page, expect
 
-from agentops.projects.models import Project
+from agentops.projects.models import Project, Role
 from tests.support.accounts import make_person
 from tests.support.browser.tabs import Tabs
 from tests.support.factories import make_agent, make_project, make_run
@@ -63,3 +64,46 @@ def test_a_prompt_stays_and_is_not_shown_to_somebody_else(tabs: Tabs, web: WebTh
         log_in(page, who.username)
         expect(page).to_have_url(re.compile("/p/alpha/runs/new"))
         expect(page.locator("textarea[name=prompt]")).to_have_value(value)
+
+
+def test_nothing_is_kept_when_the_user_logs_out(tabs: Tabs, web: WebThread, project: Project) -> None:
+    make_agent(project)
+    ada = make_person(project, password=PASSWORD)
+    page = tabs.open(web.url, ada)
+    page.goto("/p/alpha/runs/new")
+    page.locator("textarea[name=prompt]").fill(TEXT)
+    page.get_by_text(ada.username).click()
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+    assert page.evaluate("sessionStorage.getItem('agentops:unsent')") is None
+
+
+def test_secrets_are_not_kept(tabs: Tabs, web: WebThread, project: Project) -> None:
+    page = tabs.open(web.url, make_person(project, Role.ADMIN, password=PASSWORD))
+    for address, fields in (
+        ("new-sink?kind=http", {"name": "chat", "headers": "Authorization: Bearer 1234", "url": "https://a.example/b"}),
+        ("alerts?kind=run_failed", {"name": "chat", "webhook_url": "https://a.example/b?token=1234"}),
+        ("redaction", {"text": "Authorization: Bearer 1234", "token_prefix": "chat"}),
+    ):
+        page.goto(f"/p/alpha/settings/{address}")
+        for name, value in fields.items():
+            page.locator(f"[name={name}]:not([type=hidden])").last.fill(value)
+        page.goto("/healthz")
+        kept = page.evaluate("sessionStorage.getItem('agentops:unsent')")
+        assert "chat" in kept, "what is no secret"
+        assert not re.search("1234|a.example", kept)
+
+
+def test_text_is_dropped_after_an_hour(tabs: Tabs, web: WebThread, project: Project) -> None:
+    make_agent(project)
+    ada = make_person(project, password=PASSWORD)
+    page = tabs.open(web.url, ada)
+    page.goto("/p/alpha/runs/new")
+    page.locator("textarea[name=prompt]").fill(TEXT)
+    Session.objects.all().delete()
+    page.reload()
+    expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+    page.clock.set_fixed_time(round((time.time() + 3601) * 1000))
+    log_in(page, ada.username)
+    expect(page).to_have_url(re.compile("/p/alpha/runs/new"))
+    expect(page.locator("textarea[name=prompt]")).to_have_value("")

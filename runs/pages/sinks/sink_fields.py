@@ -58,6 +58,11 @@ class SinkField:
     errors: list[str] = field(default_factory=list)
 
     @property
+    def may_hold_secret(self) -> bool:
+        """Return whether the browser must not keep what is typed: URLs may have tokens."""
+        return self.is_secret or self.name.endswith("url")
+
+    @property
     def may_forget(self) -> bool:
         """Return whether the stored secret can be removed."""
         return bool(self.hint) and not self.is_required

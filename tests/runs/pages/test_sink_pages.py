@@ -17,6 +17,8 @@ from django.utils import timezone
 from agentops.projects.models import AuditEntry, Project, Role
 from runs.models import Delivery, Sink, SinkCursor
 from runs.pages.sinks import sink_page
+from runs.pages.sinks.sink_fields import form_of
+from runs.telemetry import kind_catalogue
 from runs.telemetry.sink_targets import unsealed
 from tests.support.accounts import make_person
 from tests.support.factories import make_agent, make_project, make_run
@@ -232,3 +234,18 @@ def test_a_list_says_what_is_wrong_and_how_far_behind(admin: Client, project: Pr
         listed = text_of(admin.get(SINKS))
     assert "2 min" in listed
     assert " s, 2 events" in listed
+
+
+@pytest.mark.parametrize("kind", kind_catalogue.names())
+def test_the_browser_keeps_no_field_of_a_secret_or_url(admin: Client, kind: str) -> None:
+    page = parse(admin.get(NEW, {"kind": kind}).content.decode())
+    form = form_of(kind_catalogue.kind_of(kind))
+    marked = {
+        each.attributes["name"]
+        for each in page.walk()
+        if each.tag in ("input", "textarea") and "data-secret" in each.attributes
+    }
+
+    assert {each.name for each in form.secrets} <= marked
+    assert {each.name for each in form.options if "url" in each.name} <= marked
+    assert not marked & {"name", "event_types"}
