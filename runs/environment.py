@@ -43,15 +43,22 @@ NOT_SECRET = frozenset({"OLDPWD", "PWD"})
 #: Secrets that are comma lists, and those of them with NAME=VALUE.
 LISTS = frozenset({"AGENT_RUNNER_SECRET", "AGENTOPS_ENCRYPTION_KEYS"})
 HEADERS = frozenset({"AGENTOPS_TELEMETRY_HTTP_HEADERS", "AGENTOPS_TELEMETRY_OTLP_HEADERS"})
+#: Names of headers with secrets, of which the values are masked in texts.
+SECRET_HEADER = re.compile(r"authorization|cookie|key|token|secret|password", re.I)
+#: Ends of the names of variables that match SECRET_NAME but are no secrets themselves: they are masked in no text.
+ABOUT_SECRETS = re.compile(r"_(?:URL|NAME|ENDPOINT|ISSUER|HASHERS)$", re.I)
 #: Secrets that are URLs, of which only the password is one: the rest is in ordinary texts.
 URLS = frozenset({"DATABASE_URL", "EMAIL_URL", "REDIS_URL"})
 #: Shorter values, in characters, are masked in no text.
 MIN_VALUE = 8
-#: Words and numbers in a row, such as "postgres16" or "scram-sha-256", are masked in texts from this length on.
+#: A single word with a number, such as "gatewaykey1234", is masked in texts from this length on.
+MIN_NUMBERED = 12
+#: Other words and numbers in a row, such as "postgres" or "scram-sha-256", are masked from this length on.
 MIN_WORDS = 20
 #: Longer ones are files rather than keys; a private key has a shape that is recognised.
 MAX_VALUE = 4096
 _BETWEEN_WORDS = re.compile(r"[-_.:/ ]")
+_NUMBERED = re.compile(r"[a-z]+[0-9]{1,4}", re.I | re.ASCII)
 _WORD = re.compile(r"[a-z]*[0-9]{0,4}|[0-9]+", re.I | re.ASCII)
 _SET_DUMPABLE = 4
 # The fields of /proc/self/stat, counted after the name, with the addresses of the initial environment.
@@ -109,10 +116,14 @@ def secret_values() -> frozenset[str]:
 
 
 def is_unmistakable(value: str) -> bool:
-    """Return whether a value hardly occurs in a text by accident: it is neither short nor a few words and numbers."""
-    if not MIN_VALUE <= len(value) <= MAX_VALUE:
-        return False
-    return len(value) >= MIN_WORDS or not all(map(_WORD.fullmatch, _BETWEEN_WORDS.split(value)))
+    """Return whether a value hardly occurs in a text by accident: it is neither short nor a few words and numbers.
+
+    See `MIN_VALUE`, `MIN_NUMBERED` and `MIN_WORDS` for what is too short.
+    """
+    if _NUMBERED.fullmatch(value):
+        return MIN_NUMBERED <= len(value) <= MAX_VALUE
+    is_words = all(map(_WORD.fullmatch, _BETWEEN_WORDS.split(value)))
+    return (MIN_WORDS if is_words else MIN_VALUE) <= len(value) <= MAX_VALUE
 
 
 def _parts(name: str, value: str) -> Iterator[str]:
@@ -120,9 +131,10 @@ def _parts(name: str, value: str) -> Iterator[str]:
     if name in LISTS:
         yield from (part.strip() for part in value.split(","))
     elif name in HEADERS:
+        headers = (part.partition("=") for part in value.split(","))
         # A header may begin with a scheme, such as "Bearer".
-        yield from (part.partition("=")[2].strip().rpartition(" ")[2] for part in value.split(","))
-    elif name not in URLS:
+        yield from (text.strip().rpartition(" ")[2] for name, _, text in headers if SECRET_HEADER.search(name))
+    elif name not in URLS and not _is_about_secrets(name, value):
         yield value
     if "://" not in value:
         return
@@ -131,6 +143,19 @@ def _parts(name: str, value: str) -> Iterator[str]:
         options = (each for option, each in parse_qsl(url.query) if SECRET_NAME.search(option))
         for secret in (url.password, *options):
             yield from {secret, unquote(secret)} if secret else ()
+
+
+def _is_about_secrets(name: str, value: str) -> bool:
+    """Return whether a variable only says something about secrets, such as the address where they are issued."""
+    return name not in SETTINGS and (ABOUT_SECRETS.search(name) is not None or _is_open_url(value))
+
+
+def _is_open_url(value: str) -> bool:
+    """Return whether a value is a URL without user information."""
+    with contextlib.suppress(ValueError):
+        url = urlsplit(value)
+        return bool(url.scheme and url.netloc) and "@" not in url.netloc
+    return False
 
 
 def _overwrite(names: set[bytes]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runs.environment import is_secret
+from runs.environment import is_secret, is_unmistakable, secret_values
 
 ROOT = Path(__file__).resolve().parents[2]
 CANARY = "canary-5f1c29d7"
@@ -125,6 +125,44 @@ def test_the_probe_sees_what_is_not_hidden(tmp_path):
 )  # fmt: skip
 def test_which_variables_are_secrets(name, value, secret):
     assert is_secret(name, value) is secret
+
+
+@pytest.mark.parametrize(
+    ("value", "is_masked"),
+    [
+        ("gatewaykey1234", True), ("gatewaykey12", True), ("GatewayKey123456", True), ("k3y-of-us", True),
+        ("postgres16", False), ("postgres", False), ("scram-sha-256", False), ("production-europe", False),
+        ("123456789012", False), ("short1x", False), ("production-cluster-europe-west", True), ("a1" * 4096, False),
+    ],
+)  # fmt: skip
+def test_which_values_are_masked_in_texts(value, is_masked):
+    assert is_unmistakable(value) is is_masked
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "masked"),
+    [
+        ("LITELLM_API_KEY", "gatewaykey1234", {"gatewaykey1234"}),
+        ("AGENTOPS_TELEMETRY_HTTP_HEADERS", "Content-Type=application/json; charset=utf-8", set()),
+        ("AGENTOPS_TELEMETRY_OTLP_HEADERS", "X-Tenant=production-cluster-europe-west", set()),
+        (
+            "AGENTOPS_TELEMETRY_OTLP_HEADERS", "X-Tenant=production-cluster-europe-west,authorization=Bearer t7Kq2Lm9",
+            {"t7Kq2Lm9"},
+        ),
+        ("TOKEN_ENDPOINT", "https://login.example.org/oauth/token", set()),
+        ("AUTH_ISSUER", "https://login.example.org/realms/staff", set()),
+        ("AUTH_SERVER", "https://login.example.org/realms/staff", set()),
+        ("KEY_VAULT_NAME", "production-vault-of-europe-west", set()),
+        ("PASSWORD_HASHERS", "django.contrib.auth.hashers.Argon2PasswordHasher", set()),
+        ("TOKEN_URL", "https://u:p4ss-w0rd-9@h.example.org/?api_key=k3y-0f-us&x=1", {"p4ss-w0rd-9", "k3y-0f-us"}),
+        ("SENTRY_DSN", "https://a8Q2x7@sentry.example.org/1", {"https://a8Q2x7@sentry.example.org/1"}),
+    ],
+)  # fmt: skip
+def test_which_parts_of_variables_are_masked_in_texts(monkeypatch, name, value, masked):
+    assert is_secret(name, value), "child processes do not inherit it"
+    before = secret_values()
+    monkeypatch.setenv(name, value)
+    assert secret_values() - before == masked
 
 
 CHILD = """
