@@ -23,7 +23,7 @@ from django.db import Error, connection
 from runs.telemetry.envelope import outgoing
 from runs.telemetry.envelope_options import EnvelopeDialect
 from runs.telemetry.event_batches import FAMILY
-from runs.telemetry.hook_envelopes import hook_envelopes
+from runs.telemetry.hook_envelopes import HookName, hook_envelopes
 from runs.telemetry.sink_kind import Envelope, OutgoingEvent
 from timeline import notify
 from timeline.bulk.settled import newest_event
@@ -110,15 +110,25 @@ def subscribe(
     """Return the events that this process stores from now on.
 
     `dialect`: `hooks`, or `log` for the names of the log. `event_types`: names of the dialect, and in
-    `log` families such as `run.*`; empty: all, in `log` without pieces of streamed text.
+    `log` families such as `run.*`; empty: all, in `log` without pieces of streamed text. Raises `ValueError` for
+    a name that only the other dialect has.
     """
     global _feeder
+    _check_types(event_types, EnvelopeDialect(dialect))
     subscription = Subscription(event_types, project_id, size, EnvelopeDialect(dialect))
     with _lock:
         if _feeder is None:
             _feeder = _Feeder()
         _feeder.subscriptions = [*_feeder.subscriptions, subscription]
     return subscription
+
+
+def _check_types(types: Collection[str], dialect: EnvelopeDialect) -> None:
+    other = EnvelopeDialect.LOG if dialect is EnvelopeDialect.HOOKS else EnvelopeDialect.HOOKS
+    names = frozenset(HookName)
+    for each in types:
+        if (each in names) is (other is EnvelopeDialect.HOOKS):
+            raise ValueError(f"dialect={dialect} has no event type {each!r}: use dialect={other}")
 
 
 def _remove(subscription: Subscription) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,15 @@ def test_subscribers_hear_what_this_process_commits() -> None:
             types.append(envelope["event_type"])
         assert types == ["run.started", "run.completed"]
     assert list(of_runs) == []
+
+
+@pytest.mark.parametrize(
+    ("dialect", "name", "other"),
+    [("hooks", "run.*", "log"), ("hooks", "run.started", "log"), ("log", "agent_start", "hooks")],
+)
+def test_a_name_of_the_other_dialect_is_refused(dialect: str, name: str, other: str) -> None:
+    with pytest.raises(ValueError, match=f"{re.escape(name)}.*dialect={other}"):
+        subscribe(event_types=[name], dialect=dialect)
 
 
 def test_a_slow_subscriber_loses_events_which_are_counted() -> None:
