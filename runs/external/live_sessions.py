@@ -66,7 +66,8 @@ def store(project: Project, items: Sequence[Item], *, by: str) -> ImportReport:
 @transaction.atomic
 def _store(project: Project, items: Sequence[Item], *, by: str) -> ImportReport:
     report = import_items(project, items, by=by, is_live=True)
-    if report.opened:
+    # Once for a session: further sub-agents of it, which may begin at any time, are not listed.
+    if report.runs and report.runs[0].pk in report.opened:
         note_import(project, report, name=str(report.runs[0].external_id), by=by)
     return report
 

@@ -80,6 +80,8 @@ class Command(AgentopsCommand):
         """Import a file, and return a row for each of its runs."""
         file = ImportFile.open(path, is_strict=options["strict"])
         importer = formats.find(file, options["format"])
+        # Before the transaction: the file may be large.
+        size = _size_of(path)
 
         def store() -> tuple[list[dict[str, Any]], LeftOut]:
             importing = prepared(project, file, importer, by=operator(), progress=self._progress(path))
@@ -87,10 +89,9 @@ class Command(AgentopsCommand):
                 report = import_all()
                 kept_until = retention.kept_until(project, database_clock.now())
                 rows = [_row(run, importer.name, report, kept_until) for run in report.runs]
-                if report.runs:
-                    note_import(
-                        project, report, name=path.name, by=operator(), format_name=importer.name, **_size_of(path)
-                    )
+                # A file that is imported again, perhaps each night, is listed only if it has something new.
+                if report.events or report.opened:
+                    note_import(project, report, name=path.name, by=operator(), format_name=importer.name, **size)
                 transaction.set_rollback(options["dry_run"])
             return rows, report.left_out
 

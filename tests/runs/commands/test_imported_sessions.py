@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -28,8 +29,8 @@ def project() -> Project:
     return make_project("alpha")
 
 
-def store_session(project: Project, name: str) -> AgentRun:
-    """Store a session at once that began 40 minutes ago and has just ended."""
+def store_session(project: Project, name: str, *, agents: Sequence[str] = ()) -> AgentRun:
+    """Store a session at once that began 40 minutes ago and has just ended, and sub-agents of it."""
     end = timezone.now()
     times = [end - SESSION, end - SESSION / 2, end]
     events = [
@@ -37,7 +38,8 @@ def store_session(project: Project, name: str) -> AgentRun:
         for at, ts in enumerate(times)
     ]
     head = {"runId": name, "agent": "claude-code", "created_at": times[0].isoformat(), "ended": "completed"}
-    live_sessions.store(project, session_items.load({"runs": [head], "events": events}), by="key:test")
+    heads = [head, *({**head, "runId": agent, "parentRunId": name} for agent in agents)]
+    live_sessions.store(project, session_items.load({"runs": heads, "events": events}), by="key:test")
     return AgentRun.objects.get(external_id=name)
 
 
@@ -93,9 +95,11 @@ def test_what_commands_import_is_listed(project: Project, command: Command, tmp_
     path = tmp_path / "one.jsonl"
     path.write_text(json.dumps({"type": "user", "uuid": "u1", "sessionId": "s1", "message": message}) + "\n")
     command("import_run", str(path), "--project", "alpha")
+    command("import_run", str(path), "--project", "alpha")
     command("import_run", str(path), "--project", "alpha", "--dry-run")
     run = store_session(project, "followed")
     store_session(project, "followed")
+    store_session(project, "followed", agents=["explorer"])
     client = Client()
     client.force_login(make_person(project))
 
