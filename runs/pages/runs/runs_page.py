@@ -36,8 +36,8 @@ from timeline.live.response import ProjectStream
 
 #: Maximum entries of a menu.
 MAX_CHOICES = 200
-#: Runs of other programs whose agents are offered as a filter.
-MAX_RECORDED = 500
+#: Runs of each source, the newest ones, whose recorded agents are offered as a filter.
+MAX_RECORDED = 100
 
 
 @require_safe
@@ -137,11 +137,12 @@ def _choices(project: Project, filters: Filters) -> dict[str, Any]:
 
 
 def _recorded_agents(project: Project) -> set[str]:
-    """Return the names of agents that runs of other programs have recorded, of some runs of each source."""
+    """Return the names of agents that the newest runs of each other program have recorded. A query for each source."""
+    # `exclude` is redundant, but needed for the planner to use the partial index `run_list_by_source`.
     runs = AgentRun.objects.filter(project=project).exclude(source=AgentRun.Source.NATIVE)
-    # As the index has them.
-    newest = runs.order_by("source", "-created_at", "-log").values_list(KT("agent_config__agent_id"), flat=True)
-    return {clean(name) for name in newest[:MAX_RECORDED] if name}
+    names = runs.order_by("-created_at", "-log").values_list(KT("agent_config__agent_id"), flat=True)
+    sources = [source for source in AgentRun.Source if source != AgentRun.Source.NATIVE]
+    return {clean(name) for source in sources for name in names.filter(source=source)[:MAX_RECORDED] if name}
 
 
 def _url(project: Project, query: ListQuery) -> str:

@@ -16,6 +16,7 @@ from runs.external import live_sessions, session_items
 from runs.models import AgentRun, FileImport
 from runs.pages.overview.window_view import RANGES, RunWindow, agent_rows, total_row
 from tests.support.accounts import make_person
+from tests.support.api.many_rows import make_runs
 from tests.support.command_line import Command
 from tests.support.factories import drive, make_agent, make_project, make_run
 from timeline import database_clock
@@ -88,6 +89,16 @@ def test_the_list_offers_its_agent_as_a_filter(project: Project) -> None:
     assert page.context["agents"] == ["claude-code", "fixer"]
     assert client.get("/p/alpha/runs").context["agents"] == ["claude-code", "fixer"]
     assert str(run.pk) in page.content.decode()
+
+
+def test_the_agents_of_each_source_are_offered_however_many_runs_another_has(project: Project) -> None:
+    make_runs(project, 501, source="external", agent_config={"agent_id": "reviewer"})
+    make_runs(project, 1, source="otlp", agent_config={"agent_id": "tracer"})
+    store_session(project, "s1")
+    client = Client()
+    client.force_login(make_person(project))
+
+    assert client.get("/p/alpha/runs").context["agents"] == ["claude-code", "reviewer", "tracer"]
 
 
 def test_what_commands_import_is_listed(project: Project, command: Command, tmp_path: Path) -> None:
