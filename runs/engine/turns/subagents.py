@@ -90,7 +90,8 @@ def wait(drive: Drive) -> Progress | SpawnRefused:
     try:
         released = release_run(
             drive, RunStatus.WAITING, RunWaiting(reason=reason, until=until), reason=reason, ref_id=call.pk,
-            unless=STOP_OR_PAUSE, also=partial(_spawn, drive, tool, request) if is_new else None, not_before=until,
+            unless=STOP_OR_PAUSE, also=partial(_spawn, drive, tool, request) if is_new else partial(_await_again, call),
+            not_before=until,
         )  # fmt: skip
     except _Refused as error:
         return SpawnRefused(str(error))
@@ -200,8 +201,7 @@ def _check_resumable(run: AgentRun, run_id: str) -> None:
 def _spawn(drive: Drive, tool: Tool, request: SpawnRequest) -> None:
     """Open the children and mark the call running, in the transaction that has locked the run. Raises `_Refused`."""
     run, call = drive.run, drive.open_calls[0]
-    # Those of earlier calls: a paused one may be resumed by a person while the run waits for others.
-    AgentRun.objects.filter(parent_run=run).exclude(on_pause="").update(on_pause="")
+    _leave_earlier_children(run)
     on_pause = request.on_child_pause or creation.limits_of(run).on_pause
     try:
         children = [_open(run, task, agent, on_pause) for task, agent in _check(run, request)]
@@ -224,6 +224,23 @@ def _spawn(drive: Drive, tool: Tool, request: SpawnRequest) -> None:
         entries.append(Entry(handed_over, step=call.step_number, ref_id=children[0].pk))
     log.append(run.pk, entries, source=Source.WORKER, epoch=drive.epoch)
     chaos.point("spawn.in_transaction")
+
+
+def _leave_earlier_children(run: AgentRun) -> None:
+    """Wait no more for the children of earlier calls: a person may resume a paused one while the run waits for others.
+
+    The run that a resume opens inherits the value. One that is being opened is only seen by a statement that begins
+    after the resume has released its lock.
+    """
+    earlier = AgentRun.objects.filter(parent_run=run).exclude(on_pause="")
+    list(earlier.select_for_update(no_key=True, of=("self",)).order_by("pk").values_list("pk", flat=True))
+    earlier.update(on_pause="")
+
+
+def _await_again(call: AgentRunToolCall) -> None:
+    """Wait for all children of the call, also for those that were opened before runs had an `on_pause`."""
+    ids = [child.pk for child in _children(call)]
+    AgentRun.objects.filter(pk__in=ids, on_pause="").update(on_pause=OnChildPause.WAIT)
 
 
 def _open(run: AgentRun, task: AgentTask, agent: Agent | None, on_pause: OnChildPause) -> AgentRun:

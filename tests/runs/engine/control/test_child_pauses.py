@@ -343,3 +343,24 @@ def test_a_parent_whose_child_died_with_the_news_of_its_pause_is_found_by_a_swee
     assert children.continue_parents() == 1
     work(worker)
     assert state_of(run) == ("completed", "")
+
+
+def test_a_parent_waits_for_a_child_of_its_call_that_was_opened_before_pauses_were_results(
+    lead: Lead, helper: Helper, worker: Worker
+) -> None:
+    run = lead(coordinator(task("helper"), on_child_pause="wait"))
+    helper(run, "helper", [WORK], ["Found it."], max_steps=1)
+    work(worker)
+    [child] = children_of(run)
+    assert (state_of(run), state_of(child)) == (("waiting", "children"), ("paused", "max_steps"))
+    AgentRun.objects.filter(pk=child.pk).update(on_pause="")
+
+    for _ in range(5):
+        worker.sweep_once()
+
+    assert state_of(run) == ("waiting", "children")
+    assert len(of_type(run, "run.waiting")) == 2, "it is not queued again and again"
+    resume(child.pk, by="user:ada")
+    work(worker)
+    assert state_of(run) == ("completed", "")
+    assert outcomes_of(run)[0]["result"] == "Found it."
