@@ -35,7 +35,6 @@ from timeline.models import Source
 log = logging.getLogger(__name__)
 #: Errors in one step after which the run pauses.
 MAX_TRIES = 3
-#: The context of such an error.
 DIGEST_CHARACTERS = 12
 
 

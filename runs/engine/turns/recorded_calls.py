@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
+
 from django.db.models import Sum
 
 from runs.engine.drive import Drive
@@ -24,17 +27,31 @@ _TEXTS: dict[str, type[LlmText | LlmTextDelta | LlmThinking | LlmThinkingDelta]]
 def apply(drive: Drive, recorded: RecordedCall, blocks: list[Entry]) -> list[Entry]:
     """Give the run the session of the recording, and return the events of the text.
 
-    They are the `blocks` of the response if the text was streamed at the pace of the recording, or if the pieces of a
-    recorded text would show a secret.
+    They are the `blocks` of the response if the text was streamed at the pace of the recording. If the pieces of the
+    recorded texts would show a secret, each kind is one block, which is masked when it is appended.
     """
     session_id = REDACTOR.clean_text(recorded.session_id)[0][:128]
     if session_id and session_id != drive.run.session_id:
         AgentRun.objects.filter(pk=drive.run.pk, lease_epoch=drive.epoch).update(session_id=session_id)
-    whole = "".join(text for _, text in recorded.events)
-    if not recorded.events or drive.settings.get("pace") or REDACTOR.clean_text(whole)[0] != whole:
+    if not recorded.events or drive.settings.get("pace"):
         return blocks
-    step = drive.run.step_count + 1
-    return [Entry(payload, step=step, clean=True) for payload in _payloads(recorded)]
+    step, joined = drive.run.step_count + 1, _joined(recorded.events)
+    is_clean = all(REDACTOR.clean_text(text)[0] == text for _, text in joined)
+    return [Entry(payload, step=step, clean=is_clean) for payload in _payloads(recorded.events if is_clean else joined)]
+
+
+def _joined(events: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return all texts as one, all thoughts as one, where each begins, and the errors."""
+    joined: list[tuple[str, str]] = []
+    for base, pieces in groupby(sorted(events, key=_base), _base):
+        texts = [text for _, text in pieces]
+        joined += [(base, "".join(texts))] if base in _TEXTS else [(base, text) for text in texts]
+    order = [_base(event) for event in events]
+    return sorted(joined, key=lambda event: order.index(event[0]))
+
+
+def _base(event: tuple[str, str]) -> str:
+    return event[0].removesuffix(":delta")
 
 
 def duration_ms(drive: Drive) -> int | None:
@@ -49,11 +66,11 @@ def duration_ms(drive: Drive) -> int | None:
     return int(answered.aggregate(total=Sum("duration_ms", default=0))["total"])
 
 
-def _payloads(recorded: RecordedCall) -> list[Payload]:
+def _payloads(events: Sequence[tuple[str, str]]) -> list[Payload]:
     """Return the payloads in order. Pieces in a row of one kind are a block, and have one index."""
     payloads: list[Payload] = []
     index, before = -1, ""
-    for kind, text in recorded.events:
+    for kind, text in events:
         if (made := _TEXTS.get(kind)) is None:
             payloads.append(Error(error_type="error", error=text or None))
         else:

@@ -209,7 +209,9 @@ def with_facts(runs: QuerySet[AgentRun]) -> QuerySet[AgentRun]:
     attempts = Attempt.objects.filter(run=OuterRef("pk")).exclude(owner=restore.OWNER).values("run")
     lost_attempts = attempts.filter(end_reason__in=LOST)
     errors = RunError.objects.filter(run=OuterRef("pk"))
-    attempts_of_others = errors.filter(call_id="").exclude(context__in=OF_MOVES).order_by().values("run")
+    # Errors of tools that runners reported before errors had the ID of their call say `tool:` and that ID.
+    of_no_call = errors.filter(call_id="").exclude(context__startswith="tool:")
+    attempts_of_others = of_no_call.exclude(context__in=OF_MOVES).order_by().values("run")
     children = AgentRun.objects.filter(parent_run=OuterRef("pk")).order_by().values("parent_run")
     names = {f"config_{name}": KT(f"agent_config__{name}") for name in NAMES}
     return with_times(

@@ -19,7 +19,8 @@ from agentops.projects.memberships import add_member
 from agentops.projects.models import Role
 from runs.actions import resume as resuming
 from runs.lifecycle import inbox, transitions
-from runs.models import AgentRun, AgentRunToolCall, Attempt
+from runs.models import AgentRun, AgentRunToolCall, Attempt, RunError
+from runs.pages.run.facts import run_data_of, with_facts
 from runs.pages.timeline.window import ROWS
 from runs.statuses import POLICY_WAITS, PauseReason, RunStatus, WaitReason
 from tests.support.accounts import make_person
@@ -616,3 +617,12 @@ def test_it_costs_the_same_for_every_length(run: AgentRun) -> None:
     # Of the newest rows alone nothing may be said by a message: then there is less to look up.
     assert queries() <= few
     assert few <= 21
+
+
+def test_an_error_of_a_tool_that_was_recorded_before_errors_had_calls_is_no_attempt_of_a_model(run: AgentRun) -> None:
+    known = {"run": run, "step_number": 1, "error_type": "error", "message": "no", "created_at": timezone.now()}
+    before = run_data_of(with_facts(AgentRun.objects.filter(pk=run.pk)).get()).failed_attempts
+    for context in ("tool:call-1", "anything"):
+        RunError.objects.create(**known, context=context)
+
+    assert run_data_of(with_facts(AgentRun.objects.filter(pk=run.pk)).get()).failed_attempts == before + 1
