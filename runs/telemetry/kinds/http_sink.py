@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -11,6 +11,10 @@ from runs.telemetry import guarded_posts
 from runs.telemetry.envelope_options import EnvelopeKind, EnvelopeOptions, envelopes_of
 from runs.telemetry.outgoing_json import encode
 from runs.telemetry.sink_kind import OutgoingEvent, Receipt, SinkTarget
+
+
+#: Bytes of a request above which further envelopes go into the next one. A single envelope may be larger.
+MAX_BODY = 2**20
 
 
 class HttpOptions(EnvelopeOptions):
@@ -22,7 +26,11 @@ class HttpOptions(EnvelopeOptions):
 
 
 class HttpSink(EnvelopeKind):
-    """POST requests with JSON: an array of envelopes in the order of the log."""
+    """POST requests with JSON: an array of envelopes in the order of the log.
+
+    A batch is divided into requests of about 1 MiB, because hook events have whole results. If one of them fails, the
+    whole batch is repeated, with the same `payload.id`.
+    """
 
     name = "http"
     title = "envelopes as JSON to a URL"
@@ -40,9 +48,8 @@ class HttpSink(EnvelopeKind):
     def render(self, target: SinkTarget, events: Sequence[OutgoingEvent], message_id: str) -> Sequence[bytes]:
         """Return the bodies of the requests."""
         envelopes = [each for own in envelopes_of(target, events) for each in own]
-        if target.options.batch_size == 1:
-            return [encode(envelope) for envelope in envelopes]
-        return [encode(envelopes)] if envelopes else []
+        bodies = [encode(envelope) for envelope in envelopes]
+        return bodies if target.options.batch_size == 1 else list(_arrays(bodies))
 
     def send(self, target: SinkTarget, requests: Sequence[bytes]) -> Receipt:
         """Send the requests one after the other."""
@@ -51,3 +58,17 @@ class HttpSink(EnvelopeKind):
         for body in requests:
             receipt = guarded_posts.receipt_of(guarded_posts.post(target.options.url, body, headers))
         return receipt
+
+
+def _arrays(envelopes: Sequence[bytes]) -> Iterator[bytes]:
+    """Yield JSON arrays of these envelopes, of at most `MAX_BODY` bytes if no single envelope is larger."""
+    waiting: list[bytes] = []
+    size = 1
+    for envelope in envelopes:
+        if waiting and size + len(envelope) + 1 > MAX_BODY:
+            yield b"[" + b",".join(waiting) + b"]"
+            waiting, size = [], 1
+        waiting.append(envelope)
+        size += len(envelope) + 1
+    if waiting:
+        yield b"[" + b",".join(waiting) + b"]"

@@ -80,6 +80,22 @@ def test_a_run_arrives_in_order_with_the_keys_of_an_envelope(receiver: Receiver)
     assert sum(len(request.json) for request in receiver.received) == len(wanted)
 
 
+def test_a_batch_is_divided_into_requests_of_a_megabyte(receiver: Receiver) -> None:
+    run = make_run()
+    make_sink(run.project, "http", {"url": receiver.url, "dialect": "log"}, event_types=("x.note",), from_start=True)
+    texts = [letter * 120_000 for letter in "abcdefghijklmnopqrs"]
+    for at in range(0, len(texts), 5):
+        append(run, *texts[at : at + 5])
+
+    export()
+
+    sizes = [len(request.body) for request in receiver.received]
+    assert len(sizes) >= 3
+    assert max(sizes) <= 2**20
+    sent = [each["payload"]["payload"]["text"] for request in receiver.received for each in request.json]
+    assert sent == texts
+
+
 def test_a_receiver_that_is_down_costs_no_event(receiver: Receiver) -> None:
     run = make_run()
     sink = make_sink(run.project, "http", {"url": receiver.url})
