@@ -233,3 +233,11 @@ def test_a_window_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     later = time.time() + 61
     monkeypatch.setattr("time.time", lambda: later)
     assert passed(took(counter, 2, 4)) == 2
+
+
+@pytest.mark.parametrize(("left_s", "more"), [(30.0, 2), (-0.1, 0)], ids=["within the minute", "after it"])
+def test_what_is_given_back_after_the_minute_is_no_credit(left_s: float, more: int) -> None:
+    counter = Counter()
+    assert passed(took(counter, 4, 5)) == 4
+    counter.give_back("key:one", 2, database_clock.clock() + left_s)
+    assert passed(took(counter, 4, 5)) == more

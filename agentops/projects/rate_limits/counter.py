@@ -1,6 +1,6 @@
 """Count requests in fixed windows of a minute, which start with the first request of a holder.
 
-What is refused costs nothing. With Redis, all processes share the counts; without it, each process counts separately.
+What is refused costs nothing, or only until the minute ends: see `Counter.give_back`. With Redis, all processes share the counts; without it, each process counts separately.
 """
 
 from __future__ import annotations
@@ -102,8 +102,13 @@ class Counter:
                     window.own -= cost
         return self._alone.take(limit, holder, cost) if standing is None else standing
 
-    def give_back(self, holder: str, cost: int) -> None:
-        """Take back what was counted, because it was refused for another reason. It counts less in the next report."""
+    def give_back(self, holder: str, cost: int, ends_at: float) -> None:
+        """Take back what was counted, because it was refused for another reason. It counts less in the next report.
+
+        `ends_at`: the end of the window in which it was counted, by `clock`. Later it would be a credit in the next one.
+        """
+        if clock() >= ends_at:
+            return
         counter = self._alone if clock() < self._down_until else self
         window = counter._window(holder)
         with counter._lock:

@@ -16,10 +16,13 @@ from django.http.response import HttpResponseBase
 from agentops.projects.access import Principal
 from agentops.projects.errors import AccessError
 from agentops.projects.requests import network_of_client
+from timeline.database_clock import clock
 
 if TYPE_CHECKING:
     from agentops.projects.rate_limits.counter import Counter
 
+#: Seconds by which the end of a window may be too late: it is rounded up by the store and by each process.
+ROUNDED_S = 2
 LIMIT, REMAINING, RESET = "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"
 
 
@@ -49,19 +52,20 @@ class Standing:
     exceeded: bool = False
 
 
-def count(request: HttpRequest, kind: str, holder: str, limit: int, *, cost: int = 1) -> None:
+def count(request: HttpRequest, kind: str, holder: str, limit: int, *, cost: int = 1) -> Standing | None:
     """Count a request of `holder`, or `cost` of what it may send. Raise RateLimited above `limit` per minute.
 
-    A limit of 0 is none.
+    A limit of 0 is none. Return the standing, if there is a limit.
     """
     if not limit:
-        return
+        return None
     standing = counter_of(settings.REDIS_URL).take(limit, f"{kind}:{holder}", cost)
     lowest: Standing | None = getattr(request, "rate_standing", None)
     if lowest is None or standing.remaining <= lowest.remaining:
         request.rate_standing = standing  # type: ignore[attr-defined]
     if standing.exceeded:
         raise RateLimited(standing)
+    return standing
 
 
 def count_address(request: HttpRequest) -> None:
@@ -85,13 +89,17 @@ def count_ingest(request: HttpRequest, principal: Principal) -> None:
 
 def count_run_events(request: HttpRequest, run: str, events: int) -> None:
     """Count events of a run. Raise RateLimited."""
-    count(request, "events", run, settings.AGENTOPS_RATE_RUN_EVENTS, cost=events)
+    standing = count(request, "events", run, settings.AGENTOPS_RATE_RUN_EVENTS, cost=events)
+    if standing is not None:
+        ends: dict[str, float] = request.__dict__.setdefault("event_windows", {})
+        ends[run] = clock() + standing.reset_s - ROUNDED_S
 
 
-def give_back_run_events(run: str, events: int) -> None:
-    """Take back events of a run that were counted and are refused."""
-    if settings.AGENTOPS_RATE_RUN_EVENTS:
-        counter_of(settings.REDIS_URL).give_back(f"events:{run}", events)
+def give_back_run_events(request: HttpRequest, run: str, events: int) -> None:
+    """Take back events of a run that this request has counted and that are refused, until their minute ends."""
+    ends_at = request.__dict__.get("event_windows", {}).get(run)
+    if ends_at is not None:
+        counter_of(settings.REDIS_URL).give_back(f"events:{run}", events, ends_at)
 
 
 def describe(request: HttpRequest, response: HttpResponseBase) -> None:

@@ -64,7 +64,7 @@ class AgentEvents(IngestView):
             for one, result in zip(documents, results, strict=True)
             if result.error is not None and result.error.status == 413
         ]
-        give_back_events(sender.project.pk, _runs_of(too_large))
+        give_back_events(self.request._request, sender.project.pk, _runs_of(too_large))
         return results
 
 

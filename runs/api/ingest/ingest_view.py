@@ -41,14 +41,14 @@ def count_events(request: HttpRequest, project_id: UUID, events: Mapping[str, in
             limits.count_run_events(request, _holder_of(project_id, reference), number)
             counted[reference] = number
     except limits.RateLimited:
-        give_back_events(project_id, counted)
+        give_back_events(request, project_id, counted)
         raise
 
 
-def give_back_events(project_id: UUID, events: Mapping[str, int]) -> None:
-    """Take back events that were counted and are refused for their size."""
+def give_back_events(request: HttpRequest, project_id: UUID, events: Mapping[str, int]) -> None:
+    """Take back events that this request has counted and that are refused, such as for their size."""
     for reference, number in events.items():
-        limits.give_back_run_events(_holder_of(project_id, reference), number)
+        limits.give_back_run_events(request, _holder_of(project_id, reference), number)
 
 
 def _holder_of(project_id: UUID, reference: str) -> str:

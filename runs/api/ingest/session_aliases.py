@@ -156,7 +156,7 @@ class SessionDetail(SessionView):
             record_all(Sender(project, self.principal.actor), events)
         except RejectedEvent as error:
             if error.status == 413:
-                give_back_events(project.pk, counted)
+                give_back_events(request._request, project.pk, counted)
             raise Problem(error.detail, code=error.code, status=error.status) from None
         chaos.point("ingest.committed")
         run = _find(project, reference)
