@@ -1,6 +1,7 @@
 """Count requests in fixed windows of a minute, which start with the first request of a holder.
 
-What is refused costs nothing, or only until the minute ends: see `Counter.give_back`. With Redis, all processes share the counts; without it, each process counts separately.
+What is refused costs nothing, or only until the minute ends: see `Counter.give_back`. With Redis, all processes share
+the counts; without it, each process counts separately.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class Counter:
     def give_back(self, holder: str, cost: int, ends_at: float) -> None:
         """Take back what was counted, because it was refused for another reason. It counts less in the next report.
 
-        `ends_at`: the end of the window in which it was counted, by `clock`. Later it would be a credit in the next one.
+        `ends_at`: the end of the window in which it was counted, by `clock`. Later it would be a credit in the next.
         """
         if clock() >= ends_at:
             return

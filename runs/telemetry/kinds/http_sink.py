@@ -12,7 +12,6 @@ from runs.telemetry.envelope_options import EnvelopeKind, EnvelopeOptions, envel
 from runs.telemetry.outgoing_json import encode
 from runs.telemetry.sink_kind import OutgoingEvent, Receipt, SinkTarget
 
-
 #: Bytes of a request above which further envelopes go into the next one. A single envelope may be larger.
 MAX_BODY = 2**20
 

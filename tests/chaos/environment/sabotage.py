@@ -251,7 +251,7 @@ def children_outside_the_transaction() -> None:
     release, open_child = subagents.release_run, subagents._open
 
     def open_before(drive: Any, *args: Any, also: Any = None, **more: Any) -> Any:
-        if also is not None:
+        if also is not None and also.func is subagents._spawn:
             tasks = subagents._check(drive.run, also.args[2])
             opened = [open_child(drive.run, task, agent, OnChildPause.WAIT) for task, agent in tasks]
             subagents._open = lambda *_: opened.pop(0)
