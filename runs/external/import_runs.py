@@ -21,7 +21,7 @@ from runs.external.event_input import IncomingEvent, RejectedEvent
 from runs.external.importers.base import GrowingEvent, ImportedRun, Importer, ImportFile, Item
 from runs.external.importers.import_budget import budget_of, read_counted
 from runs.external.importers.reading.left_out import LeftOut
-from runs.external.model_calls import CallReports
+from runs.external.model_calls import CallReports, CallsChanged
 from runs.external.projection import Projection
 from runs.external.reported_usage import read_cost
 from runs.lifecycle import approval_rows, reported_runs
@@ -69,19 +69,25 @@ class NotImported(ValueError):
     """The project has a run with this ID that was not imported, or that is being deleted."""
 
 
-def again_if_opened(attempt: Callable[[], T]) -> T:
+class ImportHindered(NotImported):
+    """Other imports have hindered each attempt. A later one may succeed."""
+
+
+def again_if_opened(attempt: Callable[[], T], refuse: Callable[[str], Exception] = ImportHindered) -> T:
     """Call `attempt`, which imports in one transaction, again if another import had opened a run of it meanwhile.
 
-    So too if the other one has reported the same model calls, or both wait for each other.
+    So too if the other one has reported the same model calls, or both wait for each other, or what counted the calls
+    was removed. After the last attempt, raises what `refuse` makes of the reason.
     """
-    for _ in range(ATTEMPTS - 1):
+    for _ in range(ATTEMPTS):
         try:
             return attempt()
-        except (IntegrityError, OperationalError) as error:
+        except (IntegrityError, OperationalError, CallsChanged) as error:
             # The other import has committed, or will: its runs are continued now.
             if isinstance(error, OperationalError) and getattr(error.__cause__, "sqlstate", None) != DEADLOCK:
                 raise
-    return attempt()
+            last = error
+    raise refuse("other imports report the same calls at the same time: import the file again") from last
 
 
 def import_file(

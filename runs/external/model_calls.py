@@ -42,6 +42,10 @@ class CallReport:
     is_whole: bool = False
 
 
+class CallsChanged(Exception):
+    """Another run counts some calls than was read, or none, such as after a removal: the import must begin anew."""
+
+
 @dataclass
 class CallReports:
     """The calls that a run reports in one import."""
@@ -50,10 +54,10 @@ class CallReports:
     #: The steps of those that another run counts: own ones, and those that the run is known to have copied.
     own: dict[UUID, int] = field(default_factory=dict)
     copied: dict[UUID, int] = field(default_factory=dict)
+    #: Pairs of calls that one event names both. The keys are in the order of the events.
+    pairs: dict[tuple[UUID, UUID], None] = field(default_factory=dict)
     #: The reports of the events at hand, by event ID.
     _reports: dict[str, CallReport] = field(default_factory=dict)
-    #: Calls that were taken for two, each with the one that it is.
-    _same: dict[UUID, CallReport] = field(default_factory=dict)
 
     def begin(self, events: Sequence[IncomingEvent]) -> None:
         """Look up the calls of the next events, and note the new ones. Two queries at most.
@@ -65,10 +69,9 @@ class CallReports:
         new: list[ReportedCall] = []
         self._reports = {}
         for event in named:
-            known = {row.call: row for name in event.call_names if (row := rows.get(name)) is not None}
-            row = self._one_of(list(known.values())) or ReportedCall(
-                call=uuid7(), run_id=self.run.pk, is_copy=event.is_copied
-            )
+            known = [rows[name] for name in event.call_names if name in rows]
+            row = known[0] if known else ReportedCall(call=uuid7(), run_id=self.run.pk, is_copy=event.is_copied)
+            self.pairs |= {(row.call, other.call): None for other in known if other.call != row.call}
             for name in event.call_names:
                 if name not in rows:
                     rows[name] = ReportedCall(
@@ -79,15 +82,6 @@ class CallReports:
             self._reports[event.event_id or ""] = CallReport(row.call, row.run_id, row.is_copy, row.is_whole)
         # In the order of the file, which copies share: so imports at once wait for each other in one order.
         ReportedCall.objects.bulk_create(new)
-
-    def _one_of(self, rows: Sequence[ReportedCall]) -> ReportedCall | None:
-        """Return the call that these are, of which each may be counted by now."""
-        if not rows:
-            return None
-        first, *others = sorted(rows, key=lambda row: (row.is_copy, row.run_id))
-        for other in others:
-            self._same[other.call] = CallReport(first.call, first.run_id, first.is_copy, first.is_whole)
-        return first
 
     def report_of(self, event: IncomingEvent) -> CallReport | None:
         """Return the call that an event reports; None for one without names."""
@@ -103,39 +97,103 @@ class CallReports:
         (self.copied if event.is_copied else self.own).setdefault(report.call, step)
         return True
 
-    def join_same(self) -> None:
-        """Let calls that were taken for two be one."""
-        for call, same in self._same.items():
-            rows = ReportedCall.objects.filter(project=self.run.project_id, call=call)
-            holder = rows.values_list("run", flat=True).first()
-            rows.update(call=same.call, run=same.counted_in, is_copy=same.is_copy, is_whole=same.is_whole)
-            if TurnUsage.objects.filter(call=call).delete()[0] and holder is not None:
-                _note(_locked([holder])[holder], same.counted_in, 1, is_here=False)
-        self._same.clear()
+    def rename(self, joined: Mapping[UUID, UUID]) -> None:
+        """Let the steps be those of the calls that others were joined to."""
+        for steps in (self.own, self.copied):
+            renamed: dict[UUID, int] = {}
+            for call, step in steps.items():
+                renamed.setdefault(_last(joined, call), step)
+            steps.clear()
+            steps.update(renamed)
+
+
+def join_same(reports: Sequence[CallReports]) -> None:
+    """Let calls that were taken for two be one, in all runs of an import, before any of them is moved.
+
+    What one event says of two calls is not enough: they stay two if what they have used differs.
+    """
+    joined: dict[UUID, UUID] = {}
+    for one in reports:
+        for pair in one.pairs:
+            first, second = (_last(joined, call) for call in pair)
+            if first != second:
+                joined |= _join(one.run.project_id, first, second)
+    for one in reports:
+        one.rename(joined)
+
+
+def _last(joined: Mapping[UUID, UUID], call: UUID) -> UUID:
+    """Return the call that a call was joined to, and that one to another, and so on."""
+    while call in joined:
+        call = joined[call]
+    return call
+
+
+def _join(project_id: UUID, *calls: UUID) -> dict[UUID, UUID]:
+    """Join two calls of two runs. Return the one that is no more, with the other one; empty if they stay two."""
+    named = ReportedCall.objects.filter(project=project_id, call__in=calls)
+    locked = _locked(named.values_list("run", flat=True))
+    rows = {row.call: row for row in named}
+    if any(row.run_id not in locked for row in rows.values()):
+        raise CallsChanged
+    if len({row.run_id for row in rows.values()}) < 2:
+        return {}  # a run that has two answers has asked twice
+    used = {call: _used(row) for call, row in rows.items()}
+    winner, loser = sorted(rows.values(), key=lambda row: (not used[row.call], row.is_copy, row.run_id))
+    if used[loser.call] and not _is_equal(used[winner.call], used[loser.call]):
+        return {}
+    named.filter(call=loser.call).update(
+        call=winner.call, run=winner.run_id, is_copy=winner.is_copy, is_whole=winner.is_whole
+    )
+    deleted, _ = TurnUsage.objects.filter(run=loser.run_id, call=loser.call).delete()
+    if deleted:
+        _note(locked[loser.run_id], winner.run_id, deleted, is_here=False)
+    return {loser.call: winner.call}
+
+
+def _used(row: ReportedCall) -> list[TurnUsage]:
+    return list(TurnUsage.objects.filter(run=row.run_id, call=row.call))
+
+
+def _is_equal(one: Sequence[TurnUsage], other: Sequence[TurnUsage]) -> bool:
+    """Whether two calls have used the same: the same tokens of the same model, as far as both are known to have one."""
+    models = [{row.model for row in rows if row.model} for rows in (one, other)]
+    sums = [[sum(getattr(row, name) for row in rows) for name in TOKENS] for rows in (one, other)]
+    return sums[0] == sums[1] and (models[0] == models[1] or not all(models))
 
 
 def holders_of(run: AgentRun, calls: Iterable[UUID]) -> dict[UUID, CallReport]:
-    """Return who counts each of these calls."""
+    """Return who counts each of these calls. Raises `CallsChanged` if nobody does any more."""
     found: dict[UUID, CallReport] = {}
     for some in _chunks(list(calls)):
-        for row in ReportedCall.objects.filter(project=run.project_id, call__in=some):
-            found[row.call] = CallReport(row.call, row.run_id, row.is_copy)
+        rows = ReportedCall.objects.filter(project=run.project_id, call__in=some, run__removed_at=None)
+        found |= {row.call: CallReport(row.call, row.run_id, row.is_copy) for row in rows}
+        if not found.keys() >= set(some):
+            raise CallsChanged
     return found
 
 
 def move(run: AgentRun, steps: Mapping[UUID, int], holder_id: UUID) -> None:
     """Count calls in a run, whose steps are given, in place of the run that has counted them, in the caller's
-    transaction. Both rows of runs are locked here."""
+    transaction. Both rows of runs are locked here.
+
+    Raises `CallsChanged` if that run did not count all of them any more when it was locked.
+    """
     other = _locked([run.pk, holder_id])[holder_id]
+    moved = 0
     for some in _chunks(list(steps)):
+        names = ReportedCall.objects.filter(project=run.project_id, call__in=some, run=holder_id)
+        if other.removed_at is not None or {*names.values_list("call", flat=True)} != {*some}:
+            raise CallsChanged
         usages = list(TurnUsage.objects.filter(run=holder_id, call__in=some))
         for usage in usages:
             assert usage.call is not None
             usage.run_id, usage.step_number = run.pk, steps[usage.call]
         TurnUsage.objects.bulk_update(usages, ["run_id", "step_number"])
-        ReportedCall.objects.filter(project=run.project_id, call__in=some).update(run=run, is_copy=False, is_whole=True)
-    _note(other, run.pk, len(steps), is_here=False)
-    _note(run, holder_id, len(steps), is_here=True)
+        names.update(run=run, is_copy=False, is_whole=True)
+        moved += len(usages)
+    _note(other, run.pk, moved, is_here=False)
+    _note(run, holder_id, moved, is_here=True)
 
 
 def _note(run: AgentRun, other: UUID, calls: int, *, is_here: bool) -> None:

@@ -49,12 +49,16 @@ class Reported:
 
 
 def settle(reported: Sequence[Reported]) -> None:
-    """Link runs with their origins, and count each call where it was made, in the transaction of their import."""
+    """Link runs with their origins, and count each call where it was made, in the transaction of their import.
+
+    Raises `CallsChanged` if another transaction has changed meanwhile where they are counted.
+    """
+    # Of all runs first: a call of one run may be joined by an event of another one.
+    model_calls.join_same([one.calls for one in reported])
     _link_waiting([one.run for one in reported if one.is_new])
     #: The sessions whose calls were counted in a fork until now, each with that.
     taken: set[tuple[str, str]] = set()
     for one in reported:
-        one.calls.join_same()
         _link_named(one)
         if one.copied_until:
             _set_copied(one.run, one.copied_until)

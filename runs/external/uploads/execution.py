@@ -103,7 +103,7 @@ def _import(taken: FileImport, is_stopping: IsStopping) -> None:
         prepared, taken.project, file, importer,
         by=taken.created_by, size=expanded.size, progress=progress, watch=watch,
     )  # fmt: skip
-    return again_if_opened(partial(_store, taken, importing))
+    return again_if_opened(partial(_store, taken, importing), file.refuse)
 
 
 class _Watch:

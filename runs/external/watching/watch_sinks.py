@@ -11,7 +11,7 @@ from django.db import DataError, Error, close_old_connections
 from agentops.projects.models import Project
 from runs.external import live_sessions
 from runs.external.event_input import RejectedEvent
-from runs.external.import_runs import NotImported
+from runs.external.import_runs import ImportHindered, NotImported
 from runs.external.importers.base import Item
 from runs.external.live_sessions import KnownEvents
 
@@ -75,5 +75,7 @@ def _storing() -> Iterator[None]:
     except Error as error:
         close_old_connections()
         raise SinkUnavailable(f"the database cannot be used: {error}") from error
+    except ImportHindered as error:
+        raise SinkUnavailable(str(error)) from error
     except (RejectedEvent, NotImported) as error:
         raise SinkRefused(str(error)) from error

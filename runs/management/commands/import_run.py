@@ -96,7 +96,7 @@ class Command(AgentopsCommand):
             return rows, report.left_out
 
         try:
-            rows, left_out = again_if_opened(store)
+            rows, left_out = again_if_opened(store, file.refuse)
         finally:
             if self.stderr.isatty():
                 # Clear the line of the progress.

@@ -1,0 +1,151 @@
+"""Calls that events name differently are joined if they are one, and whoever counted one may be gone meanwhile."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+import pytest
+from django.db import transaction
+
+from agentops.projects.models import Project
+from runs.external.import_runs import ImportReport, again_if_opened, import_file
+from runs.external.importers import formats
+from runs.external.importers.base import ImportFile
+from runs.models import AgentRun, ReportedCall, TurnUsage
+from runs.upkeep.group_removal import Removing, hide_group
+from runs.upkeep.run_groups import run_groups_of
+from tests.support.copied_sessions import FIRST, SECOND, run_of, session, used, used_by
+from tests.support.factories import make_project
+from tests.support.imported_runs import check_run, import_path
+from tests.support.threads import at_once
+from timeline.models import Event
+
+pytestmark = pytest.mark.django_db
+#: Input and output of a call.
+CALL = (100, 10)
+
+
+def uuid_of(name: str) -> str:
+    return str(uuid5(NAMESPACE_URL, name))
+
+
+@pytest.fixture
+def project() -> Project:
+    return make_project("calls")
+
+
+def answers(*names: tuple[str, str], sent: int = CALL[0], owner: str = "", **fields: Any) -> list[dict[str, Any]]:
+    """Lines of answers, each with the ID of its message, and what its UUID is made of."""
+    lines = []
+    for number, (message_id, line_id) in enumerate(names):
+        usage = {"input_tokens": sent, "output_tokens": CALL[1]}
+        message = {"role": "assistant", "id": message_id, "model": "claude-sonnet-4-5", "usage": usage}
+        message |= {"content": [{"type": "text", "text": "Done."}], "stop_reason": "end_turn"}
+        line = {"type": "assistant", "sessionId": uuid_of(owner), "uuid": uuid_of(line_id), "message": message}
+        lines.append(
+            {**line, "timestamp": f"2026-01-21T12:00:{number:02}Z", "requestId": f"req_{message_id}", **fields}
+        )
+    return lines
+
+
+def import_lines(project: Project, folder: Path, name: str, lines: Sequence[dict[str, Any]]) -> ImportReport:
+    path = folder / f"{uuid_of(name)}.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return import_path(project, path)
+
+
+def import_answers(project: Project, folder: Path, name: str, *names: tuple[str, str], **fields: Any) -> AgentRun:
+    [run] = import_lines(project, folder, name, answers(*names, owner=name, **fields)).runs
+    return run
+
+
+def calls_of(project: Project) -> set[tuple[str, str]]:
+    """The names of the calls, each with the one that it is."""
+    return {(row.name, str(row.call)) for row in ReportedCall.objects.filter(project=project)}
+
+
+def test_a_call_that_was_reported_before_it_was_joined(project: Project, tmp_path: Path) -> None:
+    import_answers(project, tmp_path, "first", ("c", "c"))
+    import_answers(project, tmp_path, "second", ("a", "a"))
+    import_answers(project, tmp_path, "third", ("b", "b"))
+    assert used(project)[2] == 3
+
+    # The call b is a, and that one is c.
+    import_answers(project, tmp_path, "fourth", ("b", "new"), ("a", "b"), ("c", "a"))
+
+    assert used(project) == (*CALL, 1)
+    assert used_by(run_of(project, uuid_of("first"))) == (*CALL, 1)
+    assert len({call for _, call in calls_of(project)}) == 1
+
+
+def test_a_call_that_is_joined_by_another_run_of_the_file(project: Project, tmp_path: Path) -> None:
+    import_answers(project, tmp_path, "first", ("c", "c"))
+    import_answers(project, tmp_path, "second", ("a", "a"))
+    report = import_lines(
+        project, tmp_path, "none",
+        [*answers(("a", "new"), owner="third"), *answers(("a", "c"), owner="fourth")],
+    )  # fmt: skip
+
+    assert len(report.runs) == 2
+    assert used(project) == (*CALL, 1)
+
+
+def test_one_event_joins_no_calls_that_have_used_different_tokens(project: Project, tmp_path: Path) -> None:
+    import_answers(project, tmp_path, "first", ("a", "a"))
+    import_answers(project, tmp_path, "second", ("b", "b"), sent=700)
+
+    import_answers(project, tmp_path, "third", ("a", "b"), ("c", "c"))
+
+    assert used(project) == (CALL[0] + 700 + CALL[0], 3 * CALL[1], 3)
+    assert not Event.objects.filter(log__project=project, type="llm.usage.moved").exists()
+
+
+def test_the_note_says_how_many_calls_are_counted_elsewhere(project: Project, tmp_path: Path) -> None:
+    import_answers(project, tmp_path, "first", ("a", "a"))
+    second = import_answers(project, tmp_path, "second", ("b", "b"), ("d", "d"))
+
+    import_answers(project, tmp_path, "third", ("a", "b"), ("c", "c"))
+
+    moved = Event.objects.get(log=second.pk, type="llm.usage.moved")
+    assert (moved.payload["calls"], moved.payload["counted"]) == (1, "there")
+    assert used(project)[2] == 3
+    second.refresh_from_db()
+    check_run(second)
+
+
+def hide(run: AgentRun) -> None:
+    """What retention does first to a run."""
+    [group] = run_groups_of([run.pk])
+    assert hide_group(group, Removing(reason="age", by="test", may_remove=lambda group, runs: True), Counter())
+
+
+@pytest.mark.postgres
+@pytest.mark.django_db(transaction=True)
+def test_calls_whose_run_is_removed_meanwhile_are_counted_by_the_next_one(project: Project) -> None:
+    import_path(project, session(FIRST))
+    file = ImportFile.open(session(SECOND))
+    first = run_of(project, FIRST)
+    attempts: list[ImportReport] = []
+
+    def progress(report: ImportReport) -> None:
+        if not attempts and report.events:
+            attempts.append(report)
+            at_once(lambda number: hide(first), 1)
+
+    def attempt() -> ImportReport:
+        with transaction.atomic():
+            return import_file(project, file, formats.find(file), by="test", progress=progress)
+
+    [second] = again_if_opened(attempt).runs
+
+    assert attempts
+    second.refresh_from_db()
+    assert used_by(second) == (6_600, 220, 3)
+    assert TurnUsage.objects.filter(run=second).count() == 3
+    assert not Event.objects.filter(log=second.pk, payload__repeated=True).exists()
+    check_run(second)
