@@ -321,10 +321,12 @@ class ClaudeConversation:
 def _call_names(line: ConversationLine) -> tuple[str, ...]:
     """Return what the model call is known by whose answer begins with this line, in each file that has it."""
     names = []
-    if line.answer_id != line.line_id:
-        request_id = line.data.get("requestId")
-        suffix = f":{request_id}" if isinstance(request_id, str) and request_id else ""
-        names.append(event_id(f"claude:{line.answer_id}{suffix}"))
+    request_id, at = line.data.get("requestId"), line.data.get("timestamp")
+    if not isinstance(request_id, str) or not request_id:
+        # Proxies may give the same message IDs to all sessions. A copy has the time of its original, as it is written.
+        request_id = f"{at}:{line.model}" if isinstance(at, str) and at else ""
+    if line.answer_id != line.line_id and request_id:
+        names.append(event_id(f"claude:{line.answer_id}:{request_id}"))
     if _UUID.fullmatch(line.line_id):
         names.append(f"claude-line:{line.line_id}")
     return tuple(names)

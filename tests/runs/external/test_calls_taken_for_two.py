@@ -149,3 +149,21 @@ def test_calls_whose_run_is_removed_meanwhile_are_counted_by_the_next_one(projec
     assert TurnUsage.objects.filter(run=second).count() == 3
     assert not Event.objects.filter(log=second.pk, payload__repeated=True).exists()
     check_run(second)
+
+
+def test_message_ids_that_a_proxy_gives_again_name_no_call(project: Project, tmp_path: Path) -> None:
+    bare: dict[str, Any] = {"requestId": None}
+    first = import_answers(project, tmp_path, "first", ("msg_1", "one"), **bare)
+    import_answers(project, tmp_path, "second", ("msg_1", "two"), **bare, timestamp="2026-01-21T13:00:00Z")
+    # Other lines of the same answer: it is copied.
+    copy = import_answers(project, tmp_path, "third", ("msg_1", "three"), ("msg_2", "four"), **bare)
+
+    assert used(project) == (3 * CALL[0], 3 * CALL[1], 3)
+    assert [used_by(run)[2] for run in (first, copy)] == [1, 1]
+
+
+def test_a_message_id_alone_names_no_call(project: Project, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        import_answers(project, tmp_path, name, ("msg_1", name), requestId=None, timestamp=None)
+
+    assert used(project)[2] == 2

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from runs.external.importers.answer_events import event_id
+from runs.external.reported_usage import count_of
 
 _TOTALS = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_output_tokens", "total_tokens")
 
@@ -25,10 +26,15 @@ class CallNames:
         self._resets = 0
 
     def next(self, info: Mapping[str, Any], *, is_copied: bool) -> tuple[str, ...]:
-        """Return the names of the call that a count belongs to. `is_copied`: it is part of the history."""
+        """Return the names of the call that a count belongs to; none if it has no number of tokens.
+
+        `is_copied`: it is part of the history.
+        """
         total = _counts(info.get("total_token_usage"))
         if total is None:
-            last = _counts(info.get("last_token_usage")) or (0,) * len(_TOTALS)
+            last = _counts(info.get("last_token_usage"))
+            if last is None:
+                return ()
             total = tuple(map(sum, zip(self._total, last, strict=True)))
         if any(now < before for now, before in zip(total, self._total, strict=True)):
             self._resets += 1
@@ -39,7 +45,6 @@ class CallNames:
 
 
 def _counts(usage: object) -> tuple[int, ...] | None:
-    if not isinstance(usage, Mapping):
-        return None
-    values = (usage.get(name) for name in _TOTALS)
-    return tuple(value if isinstance(value, int) and not isinstance(value, bool) else 0 for value in values)
+    """Return the counts of a usage, of which missing ones are 0; None if it has none that can be read."""
+    counts = [count_of(usage.get(name)) for name in _TOTALS] if isinstance(usage, Mapping) else []
+    return tuple(count or 0 for count in counts) if any(count is not None for count in counts) else None

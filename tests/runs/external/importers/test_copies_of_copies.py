@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import permutations
@@ -13,6 +14,7 @@ from uuid import NAMESPACE_URL, uuid5
 import pytest
 
 from agentops.projects.models import Project
+from runs.external.importers.reading.codex_calls import CallNames
 from runs.models import AgentRun
 from tests.support.copied_sessions import run_of, used, used_by
 from tests.support.factories import make_project
@@ -217,3 +219,21 @@ def test_a_copy_has_all_of_an_answer_that_its_original_had_begun(project: Projec
 
     assert used(project) == total(3)
     assert used_by(run_of(project, A)) == total(2)
+
+
+@pytest.mark.parametrize("order", [(A, B), (B, A)])
+def test_codex_calls_whose_counts_are_texts(project: Project, tmp_path: Path, order: Sequence[str]) -> None:
+    turns = {A: [("one", 0)], B: [("one", 0), ("two", 5)]}
+    for thread in order:
+        file = codex(tmp_path, thread, turns[thread], **({"forked_from_id": A, "made": 4} if thread == B else {}))
+        file.write_text(re.sub(r'(_tokens": )(\d+)', r'\1"\2"', file.read_text()))
+        import_path(project, file)
+
+    assert used(project) == total(2)
+
+
+@pytest.mark.parametrize("usage", [{}, {"input_tokens": True}, {"input_tokens": "many"}])
+def test_a_count_without_a_number_names_no_call(usage: dict[str, Any]) -> None:
+    names = CallNames([A])
+    assert names.next({"total_token_usage": usage}, is_copied=False) == ()
+    assert names.next({"total_token_usage": {"input_tokens": 7.0}}, is_copied=False) == (f"codex:{A}:7.0.0.0.0",)
