@@ -45,16 +45,21 @@ def read_usage(usage: Mapping[str, Any]) -> RequestUsage:
         inner = next((value for name, value in usage.items() if _snake(name) == details), None)
         if isinstance(inner, Mapping):
             counts |= _counts(inner)
-    if not any(name in counts for name in _NAMES["cache_write_tokens"]):
+    if not any(counts.get(name) for name in _NAMES["cache_write_tokens"]):
         split = (*_WRITTEN_5M, *_NAMES["cache_write_1h_tokens"])
         counts["cache_creation_input_tokens"] = min(sum(counts.get(name, 0) for name in split), MAX_TOKENS)
     tokens: dict[str, Any] = {
-        field: next((counts[name] for name in names if name in counts), 0) for field, names in _NAMES.items()
+        # A program may have a count by several names, of which it uses one.
+        field: next((count for name in names if (count := counts.get(name))), 0)
+        for field, names in _NAMES.items()
     }
+    apart = sum(counts.get(name, 0) for name in _APART)
     is_whole = counts.get("total_tokens") == tokens["input_tokens"] + tokens["output_tokens"]
+    # Some add up the total without the cached tokens: more than the input cannot be part of it.
+    is_whole = is_whole and apart <= tokens["input_tokens"]
     if "prompt_tokens" not in counts and not is_whole:
         # LiteLLM adds Anthropic's counts to those of OpenAI, whose prompt tokens include them. The total may say so.
-        tokens["input_tokens"] += sum(counts.get(name, 0) for name in _APART)
+        tokens["input_tokens"] += apart
     tokens["input_tokens"] += counts.get(_BESIDE_PROMPT, 0)
     tokens["output_tokens"] += counts.get(_BESIDE_ANSWER, 0)
     tokens["output_reasoning_tokens"] = tokens.pop("reasoning_tokens")

@@ -55,6 +55,25 @@ def generation(**fields: Any) -> AgentRun:
     [
         ({"input_tokens": "1000", "output_tokens": "10", "cache_read_input_tokens": 7.0}, (1007, 7, 0, 0, 10, 0)),
         ({"input_tokens": "1e3", "output_tokens": 1.5}, (0, 0, 0, 0, 0, 0)),
+        # A total without the cached tokens, which cannot be part of a smaller input.
+        (
+            {"input_tokens": 10, "output_tokens": 5, "cache_read_input_tokens": 100, "total_tokens": 15},
+            (110, 100, 0, 0, 5, 0),
+        ),
+        # Names that a program has, but does not use.
+        (
+            {"prompt_tokens": 100, "completion_tokens": 5, "cached_tokens": "0", "prompt_cache_hit_tokens": 60},
+            (100, 60, 0, 0, 5, 0),
+        ),
+        (
+            {
+                "input_tokens": 10,
+                "output_tokens": 5,
+                "cache_creation_input_tokens": 0,
+                "cache_creation": {"ephemeral_5m_input_tokens": 3, "ephemeral_1h_input_tokens": 4},
+            },
+            (17, 0, 7, 4, 5, 0),
+        ),
         # Bedrock counts beside the input, and its total says so.
         (
             {
