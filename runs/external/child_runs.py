@@ -182,7 +182,7 @@ def _join(child: AgentRun, parent: AgentRun, call_id: str, agent: str = "") -> N
     call = AgentRunToolCall.objects.filter(run=parent, child_run=child).first()
     request = call.input if call is not None and isinstance(call.input, dict) else {}
     changes: dict[str, object] = {}
-    if child.parent_run_id != parent.pk and child.pk not in ancestor_ids(parent):
+    if child.parent_run_id != parent.pk and not is_below(parent.pk, child.pk):
         changes["parent_run_id"] = parent.pk
     name = agent or request.get("subagent_type")
     if isinstance(name, str) and name and child.agent_config.get("agent_id") == UNNAMED:
@@ -198,10 +198,11 @@ def _join(child: AgentRun, parent: AgentRun, call_id: str, agent: str = "") -> N
         log.announce_run(child.project_id, child.pk)
 
 
-def ancestor_ids(run: AgentRun) -> Iterator[UUID]:
-    """Yield the IDs of the parent of a run, of the parent of that one, and so on, as far as they are known here."""
-    parent_id, seen = run.parent_run_id, set[UUID]()
-    while parent_id is not None and parent_id not in seen:
-        yield parent_id
-        seen.add(parent_id)
-        parent_id = AgentRun.with_removed.filter(pk=parent_id).values_list("parent_run_id", flat=True).first()
+def is_below(run_id: UUID, ancestor: UUID) -> bool:
+    """Whether a run is, or is below, another one: as its child, or as its fork."""
+    level, seen = {run_id}, set[UUID]()
+    while level and ancestor not in level:
+        seen |= level
+        rows = AgentRun.with_removed.filter(pk__in=level).values_list("parent_run", "forked_from", "resumed_from")
+        level = {pk for row in rows for pk in row if pk is not None} - seen
+    return ancestor in level

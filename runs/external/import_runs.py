@@ -210,7 +210,8 @@ def _open(
         parent = imports[head.parent_ref].run if head.parent_ref in imports else parents.get(head.parent_ref)
         if parent is None and head.parent_ref:
             # The parent was imported with another file.
-            parent = AgentRun.objects.filter(project=project, external_id=head.parent_ref).first()
+            known = AgentRun.objects.filter(project=project, source=AgentRun.Source.IMPORT)
+            parent = known.filter(external_id=head.parent_ref).first()
         if run is None:
             run = reported_runs.open_run(project, _reported(head, parent, by))
             report.new_runs += 1
@@ -241,8 +242,7 @@ def adopt_early_children(run: AgentRun) -> list[AgentRun]:
 def _can_be_below(run: AgentRun, parent: AgentRun) -> bool:
     """Whether a run without a parent can get this one, whose row is locked: not if it is below the run itself."""
     rows = AgentRun.objects.select_for_update(no_key=True, of=("self",))
-    locked = rows.filter(pk=parent.pk).first()
-    return locked is not None and run.pk not in {locked.pk, *child_runs.ancestor_ids(locked)}
+    return rows.filter(pk=parent.pk).exists() and not child_runs.is_below(parent.pk, run.pk)
 
 
 def _adopt(children: Iterable[AgentRun], parent: AgentRun) -> None:

@@ -14,6 +14,7 @@ from uuid import UUID
 from runs.conversation.message_text import text_of
 from runs.conversation.writes import TOKENS
 from runs.external import contents, model_calls
+from runs.external.child_runs import is_below
 from runs.external.importers.base import ImportedRun
 from runs.external.message_events import asked_by
 from runs.external.model_calls import CallReports
@@ -137,18 +138,24 @@ def _link_named(one: Reported) -> None:
     if not reference or run.parent_run_id is not None or run.forked_from_id is not None:
         return
     is_parent = not one.head.forked_ref
-    origin = AgentRun.objects.filter(project=run.project_id, external_id=reference).first()
+    origin = _imported(run, reference)
     if origin is None:
         ExternalRun.objects.filter(run=run.pk).update(origin_ref=reference, origin_is_parent=is_parent)
     else:
         _link(run, origin, is_parent=is_parent)
 
 
+def _imported(run: AgentRun, reference: str) -> AgentRun | None:
+    """Return the imported run of the same project with this ID: a runner may have reported one by the same."""
+    runs = AgentRun.objects.filter(project=run.project_id, source=AgentRun.Source.IMPORT)
+    return runs.filter(external_id=reference).first()
+
+
 def look_again(run: AgentRun) -> None:
     """Link a run that was opened apart from the others with those that the project has."""
     external = ExternalRun.objects.filter(run=run.pk).exclude(origin_ref="").first()
     if external is not None:
-        origin = AgentRun.objects.filter(project=run.project_id, external_id=external.origin_ref).first()
+        origin = _imported(run, external.origin_ref)
         if origin is not None:
             _link(run, origin, is_parent=external.origin_is_parent)
     _link_waiting([run])
@@ -167,7 +174,7 @@ def _link_waiting(runs: Sequence[AgentRun]) -> None:
 
 def _link(run: AgentRun, origin: AgentRun, *, is_parent: bool) -> None:
     name = "parent_run" if is_parent else "forked_from"
-    if getattr(run, f"{name}_id") is None and not _is_below(origin.pk, run.pk):
+    if getattr(run, f"{name}_id") is None and not is_below(origin.pk, run.pk):
         setattr(run, name, origin)
         run.save(update_fields=[name])
         log.announce_run(run.project_id, run.pk)
@@ -181,7 +188,7 @@ def _fork(run_id: UUID, origin: AgentRun, *, instead_of: Sequence[UUID] = ()) ->
     has_other = run.forked_from_id is not None and run.forked_from_id not in instead_of
     if has_other or run.parent_run_id is not None or run.session_id == origin.session_id:
         return
-    if not _is_below(origin.pk, run.pk):
+    if not is_below(origin.pk, run.pk):
         run.forked_from = origin
         run.save(update_fields=["forked_from"])
         log.announce_run(run.project_id, run.pk)
@@ -190,7 +197,7 @@ def _fork(run_id: UUID, origin: AgentRun, *, instead_of: Sequence[UUID] = ()) ->
 
 def _can_follow(one: Reported, origin_id: UUID) -> bool:
     run = one.run
-    if run.forked_from_id is not None or run.parent_run_id is not None or _is_below(origin_id, run.pk):
+    if run.forked_from_id is not None or run.parent_run_id is not None or is_below(origin_id, run.pk):
         return False
     origin = AgentRun.objects.filter(pk=origin_id).only("session_id").first()
     return origin is not None and origin.session_id != run.session_id
@@ -201,16 +208,6 @@ def _fork_of(one: Reported, origin_id: UUID) -> None:
     one.run.save(update_fields=["forked_from"])
     log.announce_run(one.run.project_id, origin_id)
     _set_own_part(one.run, origin_id)
-
-
-def _is_below(run_id: UUID, ancestor: UUID) -> bool:
-    """Whether a run is, or is below, another one: as its child, or as its fork."""
-    level, seen = {run_id}, set[UUID]()
-    while level and ancestor not in level:
-        seen |= level
-        rows = AgentRun.with_removed.filter(pk__in=level).values_list("parent_run", "forked_from", "resumed_from")
-        level = {pk for row in rows for pk in row if pk is not None} - seen
-    return ancestor in level
 
 
 def _set_own_part(run: AgentRun, origin_id: UUID) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from agentops.projects.models import Project
 from runs.external.importers.reading.codex_calls import CallNames
+from runs.external.ingest import Sender, record
 from runs.models import AgentRun
 from tests.support.copied_sessions import run_of, used, used_by
 from tests.support.factories import make_project
@@ -237,3 +238,31 @@ def test_a_count_without_a_number_names_no_call(usage: dict[str, Any]) -> None:
     names = CallNames([A])
     assert names.next({"total_token_usage": usage}, is_copied=False) == ()
     assert names.next({"total_token_usage": {"input_tokens": 7.0}}, is_copied=False) == (f"codex:{A}:7.0.0.0.0",)
+
+
+def test_a_fork_is_no_parent_of_its_origin(project: Project, tmp_path: Path) -> None:
+    import_path(project, codex(tmp_path, B, [("one", 0)]))
+    import_path(project, codex(tmp_path, A, [("one", 0), ("two", 5)], forked_from_id=B, made=4))
+
+    import_path(project, codex(tmp_path, B, [("one", 0)], parent_thread_id=A))
+
+    origin, fork = run_of(project, B), run_of(project, A)
+    assert (fork.forked_from, origin.parent_run) == (origin, None)
+
+
+@pytest.mark.parametrize("field", ["forked_from_id", "parent_thread_id"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_the_run_of_a_runner_is_no_origin(project: Project, tmp_path: Path, field: str, is_first: bool) -> None:
+    def post() -> None:
+        started = {"runId": f"codex:{A}", "type": "run.started", "payload": {}}
+        assert [result.error for result in record(Sender(project, "key:test"), [started])] == [None]
+
+    if is_first:
+        post()
+    import_path(project, codex(tmp_path, B, [("one", 0), ("two", 5)], made=4, **{field: A}))
+    if not is_first:
+        post()
+        import_path(project, codex(tmp_path, B, [("one", 0), ("two", 5), ("three", 6)], made=4, **{field: A}))
+
+    run = run_of(project, B)
+    assert (run.forked_from, run.parent_run) == (None, None)
