@@ -58,7 +58,8 @@ def known_events(project: Project, run_ref: str, event_ids: Sequence[str]) -> Kn
 def store(project: Project, items: Sequence[Item], *, by: str) -> ImportReport:
     """Store what is new in sessions that go on, all or nothing. Raises `RejectedEvent` or `NotImported`.
 
-    A session of which nothing was stored before is listed among the imports.
+    `ImportHindered`, which is one, says that a later call may succeed. A session of which nothing was stored before is
+    listed among the imports.
     """
     return again_if_opened(partial(_store, project, items, by=by))
 

@@ -17,7 +17,7 @@ from runs.api.problems import Fault, Problem
 from runs.api.requests.bodies import Flag, LongTextParser, StrictSerializer, StringField, document_of
 from runs.external import ingest_counts, live_sessions, session_items
 from runs.external.event_input import MAX_IDENTIFIER, MAX_RUN_REFERENCE, IncomingEvent, RejectedEvent
-from runs.external.import_runs import NotImported
+from runs.external.import_runs import ImportHindered, NotImported
 
 #: Event IDs of one question.
 MAX_IDS = 5_000
@@ -148,5 +148,7 @@ def _refusals() -> Iterator[None]:
     except RejectedEvent as error:
         fault = Fault(error.pointer, error.code, error.detail)
         raise Problem(error.detail, code=error.code, status=error.status, errors=[fault]) from None
+    except ImportHindered as error:
+        raise Problem(str(error), code="import_hindered", status=429, headers={"Retry-After": "5"}) from None
     except NotImported as error:
         raise Problem(str(error), code="run_not_imported", status=409) from None
