@@ -7,15 +7,17 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from uuid import NAMESPACE_URL, uuid5
+from uuid import NAMESPACE_URL, uuid4, uuid5
 
 import pytest
 from django.db import transaction
 
 from agentops.projects.models import Project
+from runs.external import model_calls
 from runs.external.import_runs import ImportReport, again_if_opened, import_file
 from runs.external.importers import formats
 from runs.external.importers.base import ImportFile
+from runs.external.model_calls import CallsChanged
 from runs.models import AgentRun, ReportedCall, TurnUsage
 from runs.upkeep.group_removal import Removing, hide_group
 from runs.upkeep.run_groups import run_groups_of
@@ -167,3 +169,31 @@ def test_a_message_id_alone_names_no_call(project: Project, tmp_path: Path) -> N
         import_answers(project, tmp_path, name, ("msg_1", name), requestId=None, timestamp=None)
 
     assert used(project)[2] == 2
+
+
+def test_calls_move_only_from_the_run_that_counts_them(project: Project, tmp_path: Path) -> None:
+    first = import_answers(project, tmp_path, "first", ("a", "a"), ("b", "b"))
+    second, third = (import_answers(project, tmp_path, name, (name, name)) for name in ("second", "third"))
+    steps = dict.fromkeys(TurnUsage.objects.filter(run=first).values_list("call", flat=True), 1)
+    before = calls_of(project)
+
+    with pytest.raises(CallsChanged), transaction.atomic():
+        model_calls.move(third, steps, second.pk)
+
+    assert calls_of(project) == before
+    assert used_by(run_of(project, uuid_of("first")))[2] == 2
+
+
+def test_a_move_says_how_many_calls_were_counted(project: Project, tmp_path: Path) -> None:
+    first = import_answers(project, tmp_path, "first", ("a", "a"))
+    second = import_answers(project, tmp_path, "second", ("c", "c"))
+    [call] = TurnUsage.objects.filter(run=first).values_list("call", flat=True)
+    assert call is not None
+    unused = uuid4()
+    ReportedCall.objects.create(project=project, name="codex:unused", call=unused, run=first)
+
+    model_calls.move(second, {call: 1, unused: 1}, first.pk)
+
+    assert used(project)[2] == 2
+    moved = Event.objects.filter(log__project=project, type="llm.usage.moved")
+    assert {(event.log_id, event.payload["calls"]) for event in moved} == {(first.pk, 1), (second.pk, 1)}
