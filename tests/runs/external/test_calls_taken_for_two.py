@@ -197,3 +197,20 @@ def test_a_move_says_how_many_calls_were_counted(project: Project, tmp_path: Pat
     assert used(project)[2] == 2
     moved = Event.objects.filter(log__project=project, type="llm.usage.moved")
     assert {(event.log_id, event.payload["calls"]) for event in moved} == {(first.pk, 1), (second.pk, 1)}
+
+
+def test_the_note_counts_each_piece_of_an_answer_that_grew(project: Project, tmp_path: Path) -> None:
+    import_answers(project, tmp_path, "first", ("a", "a"))
+    [line] = answers(("b", "b"), owner="second")
+    line["message"]["usage"]["output_tokens"] = 4
+    import_lines(project, tmp_path, "second", [line])
+    rest = {**line, "uuid": uuid_of("rest"), "parentUuid": line["uuid"]}
+    rest["message"] = {**line["message"], "usage": {"input_tokens": CALL[0], "output_tokens": CALL[1]}}
+    import_lines(project, tmp_path, "second", [line, rest])
+    second = run_of(project, uuid_of("second"))
+    assert used_by(second) == (*CALL, 2)
+
+    import_answers(project, tmp_path, "third", ("a", "b"), ("c", "c"))
+
+    assert used(project) == (2 * CALL[0], 2 * CALL[1], 2)
+    assert Event.objects.get(log=second.pk, type="llm.usage.moved").payload["calls"] == 2
