@@ -395,7 +395,7 @@ check: $(ENV_STAMP)
 	@key="$$($(BIN)/python -c 'import secrets; print(secrets.token_urlsafe(64))')"; \
 	echo 'manage.py check --deploy, with settings as in production'; \
 	SECRET_KEY="$$key" $(PRODUCTION) $(BIN)/python -W error manage.py check --deploy --fail-level WARNING
-	$(BIN)/python -m pytest -q tests/test_code_rules.py
+	$(BIN)/python -m pytest -q tests/test_code_rules.py tests/test_static_rules.py tests/test_single_writers.py
 	$(REFERENCE) --check
 	$(BUILD_DOCS)
 
