@@ -15,12 +15,13 @@ from runs import chaos
 from runs.hooks import hook_catalogue
 from runs.hooks.base import HookContext
 from runs.lifecycle import suspects
-from runs.models import AgentRun
+from runs.models import Agent, AgentRun
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import DieAt, Died, MakeScripted
+from tests.support.engine.fixture_types import DieAt, Died, MakeHelper, MakeScripted
 from tests.support.engine.hook_samples import DECIDES
+from tests.support.engine.policy_occasions import saying
 from tests.support.factories import make_agent, make_run
-from tests.support.processes.scripted_model import PLAYS, Play
+from tests.support.processes.scripted_model import PLAYS, Move, Play
 
 _numbers = itertools.count(1)
 #: One crash window at a time; test_calls_ahead.py is about calls that run at the same time.
@@ -129,3 +130,23 @@ def told(settings: Settings) -> Iterator[Told]:
     DECIDES.clear()
     settings.AGENTOPS_HOOK_MODULES = []
     hook_catalogue.reload()
+
+
+@pytest.fixture
+def helper() -> Iterator[MakeHelper]:
+    """An agent of the run's project whose model makes these turns, or plays one function."""
+    names: list[str] = []
+
+    def make(run: AgentRun, slug: str, *turns: list[Move] | Play, **fields: Any) -> Agent:
+        names.append(f"helper-{len(names)}-{slug}")
+        PLAYS[names[-1]] = turns[0] if callable(turns[0]) else saying(*(turn for turn in turns if not callable(turn)))
+        more = fields.pop("settings", {})
+        return make_agent(
+            run.project, slug=slug, provider="scripted", model="scripted-model",
+            tools=fields.pop("tools", ["ledger_read", "spawn_agents", "handoff", "ask_user"]),
+            settings={"play": names[-1], "on_unknown_tool": None, **more}, **fields,
+        )  # fmt: skip
+
+    yield make
+    for name in names:
+        del PLAYS[name]

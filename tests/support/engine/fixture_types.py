@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from runs.models import AgentRun
+from runs.models import Agent, AgentRun
 
 MakeScripted = Callable[..., AgentRun]
+MakeHelper = Callable[..., Agent]
 DieAt = Callable[..., bool]
 
 

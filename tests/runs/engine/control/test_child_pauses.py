@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -16,26 +16,18 @@ from runs.actions import approvals, run_actions
 from runs.actions.resume import resume
 from runs.lifecycle import children, inbox, transitions
 from runs.lifecycle.approval_decisions import Decision
-from runs.models import Agent, AgentRun, AgentRunToolCall
+from runs.models import AgentRun, AgentRunToolCall
 from runs.providers.base import ModelCall
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import DieAt, MakeScripted
+from tests.support.engine.child_agents import children_of, spawns, task, work
+from tests.support.engine.fixture_types import DieAt, MakeHelper, MakeScripted
 from tests.support.engine.policy_occasions import asks, in_order, of_type, saying
-from tests.support.factories import drive, make_agent
-from tests.support.processes.scripted_model import PLAYS, Move, Play
+from tests.support.factories import drive
+from tests.support.processes.scripted_model import Move, Play
 
 pytestmark = pytest.mark.django_db(transaction=True)
 WORK = ToolCallPart("ledger_read", {}, "call-work")
 Lead = Callable[..., AgentRun]
-Helper = Callable[..., Agent]
-
-
-def spawns(*tasks: dict[str, Any], call_id: str = "call-spawn", **more: Any) -> ToolCallPart:
-    return ToolCallPart("spawn_agents", {"tasks": list(tasks), **more}, call_id)
-
-
-def task(agent: str) -> dict[str, Any]:
-    return {"agent": agent, "prompt": "Look."}
 
 
 def last_results(call: ModelCall) -> list[dict[str, Any]]:
@@ -69,36 +61,6 @@ def lead(scripted: MakeScripted) -> Lead:
     return make
 
 
-@pytest.fixture
-def helper() -> Iterator[Helper]:
-    """An agent of the same project whose model makes these turns."""
-    names: list[str] = []
-
-    def make(run: AgentRun, slug: str, *turns: list[Move] | Play, **fields: Any) -> Agent:
-        names.append(f"pausing-{len(names)}-{slug}")
-        PLAYS[names[-1]] = turns[0] if callable(turns[0]) else saying(*(turn for turn in turns if not callable(turn)))
-        more = fields.pop("settings", {})
-        return make_agent(
-            run.project, slug=slug, provider="scripted", model="scripted-model",
-            tools=fields.pop("tools", ["ledger_read", "spawn_agents", "ask_user"]),
-            settings={"play": names[-1], "on_unknown_tool": None, **more}, **fields,
-        )  # fmt: skip
-
-    yield make
-    for name in names:
-        del PLAYS[name]
-
-
-def work(worker: Worker) -> None:
-    """Everything that can be done without anybody's help."""
-    while worker.sweep_once():
-        pass
-
-
-def children_of(run: AgentRun) -> list[AgentRun]:
-    return list(AgentRun.objects.filter(parent_run=run).order_by("pk"))
-
-
 def calls_of(run: AgentRun) -> list[AgentRunToolCall]:
     return list(AgentRunToolCall.objects.filter(run=run).order_by("step_number"))
 
@@ -112,7 +74,7 @@ def state_of(run: AgentRun) -> tuple[str, str]:
     return run.status, run.status_reason
 
 
-def test_a_coordinator_resumes_its_paused_child_by_itself(lead: Lead, helper: Helper, worker: Worker) -> None:
+def test_a_coordinator_resumes_its_paused_child_by_itself(lead: Lead, helper: MakeHelper, worker: Worker) -> None:
     run = lead(coordinator(task("helper")))
     helper(run, "helper", [WORK], ["Found it."], max_steps=1)
     work(worker)
@@ -136,7 +98,7 @@ def test_a_coordinator_resumes_its_paused_child_by_itself(lead: Lead, helper: He
         in_order(each)
 
 
-def test_the_parent_is_told_the_messages_in_order(lead: Lead, helper: Helper, worker: Worker) -> None:
+def test_the_parent_is_told_the_messages_in_order(lead: Lead, helper: MakeHelper, worker: Worker) -> None:
     run = lead(coordinator(task("helper")))
     helper(run, "helper", [WORK], ["Found it."], max_steps=1)
     work(worker)
@@ -148,7 +110,7 @@ def test_the_parent_is_told_the_messages_in_order(lead: Lead, helper: Helper, wo
     ]  # fmt: skip
 
 
-def test_several_children_of_which_one_pauses(lead: Lead, helper: Helper, worker: Worker) -> None:
+def test_several_children_of_which_one_pauses(lead: Lead, helper: MakeHelper, worker: Worker) -> None:
     """The call waits for the others: all outcomes are one result, in the order of the tasks."""
     run = lead(saying([spawns(task("slow"), task("pauses"), task("fails"))], ["All done."]))
     helper(run, "slow", ["Slowly."])
@@ -173,7 +135,7 @@ def test_several_children_of_which_one_pauses(lead: Lead, helper: Helper, worker
     [({"max_steps": 1}, "max_steps"), ({"settings": {"budgets": {"tokens": 1}}}, "budget"), ({}, "operator")],
 )
 def test_each_reason_of_a_pause_is_named(
-    lead: Lead, helper: Helper, worker: Worker, how: dict[str, Any], reason: str
+    lead: Lead, helper: MakeHelper, worker: Worker, how: dict[str, Any], reason: str
 ) -> None:
     run = lead(saying([spawns(task("helper"))], ["All done."]))
     helper(run, "helper", [WORK], **how)
@@ -187,7 +149,7 @@ def test_each_reason_of_a_pause_is_named(
     assert (outcomes_of(run)[0]["status"], outcomes_of(run)[0]["reason"]) == ("paused", reason)
 
 
-def test_a_child_with_a_question_or_an_approval_has_not_paused(lead: Lead, helper: Helper, worker: Worker) -> None:
+def test_a_child_with_a_question_or_an_approval_has_not_paused(lead: Lead, helper: MakeHelper, worker: Worker) -> None:
     """A person answers it: the parent could not."""
     run = lead(saying([spawns(task("asks"), task("approved"))], ["All done."]))
     helper(run, "asks", [asks()], ["It is that one."])
@@ -204,7 +166,7 @@ def test_a_child_with_a_question_or_an_approval_has_not_paused(lead: Lead, helpe
     assert [outcome["status"] for outcome in outcomes_of(run)] == ["completed", "completed"]
 
 
-def test_a_nested_child_returns_to_its_own_parent(lead: Lead, helper: Helper, worker: Worker) -> None:
+def test_a_nested_child_returns_to_its_own_parent(lead: Lead, helper: MakeHelper, worker: Worker) -> None:
     run = lead(saying([spawns(task("middle"))], ["All done."]))
     helper(run, "middle", coordinator(task("leaf")))
     helper(run, "leaf", [WORK], ["Leaf."], max_steps=1)
@@ -221,7 +183,7 @@ def test_a_nested_child_returns_to_its_own_parent(lead: Lead, helper: Helper, wo
     [("wait", None, True), ("wait", "return", False), (None, "wait", True), ("return", "wait", True)],
 )
 def test_a_call_decides_and_else_the_agent(
-    lead: Lead, helper: Helper, worker: Worker, *, setting: str | None, argument: str | None, waits: bool
+    lead: Lead, helper: MakeHelper, worker: Worker, *, setting: str | None, argument: str | None, waits: bool
 ) -> None:
     more = {"on_child_pause": argument} if argument else {}
     run = lead(saying([spawns(task("helper"), **more)], ["All done."]))
@@ -233,7 +195,7 @@ def test_a_call_decides_and_else_the_agent(
     assert state_of(run) == (("waiting", "children") if waits else ("completed", ""))
 
 
-def test_a_handoff_waits(lead: Lead, helper: Helper, worker: Worker) -> None:
+def test_a_handoff_waits(lead: Lead, helper: MakeHelper, worker: Worker) -> None:
     run = lead(saying([ToolCallPart("handoff", {"agent": "clerk", "prompt": "Go on."}, "call-handoff")]))
     helper(run, "clerk", [WORK], ["On its way."], max_steps=1)
     work(worker)
@@ -245,7 +207,7 @@ def test_a_handoff_waits(lead: Lead, helper: Helper, worker: Worker) -> None:
 
 
 @pytest.mark.parametrize("when", ["while the parent waits for another", "when the parent is over"])
-def test_a_person_resumes_a_child_that_was_returned(lead: Lead, helper: Helper, worker: Worker, when: str) -> None:
+def test_a_person_resumes_a_child_that_was_returned(lead: Lead, helper: MakeHelper, worker: Worker, when: str) -> None:
     """The record of the parent stays as it is: the child ends by itself."""
     turns = [[spawns(task("pauses"))], [spawns(task("other"), call_id="call-other")], ["All done."]]
     run = lead(saying(*turns))
@@ -278,7 +240,9 @@ def test_a_person_resumes_a_child_that_was_returned(lead: Lead, helper: Helper, 
         in_order(each)
 
 
-def test_a_person_resumes_a_child_before_the_parent_has_its_result(lead: Lead, helper: Helper, worker: Worker) -> None:
+def test_a_person_resumes_a_child_before_the_parent_has_its_result(
+    lead: Lead, helper: MakeHelper, worker: Worker
+) -> None:
     run = lead(saying([spawns(task("helper"))], ["All done."]))
     helper(run, "helper", [WORK], ["Found it."], max_steps=1)
     drive(run, worker)
@@ -294,7 +258,7 @@ def test_a_person_resumes_a_child_before_the_parent_has_its_result(lead: Lead, h
     ]
 
 
-def test_a_deadline_does_not_stop_a_child_that_has_paused(lead: Lead, helper: Helper, worker: Worker) -> None:
+def test_a_deadline_does_not_stop_a_child_that_has_paused(lead: Lead, helper: MakeHelper, worker: Worker) -> None:
     run = lead(saying([spawns(task("pauses"), task("slow"), timeout_s=60)], ["All done."]))
     helper(run, "pauses", [WORK], max_steps=1)
     helper(run, "slow", [asks()])
@@ -314,7 +278,7 @@ def test_a_deadline_does_not_stop_a_child_that_has_paused(lead: Lead, helper: He
 
 @pytest.mark.parametrize("point", ["end.in_transaction", "tool.returned", "result.in_transaction", "turn.committed"])
 def test_a_worker_that_dies_tells_a_pause_once(
-    lead: Lead, helper: Helper, worker: Worker, die_at: DieAt, point: str
+    lead: Lead, helper: MakeHelper, worker: Worker, die_at: DieAt, point: str
 ) -> None:
     run = lead(coordinator(task("helper")))
     helper(run, "helper", [WORK], ["Found it."], max_steps=1)
@@ -330,7 +294,7 @@ def test_a_worker_that_dies_tells_a_pause_once(
 
 
 def test_a_parent_whose_child_died_with_the_news_of_its_pause_is_found_by_a_sweep(
-    lead: Lead, helper: Helper, worker: Worker, monkeypatch: pytest.MonkeyPatch
+    lead: Lead, helper: MakeHelper, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = lead(saying([spawns(task("helper"))], ["All done."]))
     helper(run, "helper", [WORK], max_steps=1)
@@ -346,7 +310,7 @@ def test_a_parent_whose_child_died_with_the_news_of_its_pause_is_found_by_a_swee
 
 
 def test_a_parent_waits_for_a_child_of_its_call_that_was_opened_before_pauses_were_results(
-    lead: Lead, helper: Helper, worker: Worker
+    lead: Lead, helper: MakeHelper, worker: Worker
 ) -> None:
     run = lead(coordinator(task("helper"), on_child_pause="wait"))
     helper(run, "helper", [WORK], ["Found it."], max_steps=1)

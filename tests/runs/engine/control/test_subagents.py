@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -16,26 +16,18 @@ from runs.actions import approvals, run_actions
 from runs.actions.resume import resume
 from runs.lifecycle import children, inbox, transitions
 from runs.lifecycle.approval_decisions import Decision
-from runs.models import Agent, AgentRun, AgentRunToolCall
+from runs.models import AgentRun, AgentRunToolCall
 from runs.worker.worker import Worker
-from tests.support.engine.fixture_types import DieAt, MakeScripted
+from tests.support.engine.child_agents import children_of, spawns, task, work
+from tests.support.engine.fixture_types import DieAt, MakeHelper, MakeScripted
 from tests.support.engine.hook_samples import with_hooks
 from tests.support.engine.policy_occasions import in_order, of_type, saying
 from tests.support.factories import drive, make_agent, make_run
-from tests.support.processes.scripted_model import PLAYS, Move
+from tests.support.processes.scripted_model import PLAYS
 from tests.support.refusals import refusing
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TOOLS = ["spawn_agents", "handoff"]
-MakeHelper = Callable[..., Agent]
-
-
-def spawns(*tasks: dict[str, Any], **more: Any) -> ToolCallPart:
-    return ToolCallPart("spawn_agents", {"tasks": list(tasks), **more}, "call-spawn")
-
-
-def task(agent: str, prompt: str = "Look.") -> dict[str, Any]:
-    return {"agent": agent, "prompt": prompt}
 
 
 @pytest.fixture
@@ -46,34 +38,6 @@ def lead(scripted: MakeScripted) -> Callable[..., AgentRun]:
         return scripted(saying(*([call] for call in calls), ["All done."]), tools=TOOLS, **options)
 
     return make
-
-
-@pytest.fixture
-def helper() -> Iterator[MakeHelper]:
-    """An agent of the same project whose model makes these turns."""
-    names: list[str] = []
-
-    def make(run: AgentRun, slug: str, *turns: list[Move], **fields: Any) -> Agent:
-        names.append(f"helper-{len(names)}-{slug}")
-        PLAYS[names[-1]] = saying(*turns)
-        return make_agent(
-            run.project, slug=slug, provider="scripted", model="scripted-model", tools=fields.pop("tools", TOOLS),
-            settings={"play": names[-1], "on_unknown_tool": None}, **fields,
-        )  # fmt: skip
-
-    yield make
-    for name in names:
-        del PLAYS[name]
-
-
-def work(worker: Worker) -> None:
-    """Everything that can be done without anybody's help."""
-    while worker.sweep_once():
-        pass
-
-
-def children_of(run: AgentRun) -> list[AgentRun]:
-    return list(AgentRun.objects.filter(parent_run=run).order_by("pk"))
 
 
 def call_of(run: AgentRun) -> AgentRunToolCall:
