@@ -43,7 +43,7 @@ class CallReport:
 
 
 class CallsChanged(Exception):
-    """Another run counts some calls than was read, or none, such as after a removal: the import must begin anew."""
+    """The run that counts some calls has changed or was removed since it was read: the import must begin again."""
 
 
 @dataclass

@@ -51,7 +51,8 @@ class ChildRunStarted(_ChildRun):
 class ChildRunPhase(_ChildRun):
     """What a child run does: any word of a runner as `phase`, such as "progress".
 
-    `paused`, with its `reason`: the run goes on without the result of the child run, which can be resumed.
+    `paused`: the child run has paused for the given `reason`, and its parent continues without its result.
+    It can be resumed.
     """
 
     phase: Name

@@ -238,7 +238,7 @@ def _leave_earlier_children(run: AgentRun) -> None:
 
 
 def _await_again(call: AgentRunToolCall) -> None:
-    """Wait for all children of the call, also for those that were opened before runs had an `on_pause`."""
+    """Wait for all children of the call. Those that an earlier version opened have no `on_pause`."""
     ids = [child.pk for child in _children(call)]
     AgentRun.objects.filter(pk__in=ids, on_pause="").update(on_pause=OnChildPause.WAIT)
 
