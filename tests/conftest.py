@@ -10,6 +10,7 @@ import gc
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -181,7 +182,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture
-def redis_url(settings: Any) -> str:
+def redis_url(settings: Any) -> Iterator[str]:
     """An empty Redis database of this worker alone, put into the settings too; mark the test `redis`."""
     if not redis_answers():
         missing("Redis does not answer")
@@ -190,8 +191,10 @@ def redis_url(settings: Any) -> str:
         pytest.fail("The suite does not empty Redis database 0: name another one in TEST_REDIS_URL or REDIS_URL")
     with redis.Redis.from_url(url) as client:
         client.flushdb()
-    settings.REDIS_URL = url
-    return url
+        settings.REDIS_URL = url
+        yield url
+        # The rest of the suite has the same one: what a test has spoilt must not count the requests of the next.
+        client.flushdb()
 
 
 @pytest.fixture(scope="session")

@@ -122,7 +122,7 @@ def asked(client: Client, url: str) -> tuple[int, Any, list[str]]:
     return (
         answer.status_code,
         (problem, names, len(answer.content)),
-        [query["sql"].partition("WHERE")[0] for query in queries],
+        [str(query["sql"]).partition("WHERE")[0] for query in queries],
     )
 
 
@@ -158,7 +158,9 @@ def test_a_foreign_run_is_refused_as_fast_as_an_unknown_one(run: AgentRun) -> No
         client.get(url)  # what is read once is read now
 
     assert asked(client, foreign) == asked(client, unknown)
-    ratio = calls_for(client, foreign) / calls_for(client, unknown)
+    # Once a second, a request asks for the rate limits of all processes, and calls more functions.
+    pairs = [(calls_for(client, foreign), calls_for(client, unknown)) for _ in range(3)]
+    ratio = min(calls for calls, _ in pairs) / min(calls for _, calls in pairs)
     assert 1 / 1.02 <= ratio <= 1.02
 
 
