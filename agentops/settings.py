@@ -82,6 +82,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "csp",
+    "django_celery_beat",
     "django_htmx",
     "drf_spectacular_sidecar",
     "rest_framework",

@@ -11,6 +11,10 @@ from agentops.projects.models import Project
 from agentops.projects.names import SLUG
 from timeline.database_clock import StampField
 
+DEFAULT_QUEUE = "default"
+#: In the middle of 0, which comes first, to 9.
+DEFAULT_PRIORITY = 5
+
 
 class Agent(models.Model):
     """The definition of an agent. A run copies it at its creation, so changes affect later runs only."""
@@ -26,6 +30,12 @@ class Agent(models.Model):
     max_steps = models.PositiveIntegerField(default=50)
     settings = models.JSONField(default=dict, blank=True)
     policies = models.JSONField(default=dict, blank=True)
+    #: The queue of its runs: only workers that serve it execute them.
+    queue = models.CharField(max_length=63, validators=[SLUG], default=DEFAULT_QUEUE, db_default=DEFAULT_QUEUE)
+    #: The priority of its runs within their queue, from 0, which comes first, to 9.
+    priority = models.PositiveSmallIntegerField(default=DEFAULT_PRIORITY, db_default=DEFAULT_PRIORITY)
+    #: Runs of it that workers execute at the same time; null: as many as there are places.
+    max_running = models.PositiveIntegerField(null=True, blank=True)
     version = models.PositiveIntegerField(default=1)
     created_at = StampField(auto_now_add=True)
     updated_at = StampField(auto_now=True)

@@ -11,7 +11,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from agentops.projects.models import Project
-from runs.models.agent import Agent
+from runs.models.agent import DEFAULT_PRIORITY, DEFAULT_QUEUE, Agent
 from runs.models.querysets import RunManager, RunQuerySet
 from runs.statuses import STATUSES, TERMINAL, OnChildPause, RunStatus
 from timeline.models import Log, RunKind
@@ -103,6 +103,12 @@ class AgentRun(models.Model):
     lease_owner = models.CharField(max_length=128, null=True)
     lease_epoch = models.IntegerField(default=0)
     lease_expires_at = models.DateTimeField(null=True)
+    #: The queue of the messages by which workers are told of the run: that of its agent.
+    queue = models.CharField(max_length=63, default=DEFAULT_QUEUE, db_default=DEFAULT_QUEUE)
+    #: The priority of these messages: 0 comes first.
+    priority = models.PositiveSmallIntegerField(default=DEFAULT_PRIORITY, db_default=DEFAULT_PRIORITY)
+    #: When the sweep last sent a message for the queued run, because the one that was sent at `queued_at` was lost.
+    message_sent_at = models.DateTimeField(null=True)
     #: The time at which a waiting run continues automatically.
     not_before = models.DateTimeField(null=True)
     created_at = models.DateTimeField()

@@ -55,6 +55,8 @@ class Project(models.Model):
     #: Days after which ended runs are deleted; null keeps them forever.
     retention_days = models.PositiveIntegerField(null=True, blank=True, default=90)
     settings = models.JSONField(default=dict, blank=True)
+    #: Runs of the project that workers execute at the same time; null: as many as there are places.
+    max_running = models.PositiveIntegerField(null=True, blank=True)
     #: Whether events leave the site: to the sinks of the whole site, and to the project's own ones.
     exports_telemetry = models.BooleanField(default=True, db_default=True, editable=False)
     #: When that was switched on again. The sinks of the whole site get nothing of runs that began before.
