@@ -9,8 +9,11 @@ from typing import Any
 from celery import Celery
 from celery.fixups.django import DjangoWorkerFixup
 from django.db import connections
+from kombu import Exchange, Queue
 from kombu.transport import TRANSPORT_ALIASES
 from kombu.transport.virtual import QoS
+
+from agentops.broker.queues import UPKEEP
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
 # Celery runs Django's system checks when a worker starts, and discards their results. They import every page, which is
@@ -18,16 +21,20 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
 os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 
 # By their names, because the scheme of the URL also chooses TLS.
-TRANSPORT_ALIASES |= dict.fromkeys(("redis", "rediss"), "agentops.redis.transport:Transport")
+TRANSPORT_ALIASES |= dict.fromkeys(("redis", "rediss"), "agentops.broker.redis_transport:Transport")
+TRANSPORT_ALIASES["memory"] = "agentops.broker.in_memory:Transport"
 _path = sys.path.copy()
 app = Celery("agentops")
 # Celery's Django fixup puts the working directory first, where a file could shadow a library.
 sys.path[:] = _path
 app.config_from_object("django.conf:settings", namespace="CELERY")
+# Those that a worker serves if it is not told which. An agent may name another one. Without keys of their own, a
+# message for one would be put into both.
+app.conf.task_queues = [Queue(name, Exchange(name), name) for name in (app.conf.task_default_queue, UPKEEP)]
 app.autodiscover_tasks()
 
-# A task is only a hint, so an unacknowledged one need not be restored. Restoring it over a broken connection raises an
-# AttributeError in kombu, which ends the worker. See also `ack_emulation` in the settings.
+# The sweep sends a lost message again, so an unacknowledged one need not be restored. Restoring it over a broken
+# connection raises an AttributeError in kombu, which ends the worker. See also `ack_emulation` in the settings.
 QoS.restore_at_shutdown = False
 
 
@@ -35,6 +42,6 @@ def _close_own_connections(*_: Any, **__: Any) -> None:
     connections.close_all()
 
 
-# Celery closes the connection pool of a forked child before and after each task, but the threads that execute runs use
-# it too. Only the task's own connection has to be closed. Inherited connections are dropped elsewhere.
+# Celery closes the connection pool of a forked child before and after each task, but the thread that renews its leases
+# uses it too. Only the task's own connection has to be closed. runs/worker/startup.py drops inherited ones.
 DjangoWorkerFixup.close_database = _close_own_connections

@@ -13,6 +13,7 @@ from typing import Any
 
 from csp.constants import NONE, SELF
 
+from agentops.broker.queues import FIRST, UPKEEP
 from agentops.config import telemetry_settings
 from agentops.config.database_config import database_config
 from agentops.env import BadSetting, Reader
@@ -138,7 +139,7 @@ AGENTOPS_LEASE_S = env.seconds("AGENTOPS_LEASE_S", 20, low=0.2, high=3600)
 AGENTOPS_RENEW_S = env.seconds("AGENTOPS_RENEW_S", 5, low=0.05, high=1800)
 AGENTOPS_SWEEP_S = env.seconds("AGENTOPS_SWEEP_S", 5, low=0.05, high=600)
 AGENTOPS_GRACE_S = env.seconds("AGENTOPS_GRACE_S", 25, low=0, high=600)
-AGENTOPS_SLICE_S = env.seconds("AGENTOPS_SLICE_S", 30, low=0.05, high=3600)
+AGENTOPS_SLICE_S = env.seconds("AGENTOPS_SLICE_S", 30, low=0, high=3600)
 AGENTOPS_CONCURRENCY = env.integer("AGENTOPS_CONCURRENCY", 8, low=1, high=256)
 AGENTOPS_MAX_TOTAL_STEPS = env.integer("AGENTOPS_MAX_TOTAL_STEPS", 500, low=1, high=1_000_000)
 AGENTOPS_MAX_CHILD_DEPTH = env.integer("AGENTOPS_MAX_CHILD_DEPTH", 2, low=0, high=10)
@@ -258,7 +259,7 @@ DATABASES: dict[str, dict[str, Any]] = {
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# --- Celery: hints only, the database is the truth (see runs/tasks.py) ----------------------------------
+# --- Celery: a message may be lost, the database is the truth (see runs/tasks.py) ----------------------------
 # The host means nothing there, but without one every connection logs a warning.
 CELERY_BROKER_URL = REDIS_URL or "memory://localhost"
 CELERY_TASK_IGNORE_RESULT = True
@@ -266,10 +267,14 @@ CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_ACCEPT_CONTENT = ["json"]
-# Beyond commands of `celery inspect` (agentops/redis/transport.py).
+# Beyond commands of `celery inspect` (agentops/broker/redis_transport.py).
 AGENTOPS_CELERY_CONTROL = env.boolean("AGENTOPS_CELERY_CONTROL", default=False)
 CELERY_TASK_SERIALIZER = "json"
-CELERY_TASK_DEFAULT_QUEUE = "agentops"
+CELERY_TASK_DEFAULT_QUEUE = "default"
+CELERY_TASK_DEFAULT_PRIORITY = 5
+CELERY_WORKER_CONCURRENCY = AGENTOPS_CONCURRENCY
+# agentops/broker/places.py decides what a worker takes; a slice is acknowledged when it begins.
+CELERY_WORKER_ENABLE_PREFETCH_COUNT_REDUCTION = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 # Otherwise a key of another type in Redis ends each worker when it starts.
@@ -281,7 +286,11 @@ CELERY_TASK_PUBLISH_RETRY = False
 CELERY_BROKER_TRANSPORT_OPTIONS = broker_options(REDIS_URL)
 CELERY_BEAT_SCHEDULER = "agentops.redis.scheduler:MemoryScheduler"
 CELERY_BEAT_SCHEDULE = {
-    "sweep": {"task": "runs.sweep", "schedule": AGENTOPS_SWEEP_S, "options": {"expires": 10}},
+    "sweep": {
+        "task": "runs.sweep",
+        "schedule": AGENTOPS_SWEEP_S,
+        "options": {"queue": UPKEEP, "priority": FIRST, "expires": AGENTOPS_SWEEP_S},
+    },
     # Looked at every hour, done once a day, by whoever looks first; workers look by themselves too.
     "retention": {"task": "runs.upkeep.retention", "schedule": 3600, "options": {"expires": 600}},
 }

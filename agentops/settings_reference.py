@@ -24,7 +24,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Database and Redis": {
         "DATABASE_URL": "`postgresql://USER:PASSWORD@HOST/NAME` or `sqlite:///PATH`. Without it: a SQLite file in "
         "`AGENTOPS_HOME`.",
-        "AGENTOPS_DB_POOL": "PostgreSQL: the largest number of connections of one process, at least 4 more than "
+        "AGENTOPS_DB_POOL": "PostgreSQL: the largest number of connections of one process, at least 7 more than "
         "`AGENTOPS_CONCURRENCY`. 0 disables the pool and opens a connection for each use.",
         "AGENTOPS_DB_PROCESSES": "PostgreSQL: number of processes that have such a pool. Each process warns at its "
         "start if all pools together need more connections than the server allows.",
@@ -43,7 +43,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "AGENTOPS_SWEEP_S": "Seconds between two searches for runs that no worker has.",
         "AGENTOPS_GRACE_S": "Seconds that a worker may take to finish what it has begun after SIGTERM. `agentops up` "
         "waits at most 2 seconds.",
-        "AGENTOPS_SLICE_S": "Seconds that a worker stays with one run while others wait.",
+        "AGENTOPS_SLICE_S": "Seconds that a worker stays with one run while others wait. 0: one step, whether others "
+        "wait or not.",
         "AGENTOPS_ALIVE_FILE": "Path of a file that a worker touches after each sweep. A file older than a minute "
         "means that the worker is stuck.",
     },

@@ -77,7 +77,7 @@ def drive(worker: Worker, fixture: str, *, steps: int, window: int = 0, others: 
 @contextmanager
 def working() -> Iterator[Worker]:
     """Yield a worker that executes one run at a time."""
-    worker = Worker(concurrency=1)
+    worker = Worker()
     try:
         yield worker
     finally:

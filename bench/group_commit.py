@@ -39,7 +39,7 @@ def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> N
     heading(f"group_commit: {RUNS} runs of {length} steps at once, in one process")
     payload.write_fixture(workspace.fixtures(), "together", payload.steps(length))
     ways = {"together": Way(), "alone": Way()}
-    worker = Worker(concurrency=RUNS)
+    worker = Worker()
     try:
         _round(worker, length)  # builds what a process builds once
         for _ in range(rounds):

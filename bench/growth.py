@@ -135,7 +135,7 @@ def _measure_worker(site: GrowingSite, result: SizeResult, turns: int) -> None:
     from runs.worker.worker import BATCH, Worker
 
     clock = ProcessorClock(site.workspace, [os.getpid()])
-    worker = Worker(concurrency=1)
+    worker = Worker()
     try:
         result.add("sweep", clock.turns(worker.sweep_once, turns))
     finally:

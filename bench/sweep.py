@@ -68,7 +68,7 @@ def _count_acts(workspace: Workspace) -> None:
     counted = {}
     with driven.working() as worker:
         with counting() as sweep:
-            worker.sweep_once()
+            advance_ready(worker)
         show(Row("idle sweep", f"{sweep.count} statements"))
         for name, length in (("short", SHORT), ("long", LONG)):
             driven.drive(worker, name, steps=length)  # builds what a process builds once
@@ -144,6 +144,7 @@ def _looks() -> dict[str, Callable[[], object]]:
 
 
 def _measure_sweeps(workspace: Workspace, running: int, sweeps: int) -> None:
+    from runs.worker.in_process import advance_ready
     from runs.worker.worker import Worker
 
     if running:
@@ -154,12 +155,12 @@ def _measure_sweeps(workspace: Workspace, running: int, sweeps: int) -> None:
             connection.execute("SET session_replication_role = replica")
             connection.execute(_RUNNING)
         vacuum(workspace)
-    worker = Worker(concurrency=1)
+    worker = Worker()
     try:
         for label, is_full in (("a free slot", False), ("no free slot", True)):
             if is_full:
                 worker._driving.add(_SOMETHING)
-            worker.sweep_once()
+            advance_ready(worker)
             took, cpu, server_cpu = _sweep_ms(worker, sweeps)
             figures = f"CPU: {cpu:.2f} ms, in PostgreSQL {server_cpu:.2f} ms"
             show(Row(f"sweep, {running:,} running runs, {label}", f"{mid(took):.2f} ms", figures))
@@ -174,7 +175,7 @@ def _sweep_ms(worker: Any, sweeps: int) -> tuple[list[float], float, float]:
     took, before, server_before = [], time.thread_time(), _server_s()
     for _ in range(sweeps):
         began = time.perf_counter()
-        worker.sweep_once()
+        advance_ready(worker)
         took.append((time.perf_counter() - began) * 1000)
     spent, server_spent = time.thread_time() - before, _server_s() - server_before
     return took, spent / sweeps * 1000, server_spent / sweeps * 1000

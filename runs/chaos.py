@@ -44,7 +44,7 @@ POINTS = {
     "command.committed": "command committed, before the hint",
     "command.hint_sent": "hint sent, not answered",
     "sweep.run_seen": "the sweep read a runnable run",
-    "sweep.run_driven": "the sweep executed the run, or passed it to its pool",
+    "sweep.message_sent": "the sweep sent the message of the run",
     "lease.lapse_seen": "expired lease detected",
     "run.taken_over": "run taken over",
 }

@@ -8,6 +8,10 @@ from typing import Any
 
 from agentops.env import BadSetting, Reader
 
+#: Connections that a worker needs beside one for each run: for the run of a dead worker, upkeep, its leases, and
+#: Celery's own threads.
+SPARE = 7
+
 
 def database_config(
     env: Reader, *, home: Path, process_name: str, lease_s: float, pool: int, concurrency: int
@@ -48,9 +52,8 @@ def _postgresql(
     # PostgreSQL would compile statements for which it expects much work. That takes up to 0.3 s, more than they run.
     options = {**config.get("OPTIONS", {}), "application_name": process_name, "options": f"{timeouts} -c jit=off"}
     if pool:
-        # A worker has one connection for each run it drives, and a few of its own.
-        if pool < concurrency + 4:
-            raise BadSetting("AGENTOPS_DB_POOL must be at least 4 more than AGENTOPS_CONCURRENCY")
+        if pool < concurrency + SPARE:
+            raise BadSetting(f"AGENTOPS_DB_POOL must be at least {SPARE} more than AGENTOPS_CONCURRENCY")
         options["pool"] = {"min_size": 0, "max_size": pool, "timeout": 15}
     # The client library would read the password from the environment, which workers clean (runs/environment.py).
     password = config.get("PASSWORD") or os.environ.get("PGPASSWORD", "")

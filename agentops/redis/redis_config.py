@@ -24,11 +24,10 @@ def cache_config(redis_url: str) -> dict[str, Any]:
 def broker_options(redis_url: str) -> dict[str, Any]:
     """Return the options of Celery's transport."""
     if not redis_url:
-        # In memory a worker looks for hints so often, in seconds: kombu's second is long for a person who has clicked.
-        return {"polling_interval": 0.05}
+        return {}
     # max_retries: a publish to a broker that is down fails at once, not after kombu's own six seconds of trying.
-    # ack_emulation: with it, Redis would keep each hint until a worker acknowledges it, and a worker that does so after
-    # its connection was lost would end with an AttributeError in kombu.
+    # ack_emulation: with it, Redis would keep each message until a worker acknowledges it, and a worker that does so
+    # after its connection was lost would end with an AttributeError in kombu.
     return {
         "socket_timeout": 5,
         "socket_connect_timeout": 1,

@@ -44,7 +44,7 @@ class TestingSite:
         """The worker that executes the runs of all tests, one at a time."""
         from runs.worker.worker import Worker
 
-        return Worker(concurrency=1)
+        return Worker()
 
     def close(self) -> None:
         """End the worker and close the database."""

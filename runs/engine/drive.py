@@ -58,6 +58,8 @@ from timeline.log import Entry
 
 #: Seconds between two looks for a stop command while the model or a tool runs.
 STOP_CHECK_S = 1.0
+#: Seconds between two looks for runs that wait, after the slice is over.
+LOOK_FOR_OTHERS_S = 1.0
 OPEN = (ToolStatus.PLANNED, ToolStatus.RUNNING, ToolStatus.UNKNOWN)
 
 
@@ -258,17 +260,23 @@ class Drive:
         return repeats.streak(reversed(self.conversation.history), call.call_id)
 
     def is_release_due(self) -> bool:
-        """Whether to release the run: the worker is ending, or the slice is over and no tool runs.
+        """Whether to release the run: the worker is ending, or the slice is over, no tool runs, and another run waits.
 
-        A release ends the program of a session. So its turn is not cut, and between turns it is only handed back if
-        another run waits for the slot.
+        A release ends the program of a session. So its turn is not cut.
         """
         if self.shutdown.requested.is_set():
             return True
         is_slice_over = self.committed_steps > 0 and time.monotonic() >= self.slice_end
         if not is_slice_over or self.ahead or (self.session is not None and self.open_calls):
             return False
-        return self.session is None or (self.session.is_between_turns and AgentRun.objects.runnable().exists())
+        return (self.session is None or self.session.is_between_turns) and self._do_others_wait()
+
+    def _do_others_wait(self) -> bool:
+        """Whether a run waits for a worker of this queue. If none does, it is looked again after a second."""
+        if settings.AGENTOPS_SLICE_S == 0 or AgentRun.objects.runnable().filter(queue=self.run.queue).exists():
+            return True
+        self.slice_end = time.monotonic() + LOOK_FOR_OTHERS_S
+        return False
 
     def close(self) -> None:
         """Let go of what this worker has started for the run."""

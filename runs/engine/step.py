@@ -21,6 +21,7 @@ from runs.engine.results import Progress
 from runs.engine.safe_commit import do_nothing
 from runs.engine.shutdown import Shutdown
 from runs.lifecycle import transitions
+from runs.lifecycle.suspicion import Suspected
 from runs.lifecycle.transitions import ClaimedRun
 from runs.models import AgentRun
 from timeline.database_clock import clock
@@ -62,19 +63,23 @@ def drive_run(
 ) -> bool:
     """Claim a run and drive it for one slice.
 
-    Returns False if there was nothing to claim. `on_progress` is called once the first step is committed.
+    Returns False if there was nothing to claim. Raises `Suspected`, see runs.lifecycle.suspicion. `on_progress` is
+    called once the first step of a suspected run is committed.
     """
     began, failure = clock(), None
     try:
         claimed = _claim(run_id, owner)
+    except Suspected:
+        raise
     except Exception as error:
         claimed, failure = _claim_before(error, run_id, owner), error
     if claimed is None:
         return failure is not None
     with project_scope.limited_to(), keeper.keep(run_id, claimed.epoch, began) as lease:
         claim = _ClaimContext(
-            claimed.run, lease, claimed.deaths, claimed.died, claimed.is_first, loop, shutdown, on_progress
-        )
+            claimed.run, lease, claimed.deaths, claimed.died, claimed.is_first, loop, shutdown,
+            on_progress if claimed.is_suspected else do_nothing,
+        )  # fmt: skip
         try:
             if failure is not None:
                 raise failure

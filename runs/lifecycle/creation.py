@@ -186,7 +186,7 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
         log.append(run.pk, [*entries, *message_entries], source=Source.WEB)
         log.announce_run(project.pk, run.pk)
         run_lines.opened(run)
-        wake(run.pk)
+        wake(run)
     return run
 
 

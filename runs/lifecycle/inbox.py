@@ -230,4 +230,4 @@ def _act_now(run: AgentRun, command: RunCommand) -> None:
         mark_applied([command])
         questions.answer(run, command)
     else:
-        wake(run.pk)
+        wake(run)

@@ -1,113 +1,62 @@
-"""Runs that may be what kills their workers, and how carefully to try them: alone, later, or like any other.
-
-Nothing is kept in memory: the attempts of a run's current step say how many workers have died in it. A committed step
-clears the run, because the next step has no attempts yet.
-
-Without a death a run is tried like any other. After one death it is tried beside others, but only one such run at a
-time in each worker, so that a second death shows which run it was. After more it is tried in a process of its own,
-after a growing pause; only a death there counts against it.
-"""
+"""What happens to runs that may be what kills their workers: see runs.lifecycle.suspicion."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
-from functools import partial
-from typing import NamedTuple
 from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Count, F, OuterRef, Subquery
-from django.db.models.functions import Coalesce
+from django.db.models import Q
 
-from runs.lifecycle import transitions
+from runs.lifecycle import suspicion, transitions
 from runs.lifecycle.transitions import ClaimedRun
 from runs.models import AgentRun, Attempt
-from runs.statuses import DEATHS, DIED_ALONE, RunStatus, WaitReason
+from runs.statuses import DIED_ALONE, RunStatus, WaitReason
 from timeline import log
 from timeline.database_clock import Now
 from timeline.events.llm import LlmTurnAbandoned
-from timeline.events.run import RunPhase, RunWaiting
+from timeline.events.run import RunWaiting
 from timeline.log import Entry
 from timeline.models import Source
 
-#: Deaths in one step from which on a run is tried in a process of its own.
-ALONE_FROM = 2
 #: The first pause before a try, as a share of a lease, and how often it doubles at most.
 FIRST_PAUSE, DOUBLINGS = 0.25, 3
 
 
-class Candidate(NamedTuple):
-    """A run that may be claimed now."""
-
-    run_id: UUID
-    #: Whether its lease has lapsed.
-    lapsed: bool
-    #: Workers that died in its current step, including the one with the lapsed lease.
-    deaths: int
-
-
-def candidates(limit: int, *, clear_only: bool = False) -> list[Candidate]:
-    """Return the first `limit` runs to claim, in order. `clear_only` leaves out queued runs under suspicion.
-
-    A run that continues another one inherits the suspicion of its step.
-    """
-    died = (
-        Attempt.objects.filter(
-            run__root_run=OuterRef("root_run"),
-            step_number=OuterRef("step_count") + 1,
-            end_reason__in=DEATHS,
-            ended_at__isnull=False,
-        )
-        .order_by()
-        .values("run__root_run")
-        .annotate(number=Count("pk"))
-        .values("number")
-    )
-    runs = AgentRun.objects.runnable().annotate(died=Coalesce(Subquery(died), 0))
-    if clear_only:
-        runs = runs.exclude(status=RunStatus.QUEUED, died__gt=0)
-    rows = runs.values_list("pk", F("status"), F("died"))[:limit]
-    candidates = []
-    for run_id, status, deaths in rows:
-        lapsed = status == RunStatus.RUNNING
-        candidates.append(Candidate(run_id, lapsed, deaths + lapsed))
-    return candidates
+def waiting(limit: int) -> list[AgentRun]:
+    """Return the first suspected runs that may be claimed now."""
+    runs = AgentRun.objects.runnable().annotate(died=suspicion.deaths_in_step())
+    return list(runs.filter(Q(died__gt=0) | Q(status=RunStatus.RUNNING))[:limit])
 
 
 def pause_s(deaths: int) -> float:
     """Return the seconds that a run with so many deaths waits before the next try."""
-    if deaths < ALONE_FROM:
+    if deaths < suspicion.ALONE_FROM:
         return 0.0
-    return float(settings.AGENTOPS_LEASE_S * FIRST_PAUSE * 2 ** min(deaths - ALONE_FROM, DOUBLINGS))
+    return float(settings.AGENTOPS_LEASE_S * FIRST_PAUSE * 2 ** min(deaths - suspicion.ALONE_FROM, DOUBLINGS))
 
 
 def set_aside(run_id: UUID, owner: str, *, wait_s: float) -> bool:
-    """Take a run from a dead worker and queue it for later. Returns False if it was not there to be taken.
+    """Take a run from a dead worker, and let it wait. Returns False if it was not there to be taken.
 
-    It keeps its place in the queue. With `wait_s` nobody claims it before that time. The claim by `owner` fences
-    the old holder off.
+    It keeps its place in the queue. The claim by `owner` fences the old holder off.
     """
     reason = WaitReason.RETRY_ALONE
     with transaction.atomic():
         lapsed = AgentRun.objects.runnable().filter(pk=run_id, status=RunStatus.RUNNING)
         locked = lapsed.select_for_update(skip_locked=True, no_key=True, of=("self",))
-        lapsed_run = locked.annotate(now=Now()).values_list("now", "queued_at").first()
-        claimed = None if lapsed_run is None else transitions.claim(run_id, owner)
-        if lapsed_run is None or claimed is None:
+        now = locked.annotate(now=Now()).values_list("now", flat=True).first()
+        claimed = None if now is None else transitions.claim(run_id, owner, careful=False)
+        if now is None or claimed is None:
             return False
-        now, queued_at = lapsed_run
         _close_open_turn(claimed)
-        move: Callable[..., None] = partial(
-            transitions.move, claimed.run, source=Source.WORKER, reason=reason, epoch=claimed.epoch
-        )
-        if wait_s:
-            until = now + timedelta(seconds=wait_s)
-            move(to=RunStatus.WAITING, payload=RunWaiting(reason=reason, until=until), not_before=until)
-        else:
-            queued = RunPhase(status=RunStatus.QUEUED, reason=reason)
-            move(to=RunStatus.QUEUED, payload=queued, queued_at=queued_at)
+        until = now + timedelta(seconds=wait_s)
+        payload = RunWaiting(reason=reason, until=until)
+        transitions.move(
+            claimed.run, RunStatus.WAITING, payload, source=Source.WORKER, reason=reason, epoch=claimed.epoch,
+            not_before=until,
+        )  # fmt: skip
     return True
 
 

@@ -21,7 +21,8 @@ from runs import chaos
 from runs.conversation import tool_results, writes
 from runs.database_errors import done_alone
 from runs.errors import MoveRefused
-from runs.lifecycle import approval_rows, causes, command_outcomes, pause_notifications, run_lines, summaries
+from runs.lifecycle import approval_rows, causes, command_outcomes, pause_notifications, run_lines, summaries, suspicion
+from runs.lifecycle.suspicion import CHILD_SEPARATOR
 from runs.lifecycle.wake import wake, wake_flows
 from runs.models import AgentRun, Attempt
 from runs.statuses import (
@@ -45,8 +46,6 @@ from timeline.events.run import RunPaused, RunPhase, RunRecovered, RunStarted
 from timeline.log import Entry
 from timeline.models import Phase, Source
 
-#: Separates the name of a worker from the number of a process that it starts for a single run.
-CHILD_SEPARATOR = "."
 #: The reason for which a person's resume took a run from its worker.
 KILLED = "killed"
 #: Status reasons of a queued run for which the death of its worker is not decided yet.
@@ -77,6 +76,8 @@ class ClaimedRun:
     died: bool = False
     #: Whether no worker has had the run before.
     is_first: bool = False
+    #: Whether a worker has died in the current step: see runs.lifecycle.suspicion.
+    is_suspected: bool = False
 
 
 def move(
@@ -122,7 +123,7 @@ def move(
         if run.state is RunStatus.RUNNING:
             _end_attempt(run, reason or to.value)
         if to is RunStatus.QUEUED:
-            wake(run.pk)
+            wake(run)
         _tell_family(run, to, reason)
         run_lines.moved(run, to, reason, changes)
         if to.terminal:
@@ -156,8 +157,10 @@ def _tell_family(run: AgentRun, to: RunStatus, reason: str) -> None:
         wake_flows()
 
 
-def claim(run_id: UUID, owner: str) -> ClaimedRun | None:
+def claim(run_id: UUID, owner: str, *, careful: bool = True) -> ClaimedRun | None:
     """Take the lease of a run. Returns None if there is nothing to claim, or another worker is faster.
+
+    Raises `Suspected` if the run may be what kills its workers, and `owner` may not try it now; not without `careful`.
 
     Judged by the database's clock. If a lease has lapsed, its holder is dead or suspended: the run continues under
     the next epoch, which fences the old holder off.
@@ -166,10 +169,18 @@ def claim(run_id: UUID, owner: str) -> ClaimedRun | None:
     with transaction.atomic():
         # NO KEY: the old holder may be committing just now; see runs.lifecycle.inbox.
         claimable = AgentRun.objects.runnable().select_for_update(skip_locked=True, no_key=True, of=("self",))
-        run = claimable.select_related("project").annotate(now=Now()).filter(pk=run_id).first()
+        run = (
+            claimable.select_related("project")
+            .annotate(now=Now(), died=suspicion.deaths_in_step())
+            .filter(pk=run_id)
+            .first()
+        )
         if run is None:
             return None
         lapsed = run.state is RunStatus.RUNNING
+        suspected = cast("Any", run).died + lapsed
+        if careful and suspected:
+            suspicion.check(run_id, owner, suspected, lapsed=lapsed)
         # Or queued again before a policy was applied to the death.
         died = lapsed or run.status_reason in DEATH_UNDECIDED
         last_event_at = log.last_event_at(run.pk) if lapsed else None
@@ -203,7 +214,7 @@ def claim(run_id: UUID, owner: str) -> ClaimedRun | None:
     for name, value in {"status": RunStatus.RUNNING.value, **columns}.items():
         setattr(run, name, value)
     chaos.point("run.taken_over" if lapsed else "claim.committed")
-    return ClaimedRun(run, epoch, deaths, died, is_first=not previous)
+    return ClaimedRun(run, epoch, deaths, died, is_first=not previous, is_suspected=suspected > 0)
 
 
 def kill(run: AgentRun, *, by: str) -> None:
@@ -326,7 +337,7 @@ def _columns(to: RunStatus, reason: str) -> dict[str, Any]:
         "lease_expires_at": None,
     }
     if to is RunStatus.QUEUED:
-        columns["queued_at"] = Now()
+        columns |= {"queued_at": Now(), "message_sent_at": None}
     if to.terminal:
         columns["completed_at"] = Greatest(Now(), Coalesce("started_at", "queued_at"))
     return columns

@@ -73,7 +73,7 @@ def _take(run_id: UUID, epoch: int) -> bool:
             queued = RunPhase(status=RunStatus.QUEUED, reason=RESTORED)
             transitions.move(run, RunStatus.QUEUED, queued, source=Source.WEB, reason=RESTORED)
         elif run.state is RunStatus.QUEUED:
-            wake(run_id)
+            wake(run)
         Attempt.objects.create(
             run=run, epoch=epoch, owner=OWNER, step_number=run.step_count + 1, claimed_at=Now(), ended_at=Now(),
             end_reason=RESTORED,

@@ -34,9 +34,9 @@ def _make_one_step(run_id: UUID, owner: str) -> None:
 
     from runs.worker.worker import Worker, leave_handler
 
-    # A slice is never over before its first step.
+    # A slice of one step.
     settings.AGENTOPS_SLICE_S = 0.0
-    worker = Worker(concurrency=1, owner=owner)
+    worker = Worker(owner=owner)
     signal.signal(signal.SIGTERM, lambda *_: leave_handler(worker.ask_to_stop))
     # Ctrl-C at a terminal is for the worker that started this process and ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

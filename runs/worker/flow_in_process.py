@@ -14,7 +14,8 @@ from runs.flows.runner import advancing
 from runs.lifecycle.flows import node_runs
 from runs.models import AgentRun, FlowRun, FlowVisit
 from runs.statuses import LIVE, WaitReason
-from runs.worker.in_process import LOOK_EVERY_S, end_waits, is_at_rest, ready_runs
+from runs.worker.in_process import LOOK_EVERY_S, is_at_rest, ready_runs
+from runs.worker.sweep import end_waits
 from runs.worker.worker import Worker
 
 

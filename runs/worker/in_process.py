@@ -8,10 +8,9 @@ from uuid import UUID
 
 from django.db.models import Q
 
-from runs.engine.policy import due_resumes
-from runs.lifecycle import approval_decisions, children, transitions
 from runs.models import AgentRun
 from runs.statuses import LIVE, RunStatus, WaitReason
+from runs.worker.sweep import end_waits
 from runs.worker.worker import Worker
 
 LOOK_EVERY_S = 0.1
@@ -40,12 +39,10 @@ def is_at_rest(run: AgentRun) -> bool:
     return run.state not in LIVE or (run.state is RunStatus.WAITING and run.status_reason in FOR_PEOPLE)
 
 
-def end_waits() -> None:
-    """Let the runs go on whose waits are over."""
-    transitions.end_waits()
-    children.continue_parents()
-    due_resumes.end_waits()
-    approval_decisions.expire_due()
+def advance_ready(worker: Worker) -> int:
+    """End waits that are over, and drive each run that is ready, in order. Returns how many were driven."""
+    end_waits()
+    return sum(worker.drive(run_id) for run_id in list(AgentRun.objects.runnable().values_list("pk", flat=True)))
 
 
 def _newest(run_id: UUID) -> AgentRun:

@@ -12,7 +12,6 @@ import logging
 import os
 import subprocess
 import sys
-import threading
 import time
 from uuid import UUID
 
@@ -30,35 +29,6 @@ ENDS_S = 3.0
 #: Variables that are meant for this process only.
 OWN_VARIABLES = ("AGENTOPS_ALIVE_FILE", "AGENTOPS_CHAOS")
 STORAGE_WAIT_S = 0.5
-
-
-class Gate:
-    """Lets one run in at a time. A run that stays longer than `limit_s` does not keep others out."""
-
-    def __init__(self, limit_s: float) -> None:
-        self._limit_s = limit_s
-        self._lock = threading.Lock()
-        self._inside: UUID | None = None
-        self._until = 0.0
-
-    @property
-    def is_open(self) -> bool:
-        return self._inside is None or time.monotonic() >= self._until
-
-    def enter(self, run_id: UUID) -> bool:
-        with self._lock:
-            if not self.is_open:
-                return False
-            self._inside, self._until = run_id, time.monotonic() + self._limit_s
-            return True
-
-    def leave(self, run_id: UUID) -> bool:
-        """Let the next run in. Returns False if this run was not inside."""
-        with self._lock:
-            if self._inside != run_id:
-                return False
-            self._inside = None
-            return True
 
 
 def try_alone(run_id: UUID, owner: str, shutdown: Shutdown) -> None:

@@ -193,7 +193,7 @@ def test_a_run_that_was_cut_off_in_the_middle_of_a_step_goes_on(monkeypatch: pyt
             raise Cut
 
     run = make_run()
-    worker = Worker(concurrency=1)
+    worker = Worker()
     monkeypatch.setattr(chaos, "point", cut)
     with pytest.raises(Cut):
         worker.drive(run.pk)

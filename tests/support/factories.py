@@ -12,6 +12,7 @@ from runs import chaos
 from runs.engine.shutdown import ShutdownDue
 from runs.fixtures.library import load
 from runs.lifecycle import creation
+from runs.lifecycle.suspicion import CHILD_SEPARATOR
 from runs.models import Agent, AgentRun, AgentVersion, FileImport, ImportState
 from runs.statuses import LIVE, RunStatus
 from runs.worker.worker import Worker
@@ -59,8 +60,11 @@ def make_import(run: AgentRun, text: str = "chat.json", **fields: Any) -> FileIm
 
 
 def drive(run: AgentRun, worker: Worker | None = None) -> AgentRun:
-    """Drive `run` in this process until nobody has to drive it any more; gives it as it is then."""
-    own = worker or Worker(concurrency=1)
+    """Drive `run` in this process until nobody has to drive it any more; gives it as it is then.
+
+    By default as a process that holds this run only, which may also try one in which workers have died.
+    """
+    own = worker or Worker(owner=f"drive:1:x{CHILD_SEPARATOR}1")
     epoch = -1
     try:
         while RunStatus((fresh := AgentRun.objects.get(pk=run.pk)).status) in LIVE - {RunStatus.WAITING}:
@@ -84,7 +88,7 @@ def make_waiting(project: Project | None = None, **settings: Any) -> AgentRun:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chaos, "point", leave)
-        worker = Worker(concurrency=1)
+        worker = Worker()
         worker.drive(run.pk)
         worker.close(5)
     return drive(run)

@@ -18,6 +18,6 @@ def tester(settings: Settings, tmp_path: Path) -> Iterator[AgentTester]:
     folder = tmp_path / "played"
     folder.mkdir()
     settings.AGENTOPS_FIXTURES = [str(folder)]
-    worker = Worker(concurrency=1)
+    worker = Worker()
     yield AgentTester(worker, folder)
     worker.close(5)

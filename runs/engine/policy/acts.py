@@ -29,7 +29,7 @@ from runs.engine.results import Progress
 from runs.engine.safe_commit import commit_safely, do_nothing
 from runs.engine.turns import open_call
 from runs.lifecycle import causes, command_outcomes, inbox
-from runs.lifecycle.wake import wake
+from runs.lifecycle.wake import wake_sweep
 from runs.models import AgentRun, RunCommand
 from runs.statuses import PauseReason, RunStatus, WaitReason
 from runs.tools.conversation_tools import Question
@@ -166,7 +166,7 @@ def _resume(act: PolicyAct) -> Progress:
     until = _database_time(run) + timedelta(seconds=wait)
     reason = WaitReason(occasion.trigger)
     message, _ = REDACTOR.clean_text(occasion.error)
-    then: Callable[[], Any] = do_nothing if wait else partial(wake, run.pk)
+    then: Callable[[], Any] = do_nothing if wait else wake_sweep
     return release_run(
         act.held_run, RunStatus.WAITING, RunWaiting(reason=reason, until=until), reason=reason, not_before=until,
         error_type=occasion.error_type[:64], error_message=message, then=then, unless=STOP_OR_PAUSE,

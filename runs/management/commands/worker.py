@@ -1,6 +1,6 @@
 """`agentops worker`: execute queued runs until a signal.
 
-Starts Celery's worker, whose signals start the worker of this project (runs/tasks.py); with --processes, several.
+Starts Celery's worker with the pool `threads`, see runs/worker/startup.py; with --processes, several.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import connection, connections
 from django.utils.module_loading import import_string
 
+from agentops.broker.queues import UPKEEP
+from agentops.config.database_config import SPARE
 from agentops.projects.management.base import EXIT_USAGE, AgentopsCommand
+from agentops.projects.names import SLUG
 from runs import environment
 from runs.lifecycle.wake import CELERY_APP
 from runs.management.site.pools import warn_of_pools
 from runs.management.site.schema_at_start import refuse_unusable_schema
 from runs.management.site.worker_processes import WorkerProcesses
+from runs.models.agent import DEFAULT_QUEUE
 
 log = logging.getLogger(__name__)
 LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 MAX_CONCURRENCY, MAX_PROCESSES = 256, 64
-#: Connections that a worker needs beside one for each run: its leases, its sweep, Celery's own threads.
-SPARE = 4
 #: Seconds for which a thread that computes keeps the interpreter from others that want it. Threads of runs let go of it
 #: at each query; with Python's 5 ms and dozens of them, they are interrupted between two queries as well, which costs a
 #: sixth of the processor time of a step.
@@ -59,6 +61,13 @@ class Command(AgentopsCommand):
             default=1,
             help="processes, each with so many runs and a connection pool of its own (default: 1)",
         )
+        parser.add_argument(
+            "--queues",
+            metavar="Q,Q",
+            type=_queues,
+            default=[DEFAULT_QUEUE],
+            help="queues whose runs it executes (default: %(default)s); upkeep is always done",
+        )
         parser.add_argument("--beat", action="store_true", help="also run Celery beat; one per broker is enough")
         parser.add_argument("--loglevel", metavar="L", type=str.upper, choices=LEVELS, help="(default: LOG_LEVEL)")
 
@@ -71,15 +80,12 @@ class Command(AgentopsCommand):
         warn_of_pools()
         sys.setswitchinterval(SWITCH_S)
         connections.close_all()
-        # The worker of this project, which Celery's signals start, counts its slots by the setting.
-        settings.AGENTOPS_CONCURRENCY = options["concurrency"]
         # Not `worker_main`, which ends the same whether the worker could work or not.
         worker = import_string(CELERY_APP).Worker(
             hostname=f"worker-{os.getpid()}@{socket.gethostname()}",
             pool_cls="threads",
             concurrency=options["concurrency"],
-            without_mingle=True,
-            without_gossip=True,
+            queues=[*options["queues"], UPKEEP],
             # Events for monitors of Celery, every two seconds; leases and the alive file say who works.
             without_heartbeat=True,
             quiet=True,
@@ -99,7 +105,7 @@ def _supervise(options: Mapping[str, Any]) -> int:
         # This process needs no connection any more, and none of the pool's threads.
         cast("Any", connection).close_pool()
     environment.hide_secrets()
-    each = ["--concurrency", str(options["concurrency"])]
+    each = ["--concurrency", str(options["concurrency"]), "--queues", ",".join(options["queues"])]
     if options["loglevel"]:
         each += ["--loglevel", options["loglevel"]]
     first = [*each, "--beat"] if options["beat"] else each
@@ -159,6 +165,13 @@ def _concurrency(text: str) -> int:
 
 def _processes(text: str) -> int:
     return _number(text, high=MAX_PROCESSES)
+
+
+def _queues(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(SLUG.regex.search(name) for name in names) or UPKEEP in names:
+        raise argparse.ArgumentTypeError("names of queues with commas between them are expected, such as gpu,default")
+    return list(dict.fromkeys(names))
 
 
 def _number(text: str, *, high: int) -> int:

@@ -56,7 +56,7 @@ def _new_run(options: dict[str, Any]) -> FlowRun:
     nodes = [node["id"] for node in flow.definition["nodes"] if node["type"] == "agent"]
     free_paths(nodes, options["output"] / fixture_name(options["name"] or flow.slug), force=options["force"])
     flow_run = flow_run_actions.create(operator(), flow, inputs)
-    worker = Worker(concurrency=1)
+    worker = Worker()
     try:
         flow_run = drive_flow_to_rest(
             flow_run.pk, worker, answers=answers, by=operator(), timeout_s=options["wait"]

@@ -62,7 +62,7 @@ def _new_run(options: dict[str, Any]) -> NodeRun:
     run = run_actions.create(
         operator(), project, agent, prompt_of(agent, options), max_steps=options["max_steps"], labels=["recording"]
     )
-    worker = Worker(concurrency=1)
+    worker = Worker()
     try:
         run = drive_to_rest(run.pk, worker, timeout_s=options["wait"])
     finally:

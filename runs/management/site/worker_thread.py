@@ -1,7 +1,7 @@
 """Celery's worker in a thread of the web server's process: as in `agentops worker`, without signal handlers.
 
-Its broker is in memory and carries the hints of this process. Celery's signals start and end our worker, see
-runs/tasks.py.
+Its broker is in memory and carries the messages of this process. What it does at its start and its end is in
+runs/worker/startup.py.
 """
 
 from __future__ import annotations
@@ -28,13 +28,10 @@ class WorkerThread:
 
     def start(self) -> None:
         """Load Celery, which takes half a second, and start the thread."""
-        # WorkController installs no signal handlers; the web server has them. One thread (`solo`) is enough, because a
-        # hint only wakes our worker, which executes runs in its own threads.
+        # WorkController installs no signal handlers; the web server has them.
         self._controller = import_string(CELERY_APP).WorkController(
             hostname=f"up-{os.getpid()}@{socket.gethostname()}",
-            pool_cls="solo",
-            without_mingle=True,
-            without_gossip=True,
+            pool_cls="threads",
             without_heartbeat=True,
         )
         self._thread.start()

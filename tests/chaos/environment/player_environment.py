@@ -19,6 +19,7 @@ from django.db import connections
 from agentops.projects.models import Project
 from runs.lifecycle import creation
 from runs.models import Agent, AgentRun
+from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
 from tests.chaos.environment.deterministic_model import EXPLODE, NAMES, SPAWN
 from tests.chaos.environment.ledger_client import LedgerProcess
@@ -160,12 +161,12 @@ def _undisturbed(programs: list[Program], ledger: str) -> dict[Program, LineageS
     for number, program in enumerate(programs):
         agent = program.agent(project, f"run-{number}", ledger)
         runs[program] = creation.create(project, agent, PROMPT, by="chaos")
-    worker = Worker(concurrency=1)
+    worker = Worker()
     until = time.monotonic() + TWINS_S
     try:
         while AgentRun.objects.unended().exists():
             assert time.monotonic() < until, "the undisturbed do not come to an end"
-            if not worker.sweep_once():
+            if not advance_ready(worker):
                 time.sleep(0.05)
     finally:
         worker.close(10)

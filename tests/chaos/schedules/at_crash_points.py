@@ -24,7 +24,7 @@ from tests.support.waiting import eventually
 
 #: Nothing is found by looking within the schedule: what is known is known from hints.
 NO_SWEEP = {"AGENTOPS_SWEEP_S": "600"}
-SHORT_SLICES = {"AGENTOPS_SLICE_S": "0.05"}
+SHORT_SLICES = {"AGENTOPS_SLICE_S": "0"}
 #: Met by whoever hands a run back to the queue.
 HANDED_BACK = ("end.hint_sent", "command.committed", "command.hint_sent")
 COMMAND, DECISION, EXPIRY = "command.in_transaction", "decision.in_transaction", "expiry.in_transaction"

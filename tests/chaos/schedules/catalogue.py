@@ -32,7 +32,7 @@ IN_A_SLICE = (
     "command.committed",
     "command.hint_sent",
     "sweep.run_seen",
-    "sweep.run_driven",
+    "sweep.message_sent",
 )
 #: Met by whoever takes over from one that died at the point named here.
 AFTER_A_DEATH = {

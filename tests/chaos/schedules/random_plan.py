@@ -19,7 +19,7 @@ OF_POSTGRES = ("cut", "restart postgres")
 OF_REDIS = ("flush redis", "kill redis", "hints")
 OF_WEB = ("kill web", "restart web", "drop listeners")
 #: Points at which an armed worker is struck now and then; any of them may be met several times.
-ARMED = ("claim.before", "claim.committed", *IN_A_STEP, "sweep.run_seen", "sweep.run_driven")
+ARMED = ("claim.before", "claim.committed", *IN_A_STEP, "sweep.run_seen", "sweep.message_sent")
 PROGRAMS = 24
 
 

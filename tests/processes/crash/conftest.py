@@ -30,7 +30,7 @@ def undisturbed(stage: Stage, transcripts: dict[str, Any]) -> Undisturbed:
         if key not in transcripts:
             assert not stage.workers
             run = stage.run(calls, **script | {"ledger": str(stage.home / "undisturbed")})
-            worker = Worker(concurrency=1)
+            worker = Worker()
             try:
                 assert worker.drive(run.pk)
             finally:

@@ -107,7 +107,7 @@ def test_it_survives_a_kill_beside_the_hint_of_a_handed_back_run(
 ) -> None:
     expected = undisturbed(tool_sleep_s=0.2)
     run = stage.run(tool_sleep_s=0.2)
-    stage.worker(chaos=f"{point}:1", AGENTOPS_SLICE_S="0.05").killed()
+    stage.worker(chaos=f"{point}:1", AGENTOPS_SLICE_S="0").killed()
     run.refresh_from_db()
     assert (run.status, run.status_reason) == (RunStatus.QUEUED, "slice_over")
     stage.worker()
@@ -170,7 +170,7 @@ def test_it_survives_a_kill_of_the_one_that_rolls_back(stage: Stage, point: str)
 def test_it_survives_a_kill_of_the_one_that_sweeps(stage: Stage, undisturbed: Undisturbed) -> None:
     expected = undisturbed()
     run = stage.run()
-    stage.worker(chaos="sweep.run_driven:1").killed()
+    stage.worker(chaos="sweep.message_sent:1").killed()
     stage.worker()
 
     stage.reaches(run, RunStatus.COMPLETED)
@@ -278,7 +278,7 @@ def test_every_point_in_the_code_is_met_here() -> None:
         "end.hint_sent",
         "command.committed",
         "command.hint_sent",
-        "sweep.run_driven",
+        "sweep.message_sent",
         "lease.lapse_seen",
         "run.taken_over",
     }

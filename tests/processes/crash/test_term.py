@@ -132,7 +132,7 @@ def test_threads_that_hang_share_one_deadline(stage: Stage) -> None:
     async def hang() -> None:
         goes_on.wait(60)
 
-    worker = Worker(concurrency=1)
+    worker = Worker()
     try:
         worker.loop.submit(hang())
         with database_that_hangs(stage):

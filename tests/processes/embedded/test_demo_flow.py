@@ -91,7 +91,7 @@ def test_paused_in_the_middle_and_resumed_with_a_message_nothing_is_lost_or_doub
 ) -> None:
     """Both agents are in the middle of their recordings, which go on at the next entry in the resumed runs."""
     # A step at a time, so that nobody is done when the other has begun.
-    settings.AGENTOPS_SLICE_S = 0.001
+    settings.AGENTOPS_SLICE_S = 0
     running = play(flow_run, worker, until=in_the_middle)
     assert in_the_middle(running)
     flow_run_actions.pause("user:ada", running)

@@ -28,7 +28,7 @@ def models(mock_model_server: MockModelServer, monkeypatch: pytest.MonkeyPatch) 
 @pytest.fixture
 def worker(models: MockModelServer, settings: Settings, transactional_db: None, no_hints: None) -> Iterator[Worker]:
     settings.AGENTOPS_RETRY_BASE_DELAY_MS = 20
-    worker = Worker(concurrency=1)
+    worker = Worker()
     yield worker
     for model in THINKING_MODELS.values():
         # Their connections belong to the worker's loop, and end with it.

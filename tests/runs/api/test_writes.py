@@ -311,7 +311,7 @@ def test_an_ended_run_takes_no_command(alpha: Program, run: AgentRun) -> None:
 def test_stop_races_with_completion(alpha: Program) -> None:
     """One terminal event; a stop that was taken stops, one that comes too late is told."""
 
-    worker = Worker(concurrency=1)
+    worker = Worker()
 
     def work(run: AgentRun) -> None:
         try:

@@ -25,6 +25,7 @@ from runs.lifecycle import creation, inbox
 from runs.management.agent import start_commands
 from runs.models import Agent, AgentRun
 from runs.statuses import RunStatus
+from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
 from timeline import log
 
@@ -179,12 +180,12 @@ def test_a_prompt_is_made_legible(agent: Agent, command: Command, refused: Any, 
 @pytest.fixture
 def sweeping(transactional_db: None) -> Any:
     """A worker of this process that takes up what is queued."""
-    worker = Worker(concurrency=2)
+    worker = Worker()
     ended = threading.Event()
 
     def look() -> None:
         while not ended.wait(0.05):
-            worker.sweep_once()
+            advance_ready(worker)
         connections.close_all()
 
     thread = threading.Thread(target=look)
@@ -327,7 +328,7 @@ def test_show_of_a_fresh_run(make_run: MakeRun, command: Command) -> None:
 def test_show_of_a_run_that_was_worked_on(agent: Agent, command: Command, transactional_db: None) -> None:
     command("agent", "run", "player", "--project", "alpha")
     run = only_run()
-    worker = Worker(concurrency=1)
+    worker = Worker()
     worker.drive(run.pk)
     worker.close(5)
     facts = json.loads(command("agent", "show", str(run.pk), "--json"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from runs import chaos
 from runs.hooks import hook_catalogue
 from runs.hooks.base import HookContext
 from runs.lifecycle import suspects
+from runs.lifecycle.suspicion import CHILD_SEPARATOR
 from runs.models import Agent, AgentRun
 from runs.worker.worker import Worker
 from tests.support.engine.fixture_types import DieAt, Died, MakeHelper, MakeScripted
@@ -37,7 +39,8 @@ def quick(quick_retries: None) -> None:
 @pytest.fixture
 def die_at(monkeypatch: pytest.MonkeyPatch, worker: Worker) -> DieAt:
     """Drives a run until it comes to a crash point for the `hit`th time, and lets its lease run out; False where it
-    never came there. With `alone`, as a process that holds the run and nothing else, and is seen to die."""
+    never came there. Each time as a process that holds the run and nothing else; with `alone`, it is seen to die."""
+    parent, numbers = worker.owner, count(1)
 
     def go(run: AgentRun, name: str, *, hit: int = 1, alone: bool = False) -> bool:
         left = [name] * hit
@@ -49,6 +52,7 @@ def die_at(monkeypatch: pytest.MonkeyPatch, worker: Worker) -> DieAt:
                     raise Died
 
         monkeypatch.setattr(chaos, "point", point)
+        monkeypatch.setattr(worker, "owner", f"{parent}{CHILD_SEPARATOR}{next(numbers)}")
         try:
             worker.drive(run.pk)
         except Died:
@@ -58,6 +62,7 @@ def die_at(monkeypatch: pytest.MonkeyPatch, worker: Worker) -> DieAt:
             return True
         finally:
             monkeypatch.setattr(chaos, "point", lambda _: None)
+            monkeypatch.setattr(worker, "owner", parent)
         return False
 
     return go

@@ -7,7 +7,8 @@ from pytest_django import Settings
 
 from agentops.projects.models import Notification
 from runs.actions.resume import resume
-from runs.lifecycle import inbox, suspects
+from runs.lifecycle import inbox, suspects, transitions
+from runs.lifecycle.suspicion import Suspected
 from runs.models import Attempt
 from runs.statuses import RunStatus
 from runs.worker.worker import Worker
@@ -40,8 +41,11 @@ def test_a_step_that_kills_three_workers_is_poison(scripted: MakeScripted, die_a
         "Check what the tools of this step do, then resume the run or stop it."
     )
     resumed = resume(run.pk, by="user:ann").run
-    [suspect] = suspects.candidates(5)
-    assert (suspect.run_id, suspect.deaths) == (resumed.pk, 3)
+    [suspect] = suspects.waiting(5)
+    assert suspect.pk == resumed.pk
+    with pytest.raises(Suspected) as refused:
+        transitions.claim(resumed.pk, "other:1:x")
+    assert (refused.value.deaths, refused.value.is_alone) == (3, True)
     assert drive(resumed).status == RunStatus.COMPLETED
 
 
@@ -52,8 +56,10 @@ def test_a_death_among_other_runs_counts_against_nobody(scripted: MakeScripted, 
     run = scripted(calls=[["ledger_read"]])
     for deaths in range(1, 31):
         assert die_at(run, "model.before_call")
-        [suspect] = suspects.candidates(5)
-        assert (suspect.lapsed, suspect.deaths) == (True, deaths)
+        if deaths > 1:
+            with pytest.raises(Suspected) as refused:
+                transitions.claim(run.pk, "other:1:x")
+            assert (refused.value.lapsed, refused.value.deaths) == (True, deaths)
 
     run = drive(run)
 
@@ -112,7 +118,7 @@ def test_a_slice_ends_and_the_run_goes_on(scripted: MakeScripted, worker: Worker
         run.refresh_from_db()
         claims += 1
         assert claims < 20, "the run does not go on"
-        settings.AGENTOPS_SLICE_S = 0.02
+        settings.AGENTOPS_SLICE_S = 0.02  # nobody waits, so this one is never over
 
     assert run.status == RunStatus.COMPLETED
     assert claims >= 2

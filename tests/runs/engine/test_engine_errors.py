@@ -10,6 +10,7 @@ import pytest
 from runs import chaos
 from runs.lifecycle import inbox
 from runs.models import AgentRun, Attempt, RunError
+from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
 from tests.support.crash_points import IN_A_STEP
 from tests.support.engine.fixture_types import MakeScripted
@@ -51,7 +52,7 @@ CALLS = [["ledger_read", "ledger_idempotent"]]
 def work(run: AgentRun, worker: Worker) -> None:
     """Everything that can be done at once: nothing of it waits for a lease to run out."""
     for _ in range(12):
-        worker.sweep_once()
+        advance_ready(worker)
     run.refresh_from_db()
 
 

@@ -44,7 +44,7 @@ def project(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 @contextmanager
 def working() -> Iterator[Worker]:
-    worker = Worker(concurrency=1)
+    worker = Worker()
     worker.start_sweeping()
     try:
         yield worker

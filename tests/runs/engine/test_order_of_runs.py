@@ -1,60 +1,25 @@
-"""Which run a free slot takes: the database's order decides, whatever hint woke the worker; suspects one at a time."""
+"""Which run a message drives: the claim in the database decides, and suspects are tried one at a time."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from datetime import timedelta
-from uuid import UUID
 
 import pytest
 from django.db import connection, transaction
 from django.db.models.functions import Now
-from django.test.utils import CaptureQueriesContext
-from pytest_django import Settings
 
-from runs import tasks
-from runs.lifecycle import suspects, transitions
+from runs import chaos
+from runs.lifecycle import suspects, suspicion, transitions
+from runs.lifecycle.suspicion import Suspected
 from runs.models import AgentRun, Attempt
-from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
-from runs.worker import worker as workers
+from runs.worker.sweep import end_waits
 from runs.worker.worker import Worker
 from tests.support.engine.fixture_types import DieAt, MakeScripted
-from tests.support.processes.scripted_model import Move
 from tests.support.run_checks import check
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def one_slot(transactional_db: None) -> Iterator[Worker]:
-    worker = Worker(concurrency=1)
-    yield worker
-    worker.close(0.5)  # some tests leave slots taken by runs that nobody drives
-
-
-@pytest.fixture
-def worker(transactional_db: None) -> Iterator[Worker]:
-    worker = Worker(concurrency=4)
-    yield worker
-    worker.close(0.5)
-
-
-@pytest.fixture
-def busy_pool() -> Iterator[ThreadPoolExecutor]:
-    """What is given to it does not begin before the test is over: then it finds nothing to drive."""
-    gate = threading.Event()
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(gate.wait, 60)
-        yield pool
-        pool.shutdown(wait=False, cancel_futures=True)
-        gate.set()
-
-
-def claimed_in_order() -> list[UUID]:
-    return list(Attempt.objects.order_by("claimed_at").values_list("run", flat=True))
 
 
 def dies_with_its_worker(*runs: AgentRun, owner: str = "dead:1:x") -> None:
@@ -63,134 +28,120 @@ def dies_with_its_worker(*runs: AgentRun, owner: str = "dead:1:x") -> None:
     assert transitions.expire_leases(owner) == len(runs)
 
 
-def test_a_worker_without_a_free_slot_does_not_search_for_runs(
-    scripted: MakeScripted, one_slot: Worker, worker: Worker, busy_pool: ThreadPoolExecutor
-) -> None:
-    """The search reads every running run of the site, and a slot that becomes free starts a sweep of its own."""
-    scripted(), scripted()
-    assert one_slot.sweep_once(busy_pool) == 1
-
-    with CaptureQueriesContext(connection) as of_full:
-        assert one_slot.sweep_once(busy_pool) == 0
-    with CaptureQueriesContext(connection) as of_free:
-        assert worker.sweep_once(busy_pool) == 2
-
-    searches = [[one["sql"] for one in sent if "agent_run_attempts" in one["sql"]] for sent in (of_full, of_free)]
-    assert [len(one) for one in searches] == [0, 1]
-
-
-def test_a_hint_does_not_say_what_is_driven_next(
-    scripted: MakeScripted, one_slot: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The longest waiting run comes first, although the hints are all about the others."""
-    waiting, told_of = scripted(), [scripted(), scripted()]
-    monkeypatch.setattr(workers, "current", lambda: one_slot)
-    for run in told_of:
-        tasks.advance(str(run.pk))
-    assert claimed_in_order() == []
-
-    while one_slot.sweep_once():
-        pass
-
-    assert claimed_in_order() == [waiting.pk, *(run.pk for run in told_of)]
-
-
-def test_a_hint_to_a_worker_without_a_free_slot_is_passed_on(
-    scripted: MakeScripted, one_slot: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent: list[tuple[UUID, int]] = []
-    monkeypatch.setattr(workers, "current", lambda: one_slot)
-    monkeypatch.setattr(tasks, "send", lambda run_id, *, passed: sent.append((run_id, passed)))
+def test_a_message_for_a_run_that_another_worker_holds_does_nothing(scripted: MakeScripted, worker: Worker) -> None:
     run = scripted()
-    tasks.advance(str(run.pk))
-    assert sent == []
+    assert transitions.claim(run.pk, "other:1:x")
 
-    def hint(call: ModelCall) -> Iterator[Move]:
-        """While the only slot is taken."""
-        tasks.advance(str(run.pk))
-        tasks.advance(str(run.pk), passed=tasks.MOST_PASSES)
-        yield "Done."
+    assert not worker.drive(run.pk)
 
-    assert one_slot.drive(scripted(hint).pk)
-
-    assert sent == [(run.pk, 1)]
+    run.refresh_from_db()
+    assert (run.status, run.lease_owner) == (RunStatus.RUNNING, "other:1:x")
 
 
-def test_a_dead_workers_run_comes_before_the_queue(scripted: MakeScripted, one_slot: Worker) -> None:
+def test_a_dead_workers_run_comes_before_the_queue(scripted: MakeScripted) -> None:
     """It was queued before its worker took it; one whose slice is over goes behind those that wait."""
     lost, waiting = scripted(), scripted()
     dies_with_its_worker(lost)
     AgentRun.objects.filter(pk=waiting.pk).update(queued_at=Now() - timedelta(seconds=1))
     AgentRun.objects.filter(pk=lost.pk).update(queued_at=Now() - timedelta(seconds=2))
 
-    assert [each.run_id for each in suspects.candidates(5)] == [lost.pk, waiting.pk]
+    assert list(AgentRun.objects.runnable()) == [lost, waiting]
 
 
-def test_slices_are_shared_in_turns(scripted: MakeScripted, one_slot: Worker, settings: Settings) -> None:
-    settings.AGENTOPS_SLICE_S = 0.0
-    runs = [scripted(calls=[["ledger_read"]] * 2) for _ in range(3)]
+def at_point(monkeypatch: pytest.MonkeyPatch, name: str, hit: int, act: Callable[[], None]) -> None:
+    """Act when the thread that drives comes to a crash point for the `hit`th time."""
+    left = [name] * hit
 
-    for _ in range(3):
-        one_slot.sweep_once()
+    def point(passed: str) -> None:
+        if passed in left:
+            left.remove(passed)
+            if not left:
+                act()
 
-    order = claimed_in_order()
-    assert [order[n : n + 3] for n in (0, 3, 6)] == [[run.pk for run in runs]] * 3
-
-
-def test_no_run_is_taken_into_stock(scripted: MakeScripted, one_slot: Worker, busy_pool: ThreadPoolExecutor) -> None:
-    """A choice made while every slot is taken would be an old one by the time a slot is free."""
-    for _ in range(3):
-        scripted()
-
-    assert [one_slot.sweep_once(busy_pool) for _ in range(3)] == [1, 0, 0]
+    monkeypatch.setattr(chaos, "point", point)
 
 
-def test_suspects_are_tried_one_at_a_time_and_innocent_runs_go_on(
-    scripted: MakeScripted, worker: Worker, busy_pool: ThreadPoolExecutor
+def test_of_the_runs_of_a_dead_worker_one_is_tried_at_a_time(
+    scripted: MakeScripted, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the runs of a dead worker one is taken over; the others keep their places, and no lease is left to lie."""
-    suspects, innocent = [scripted() for _ in range(3)], scripted()
-    places = dict(AgentRun.objects.values_list("pk", "queued_at"))
-    dies_with_its_worker(*suspects)
+    """While the first one makes its step, this worker refuses the second, and takes an innocent run."""
+    first, second, innocent = scripted(), scripted(), scripted()
+    driven: list[bool] = []
 
-    assert worker.sweep_once(busy_pool) == 2
+    def drive_others() -> None:
+        driven.extend(worker.drive(run.pk) for run in (second, innocent))
 
-    aside = AgentRun.objects.filter(status=RunStatus.QUEUED, status_reason="retry_alone")
-    assert set(aside.values_list("pk", flat=True)) == {run.pk for run in suspects[1:]}
-    assert {pk: at for pk, at in AgentRun.objects.values_list("pk", "queued_at") if pk != innocent.pk} == {
-        run.pk: places[run.pk] for run in suspects
-    }
-    assert worker.sweep_once(busy_pool) == 0
-    for run in aside:
+    dies_with_its_worker(first, second)
+    at_point(monkeypatch, "model.before_call", 1, drive_others)
+
+    assert worker.drive(first.pk)
+
+    assert driven == [False, True]
+    statuses = dict(AgentRun.objects.values_list("pk", "status"))
+    assert statuses == {
+        first.pk: RunStatus.COMPLETED, second.pk: RunStatus.RUNNING, innocent.pk: RunStatus.COMPLETED,
+    }  # fmt: skip
+    assert worker.drive(second.pk)
+    for run in (first, second, innocent):
         check(run)
 
 
-def test_a_step_clears_a_suspect_and_lets_the_next_one_in(scripted: MakeScripted, worker: Worker) -> None:
-    suspects = [scripted(calls=[["ledger_read"]]) for _ in range(3)]
-    dies_with_its_worker(*suspects)
+def test_another_worker_may_try_a_suspect_at_the_same_time(scripted: MakeScripted) -> None:
+    first, second = scripted(), scripted()
+    dies_with_its_worker(first, second)
 
-    assert worker.sweep_once() == 3  # one after the other, on this thread
+    assert transitions.claim(first.pk, "one:1:x")
+    with pytest.raises(Suspected):
+        transitions.claim(second.pk, "one:1:x")
+    assert transitions.claim(second.pk, "two:2:x")
 
-    assert set(AgentRun.objects.values_list("status", flat=True)) == {RunStatus.COMPLETED}
-    assert not AgentRun.objects.filter(attempts__end_reason="retry_alone").exists()
+
+@pytest.mark.parametrize(("calls", "is_on_trial"), [(1, True), (2, False)])
+def test_a_step_clears_a_suspect(
+    scripted: MakeScripted, worker: Worker, monkeypatch: pytest.MonkeyPatch, calls: int, is_on_trial: bool
+) -> None:
+    """In its second model call the run is still held, but the worker may try the next one."""
+    first, second = scripted(calls=[["ledger_read"]]), scripted()
+    driven: list[bool] = []
+    dies_with_its_worker(first, second)
+    at_point(monkeypatch, "model.before_call", calls, lambda: driven.append(worker.drive(second.pk)))
+
+    assert worker.drive(first.pk)
+
+    assert driven == [not is_on_trial]
+
+
+def test_a_trial_that_lasts_keeps_the_next_one_out_for_half_a_lease(scripted: MakeScripted, worker: Worker) -> None:
+    first, second = scripted(), scripted()
+    dies_with_its_worker(first, second)
+    assert transitions.claim(first.pk, worker.owner)
+    assert suspicion.has_trial(worker.owner)
+
+    Attempt.objects.filter(run=first, ended_at=None).update(claimed_at=Now() - timedelta(seconds=11))
+
+    assert not suspicion.has_trial(worker.owner)
+    assert worker.drive(second.pk)
 
 
 def test_after_two_deaths_in_a_step_it_waits_before_it_is_tried_alone(
-    scripted: MakeScripted, die_at: DieAt, worker: Worker, busy_pool: ThreadPoolExecutor
+    scripted: MakeScripted, die_at: DieAt, worker: Worker
 ) -> None:
     run = scripted(calls=[["ledger_read"]])
     for _ in range(2):
         assert die_at(run, "model.before_call")
 
-    assert worker.sweep_once(busy_pool) == 0
+    assert not worker.drive(run.pk)
 
     run.refresh_from_db()
     assert (run.status, run.status_reason) == (RunStatus.WAITING, "retry_alone")
     check(run)
     AgentRun.objects.filter(pk=run.pk).update(not_before=Now() - timedelta(seconds=1))
-    assert worker.sweep_once(busy_pool) == 1  # given to the pool, which would start the process
+    end_waits()
     run.refresh_from_db()
     assert (run.status, run.status_reason) == (RunStatus.QUEUED, "retry_alone")
+    with pytest.raises(Suspected) as refused:
+        transitions.claim(run.pk, worker.owner)
+    assert (refused.value.is_alone, refused.value.lapsed) == (True, False)
     assert [suspects.pause_s(deaths) for deaths in (1, 2, 3, 4, 5, 6)] == [0.0, 5.0, 10.0, 20.0, 40.0, 40.0]
 
 

@@ -22,8 +22,9 @@ from runs.lifecycle import command_outcomes
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus
-from runs.worker.worker import Worker, close_after
+from runs.worker.worker import Worker
 from tests.support.engine.fixture_types import MakeScripted
+from tests.support.engine.threads import drive_and_close
 from tests.support.factories import drive
 from tests.support.processes.scripted_model import PIECE, Move
 from tests.support.run_checks import check, events
@@ -224,7 +225,7 @@ NOT_DRIVEN = {
     "command.committed",
     "command.hint_sent",
     "sweep.run_seen",
-    "sweep.run_driven",
+    "sweep.message_sent",
     "lease.lapse_seen",
     "run.taken_over",
 }
@@ -269,7 +270,7 @@ def test_a_cut_connection_is_no_death(
     run = scripted(calls=CALLS, on_unknown_tool="tell_model")
     for _ in range(3):
         # On a thread of its own, as a worker's are: this one's connection stays whole.
-        thread = threading.Thread(target=close_after, args=[worker.drive, run.pk])
+        thread = threading.Thread(target=drive_and_close, args=[worker, run])
         thread.start()
         thread.join(60)
         assert not thread.is_alive()

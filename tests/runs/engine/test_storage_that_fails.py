@@ -17,8 +17,9 @@ from pytest_django import Settings
 from runs import chaos
 from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus
-from runs.worker.worker import Worker, close_after
+from runs.worker.worker import Worker
 from tests.support.engine.fixture_types import MakeScripted
+from tests.support.engine.threads import drive_and_close
 from tests.support.factories import drive
 from tests.support.run_checks import check, events
 from tests.support.run_checks import transcript as transcript_of
@@ -100,8 +101,8 @@ def outage(request: pytest.FixtureRequest, transactional_db: None) -> Iterator[O
 
 def driven_beside(run: AgentRun) -> None:
     """On a thread of its own, as a worker's are: this one's connection stays whole."""
-    worker = Worker(concurrency=1)
-    thread = threading.Thread(target=close_after, args=[worker.drive, run.pk])
+    worker = Worker()
+    thread = threading.Thread(target=drive_and_close, args=[worker, run])
     thread.start()
     thread.join(60)
     assert not thread.is_alive()

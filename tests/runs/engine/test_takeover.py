@@ -32,7 +32,7 @@ POINTS = OUTSIDE_TRANSACTIONS
 @pytest.fixture
 def pair(worker: Worker) -> Iterator[tuple[Worker, Worker]]:
     """The worker that loses its run, and the one that takes it over."""
-    other = Worker(concurrency=1)
+    other = Worker()
     yield worker, other
     other.close(5)
 

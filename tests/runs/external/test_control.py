@@ -20,6 +20,7 @@ from runs.external.ingest import Sender, record
 from runs.external.silence import notice_silence
 from runs.models import AgentRun
 from runs.upkeep import invariants, replay_check
+from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import make_agent, make_project, make_run
@@ -118,7 +119,7 @@ def test_silence_is_noticed_once_and_ends_nothing_soon(settings: Settings) -> No
     assert client.get(detail).json()["silent_since"] is None
 
     assert [notice_silence(), notice_silence()] == [1, 0]
-    worker.sweep_once()
+    advance_ready(worker)
 
     run.refresh_from_db()
     assert (run.status, run.completed_at) == ("running", None)

@@ -20,6 +20,7 @@ from runs.queries.overview.needs import count_of
 from runs.statuses import Effect
 from runs.tools.catalogue import TOOLS
 from runs.tools.functions import tool
+from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
 from tests.support.factories import make_project
 from tests.support.flows.flow_runs import make_flow_run, make_writer, play, run_of, types_of
@@ -135,7 +136,7 @@ def test_a_question_can_be_answered_while_its_flow_is_paused(project: Project, w
     assert question.status == "waiting"
     run_actions.reply("user:ada", question, "no")
     assert play(paused, worker).status == "paused"
-    worker.sweep_once()
+    advance_ready(worker)
     assert run_of(paused, "ask").status == "completed"
     ended = play(flow_run_actions.resume("user:ada", FlowRun.objects.get(pk=paused.pk)), worker)
 

@@ -232,7 +232,7 @@ def test_the_next_try_is_announced_with_its_time(monkeypatch: pytest.MonkeyPatch
     settings.AGENTOPS_RETRY_BASE_DELAY_MS = 600_000
     monkeypatch.setattr(retries, "HOLD_WORKER_S", 3600.0)
     run = playing(saying([ConnectionError("the line went dead")], ["Back again."]))
-    worker = Worker(concurrency=1)
+    worker = Worker()
 
     def work() -> None:
         try:

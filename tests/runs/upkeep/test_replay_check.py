@@ -90,7 +90,7 @@ class TestTheEventsAddUpTo:
     def test_a_run_that_was_handed_back_and_then_ended(self, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
         run = make_run(make_agent(fixture=FIXTURE))
         let_go_at(point, monkeypatch)
-        worker = Worker(concurrency=1)
+        worker = Worker()
         worker.drive(run.pk)
         worker.close(5)
         assert agree()
@@ -104,7 +104,7 @@ class TestTheEventsAddUpTo:
         agent = make_agent(fixture=FIXTURE, settings={"recorded_effect": "at_most_once", "on_unknown_tool": policy})
         run = make_run(agent)
         let_go_at("tool.marked_running", monkeypatch)
-        worker = Worker(concurrency=1)
+        worker = Worker()
         worker.drive(run.pk)
         worker.close(5)
 

@@ -40,7 +40,7 @@ def make_scripted(
 @contextmanager
 def driven(run: AgentRun) -> Iterator[threading.Thread]:
     """The run is driven on a thread while the block runs; at its end it is driven to its own."""
-    worker = Worker(concurrency=1)
+    worker = Worker()
 
     def work() -> None:
         try:

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic_ai.messages import ToolCallPart
 
 from runs.models import AgentRun
+from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
 
 
@@ -20,7 +21,7 @@ def task(agent: str, prompt: str = "Look.") -> dict[str, Any]:
 
 def work(worker: Worker) -> None:
     """Everything that can be done without anybody's help."""
-    while worker.sweep_once():
+    while advance_ready(worker):
         pass
 
 

@@ -14,6 +14,7 @@ from runs.flows.runner import advancing
 from runs.lifecycle import transitions
 from runs.models import AgentRun, Flow, FlowRun
 from runs.statuses import RunStatus
+from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
 from tests.support.factories import make_agent, make_project
 from timeline import log
@@ -99,7 +100,7 @@ def play(flow_run: FlowRun, worker: Worker, *, until: Callable[[FlowRun], bool] 
         fresh = FlowRun.objects.get(pk=flow_run.pk)
         if fresh.state.terminal or until(fresh):
             return fresh
-        if not worker.sweep_once() and not FlowRun.objects.due().filter(pk=flow_run.pk).exists():
+        if not advance_ready(worker) and not FlowRun.objects.due().filter(pk=flow_run.pk).exists():
             return fresh
     raise AssertionError("the flow run moves for ever")
 

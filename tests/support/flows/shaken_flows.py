@@ -86,7 +86,7 @@ def _answer(flow_run: FlowRun) -> None:
 
 def undisturbed(stage: Stage, settings: Settings, folder: Path, flow: dict[str, Any] | None = None) -> FlowRun:
     settings.AGENTOPS_FIXTURES = [str(folder)]
-    worker = Worker(concurrency=2)
+    worker = Worker()
     try:
         waiting = play(make_flow_run(flow or definition(stage), site("calm")), worker)
         _answer(waiting)

@@ -22,6 +22,6 @@ def quick_retries(settings: Settings, no_hints: None) -> None:
 @pytest.fixture
 def worker(transactional_db: None) -> Iterator[Worker]:
     """A worker in this process, on the database of this test."""
-    worker = Worker(concurrency=4)
+    worker = Worker()
     yield worker
     worker.close(5)

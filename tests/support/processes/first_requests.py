@@ -117,7 +117,7 @@ def _step(watch: Watch) -> None:
     warm_up.load_worker()
     gc.freeze()
     watch.place = "step"
-    worker = Worker(concurrency=1)
+    worker = Worker()
     run = AgentRun.objects.get(agent__slug="player")
     worker.drive(run.pk)
     STATUSES["step"] = int(AgentRun.objects.get(pk=run.pk).status == "completed")

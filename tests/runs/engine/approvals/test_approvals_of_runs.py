@@ -23,6 +23,7 @@ from runs.models import AgentRun, AgentRunToolCall, Approval, RunCommand
 from runs.providers.base import ModelCall
 from runs.statuses import RunStatus, ToolStatus
 from runs.upkeep import replay_check
+from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
 from tests.support.engine.fixture_types import DieAt, MakeScripted
 from tests.support.engine.hook_samples import use, with_hooks
@@ -186,7 +187,7 @@ def test_an_approval_that_nobody_decides_expires(
     run = waiting(scripted, rules=[ASK[0] | {"expires": "5m", "on_expiry": on_expiry}])
     approval = Approval.objects.get(run=run)
     assert (approval.expires_at - approval.created_at).total_seconds() == 300
-    worker.sweep_once()
+    advance_ready(worker)
     assert Approval.objects.get(run=run).state == "pending"
     AgentRun.objects.filter(pk=run.pk).update(not_before=datetime(2020, 1, 1, tzinfo=UTC))
     approval_decisions.expire_due()

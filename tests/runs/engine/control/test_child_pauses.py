@@ -18,6 +18,7 @@ from runs.lifecycle import children, inbox, transitions
 from runs.lifecycle.approval_decisions import Decision
 from runs.models import AgentRun, AgentRunToolCall
 from runs.providers.base import ModelCall
+from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
 from tests.support.engine.child_agents import children_of, spawns, task, work
 from tests.support.engine.fixture_types import DieAt, MakeHelper, MakeScripted
@@ -320,7 +321,7 @@ def test_a_parent_waits_for_a_child_of_its_call_that_was_opened_before_pauses_we
     AgentRun.objects.filter(pk=child.pk).update(on_pause="")
 
     for _ in range(5):
-        worker.sweep_once()
+        advance_ready(worker)
 
     assert state_of(run) == ("waiting", "children")
     assert len(of_type(run, "run.waiting")) == 2, "it is not queued again and again"

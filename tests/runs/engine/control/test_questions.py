@@ -16,6 +16,7 @@ from runs.errors import RunTerminal
 from runs.lifecycle import inbox, questions
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunCommand
 from runs.statuses import RunStatus, ToolStatus
+from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
 from tests.support.api.write_requests import program
 from tests.support.engine.fixture_types import DieAt, MakeScripted
@@ -74,7 +75,7 @@ def test_it_waits_without_a_worker(asking: AgentRun, worker: Worker) -> None:
         question.call.pk, {"reason": "input", "question": "Which one?", "choices": ["a", "b"]},
     )  # fmt: skip
     assert [call.status for call in calls_of(asking)] == [ToolStatus.PLANNED] * 2
-    assert worker.sweep_once() == 0
+    assert advance_ready(worker) == 0
     in_order(asking)
 
 

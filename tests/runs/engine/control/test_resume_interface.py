@@ -20,6 +20,7 @@ from runs.actions.resume import resume
 from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
+from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
 from tests.support.accounts import make_person
 from tests.support.engine.fixture_types import MakeScripted
@@ -106,7 +107,7 @@ def tree(scripted: MakeScripted, worker: Worker) -> Any:
         run.project, slug="helper", provider="scripted", model="scripted-model", tools=["ledger_read"],
         settings={**run.agent_config["settings"], "play": "helping"}, max_steps=LAST,
     )  # fmt: skip
-    while worker.sweep_once():
+    while advance_ready(worker):
         pass
     run.refresh_from_db()
     yield (run, *AgentRun.objects.filter(parent_run=run).order_by("pk"))
@@ -197,7 +198,7 @@ def test_only_paused_runs_and_500_steps(scripted: MakeScripted, worker: Worker) 
         run.project, slug="helper", provider="scripted", model="scripted-model", tools=[],
         settings={**run.agent_config["settings"], "play": "ended"},
     )  # fmt: skip
-    while worker.sweep_once():
+    while advance_ready(worker):
         pass
     del PLAYS["ended"]
 

@@ -269,7 +269,7 @@ def test_deaths_of_the_lineage_are_counted(scripted: MakeScripted, die_at: DieAt
 
 def test_a_worker_that_was_suspended_cannot_undo_it(scripted: MakeScripted, die_at: DieAt, worker: Worker) -> None:
     """What comes late from the worker that was taken for dead changes nothing."""
-    zombie = Worker(concurrency=1)
+    zombie = Worker()
     woken: list[AgentRun] = []
 
     def suspended() -> None:
@@ -412,7 +412,7 @@ def test_a_worker_that_ends_in_the_middle_of_a_gate_decides_nothing(
         scripted(calls=[["ledger_read"]]), on_dead={"action": "gate", "run": f'{sys.executable} -c "{code}"'}
     )
     assert die_at(run, "tool.running")
-    ending = Worker(concurrency=1)
+    ending = Worker()
 
     def end_when_started() -> None:
         while not started.exists():

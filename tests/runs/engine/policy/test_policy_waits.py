@@ -24,6 +24,7 @@ from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunMessage
 from runs.providers import retries
 from runs.statuses import RunStatus
+from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
 from tests.support.engine.fixture_types import MakeScripted
 from tests.support.engine.policy_occasions import (
@@ -68,7 +69,7 @@ def test_a_rate_limit_waits_for_its_cooldown_and_is_resumed_once(
     told = of_type(run, "run.waiting")[-1].payload
     assert (told["reason"], told["until"][:19]) == ("on_error", f"{run.not_before:%Y-%m-%dT%H:%M:%S}")
     for _ in range(3):
-        assert worker.sweep_once() == 0
+        assert advance_ready(worker) == 0
         assert transitions.end_waits() == 0
     assert len(lineage(run)) == 1
     in_order(run)
@@ -78,7 +79,7 @@ def test_a_rate_limit_waits_for_its_cooldown_and_is_resumed_once(
         assert applied(current)[0]["attempt"] == attempt
         time_has_come(current)
         assert transitions.end_waits() == 0  # that is not its way
-        assert worker.sweep_once() == 1  # resumed, and driven by the same sweep
+        assert advance_ready(worker) == 1  # resumed, and driven by the same sweep
         assert len(lineage(run)) == attempt + 1
         current.refresh_from_db()
         assert (current.status, current.status_reason) == (RunStatus.RESUMED, "on_error")
@@ -87,7 +88,7 @@ def test_a_rate_limit_waits_for_its_cooldown_and_is_resumed_once(
     assert (last.status, last.status_reason) == (RunStatus.PAUSED, "escalated")
     assert [a.get("exhausted") for a in applied(last)] == [True]
     assert Notification.objects.get().run_id == last.pk
-    assert worker.sweep_once() == 0
+    assert advance_ready(worker) == 0
     assert len(lineage(run)) == 3
     in_order(run)
 
@@ -137,7 +138,7 @@ def test_what_was_said_meanwhile_comes_first(limited: AgentRun) -> None:
 def test_without_a_cooldown_it_goes_on_at_once(
     scripted: MakeScripted, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the same way; a hint is sent for it."""
+    """By the same way; a message asks for a sweep."""
     waiting, passed = scripted(saying([http(500)], ["Better."])), list[str]()
     with monkeypatch.context() as patch:
         patch.setattr(chaos, "point", passed.append)
@@ -145,7 +146,7 @@ def test_without_a_cooldown_it_goes_on_at_once(
     assert run.status == RunStatus.WAITING
     assert "command.committed" in passed
 
-    assert worker.sweep_once() == 1
+    assert advance_ready(worker) == 1
 
     assert [each.status for each in lineage(run)] == [RunStatus.RESUMED, RunStatus.COMPLETED]
     in_order(run)
@@ -287,7 +288,7 @@ def test_somebody_kills_and_resumes_it(limited: AgentRun, worker: Worker) -> Non
 
     assert resume(limited.pk, by="user:ann", kill=True).run.resumed_from_id == limited.pk
 
-    time_and_again = due_resumes.end_waits() + worker.sweep_once()
+    time_and_again = due_resumes.end_waits() + advance_ready(worker)
     assert (time_and_again, len(lineage(limited))) == (1, 2)
     limited.refresh_from_db()
     assert (limited.status, limited.status_reason) == (RunStatus.RESUMED, "")

@@ -14,6 +14,7 @@ from runs import chaos
 from runs.actions.resume import ResumeResult, resume
 from runs.models import AgentRun, AgentRunToolCall, CliSession
 from runs.providers.claude_cli import transcripts
+from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
 from tests.support.claude.stub_program import StubProgram
 from tests.support.engine.fixture_types import DieAt
@@ -109,10 +110,10 @@ def test_a_rate_limited_session_is_started_again_after_the_cooldown(
     assert (run.status, run.status_reason, run.error_type) == ("waiting", "on_error", "rate_limited")
 
     for starts in (1, 2):
-        assert worker.sweep_once() == 0
+        assert advance_ready(worker) == 0
         assert len(program.starts) == starts
         time_has_come(lineage(run)[-1])
-        assert worker.sweep_once() == 1
+        assert advance_ready(worker) == 1
         assert len(program.starts) == starts + 1
     last = lineage(run)[-1]
     assert (last.status, last.status_reason) == ("paused", "escalated")
@@ -141,7 +142,7 @@ def test_a_restarted_worker_takes_up_what_is_dead_and_nothing_else(
     AgentRun.objects.filter(pk=live.pk).update(lease_expires_at=timezone.now() + timedelta(minutes=1))
     before = AgentRun.objects.get(pk=live.pk)
 
-    assert worker.sweep_once() == 1
+    assert advance_ready(worker) == 1
 
     dead.refresh_from_db()
     live.refresh_from_db()

@@ -233,7 +233,7 @@ def test_a_session_gives_up_its_slot_between_turns_if_another_run_waits(
     session_run: MakeRun, program: StubProgram, settings: Any, monkeypatch: pytest.MonkeyPatch, others: int
 ) -> None:
     """Never in a turn, whatever it takes; and not for nothing, because its program would be started again."""
-    settings.AGENTOPS_SLICE_S = 0
+    settings.AGENTOPS_SLICE_S = 0.001
     run = session_run()
     ends = {"then": {"result": "success"}}
     program.script([BASH, {"text": "One.", **ends}, {"text": "Two."}])

@@ -132,7 +132,7 @@ def test_of_a_worker_that_was_taken_over(
     scripted: MakeScripted, worker: Worker, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     """Its result counts for nothing, and is not lost."""
-    run, other, left = scripted(calls=[["ledger_once"]]), Worker(concurrency=1), [1]
+    run, other, left = scripted(calls=[["ledger_once"]]), Worker(), [1]
 
     def take_over(name: str) -> None:
         if name == point and left:

@@ -178,7 +178,7 @@ def test_an_outage_that_lasts_too_long_pauses_the_run(scripted: MakeScripted, wo
     assert run.status == RunStatus.WAITING
     RunError.objects.filter(run=run, attempt=0).update(created_at=timezone.now() - timedelta(seconds=901))
 
-    run = drive(over(run), Worker(concurrency=1))
+    run = drive(over(run), Worker())
 
     assert (run.status, run.status_reason, run.error_type) == (RunStatus.PAUSED, "error", "server_error")
     assert "internal error (HTTP 503)" in run.error_message

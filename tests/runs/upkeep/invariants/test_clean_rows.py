@@ -149,7 +149,7 @@ def with_open_calls(monkeypatch: pytest.MonkeyPatch) -> AgentRun:
         raise ShutdownDue
 
     at_point("tool.marked_running", let_go, monkeypatch)
-    worker = Worker(concurrency=1)
+    worker = Worker()
     worker.drive(run.pk)
     worker.close(5)
     run.refresh_from_db()

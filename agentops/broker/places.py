@@ -1,0 +1,109 @@
+"""The places of a worker process: how many tasks of runs, and of upkeep, it executes at the same time.
+
+The transports ask before they read a message. So a busy worker takes none that another one could begin now, and no
+task of upkeep takes a place of a run. Of each kind there is one place more, which only messages of the first priority
+may take: runs of dead workers, and the short tasks of upkeep.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from celery import signals
+from celery.worker import state
+from kombu.asynchronous import get_event_loop
+
+from agentops.broker.queues import FIRST, PRIORITIES, UPKEEP
+
+#: Places for tasks of upkeep, without the one for the first priority.
+UPKEEP_PLACES = 2
+
+
+@dataclass
+class Places:
+    """How many messages of each kind this process may work on; any number where nothing was set."""
+
+    runs: int | None = None
+    upkeep: int | None = None
+    #: Whether messages may be taken: not before the process is ready to execute them.
+    is_open: bool = True
+    #: Called when a place has become free.
+    watchers: list[Callable[[], None]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def total(self) -> int:
+        """Return the number of places, with those for the first priority."""
+        return sum(count + 1 for count in (self.runs, self.upkeep) if count)
+
+    def readable(self, queues: Iterable[str]) -> list[tuple[str, int]]:
+        """Return the queues and priorities of which a message may be taken now, in the order of reading."""
+        if self.runs is None or self.upkeep is None:
+            return [(queue, priority) for priority in PRIORITIES for queue in queues]
+        if not self.is_open:
+            return []
+        free = {kind: count - taken for kind, count, taken in self._counts()}
+        return [
+            (queue, priority)
+            for priority in PRIORITIES
+            for queue in queues
+            if free[queue == UPKEEP] + (priority == FIRST and self._has(queue)) > 0
+        ]
+
+    def _has(self, queue: str) -> bool:
+        return bool(self.upkeep if queue == UPKEEP else self.runs)
+
+    def _counts(self) -> list[tuple[bool, int, int]]:
+        taken = [_queue_of(request) == UPKEEP for request in requests()]
+        return [(kind, count or 0, taken.count(kind)) for kind, count in ((False, self.runs), (True, self.upkeep))]
+
+    def open(self) -> None:
+        """Let the transports take messages."""
+        self.is_open = True
+        self.announce()
+
+    def announce(self) -> None:
+        """Let the transports look again: a place is free."""
+        for watcher in self.watchers:
+            watcher()
+
+
+#: Those of this process.
+here = Places()
+
+
+def requests() -> list[Any]:
+    """Return the requests on which this process works: no scheduled ones, which wait for their time."""
+    working = list(state.requests.values())
+    return [each for each in working if each not in state.scheduled_requests and not hasattr(each, "has_ended")]
+
+
+def _queue_of(request: Any) -> str:
+    return str((request.delivery_info or {}).get("routing_key"))
+
+
+@signals.task_postrun.connect
+def _note_end(task_id: str = "", **_: Any) -> None:
+    """Free the place of a task in a thread of this process. Celery does so a moment later, and wakes nobody."""
+    request = state.requests.get(task_id)
+    if request is not None:
+        with suppress(AttributeError):
+            request.has_ended = True
+    here.announce()
+
+
+def _wake_event_loop() -> None:
+    """Let Celery's event loop look at the places again; otherwise it does so once a second."""
+    hub = get_event_loop()
+    if hub is not None:
+        hub.call_soon(_do_nothing)
+
+
+def _do_nothing() -> None:
+    pass
+
+
+here.watchers.append(_wake_event_loop)

@@ -1,0 +1,88 @@
+"""Runs that may be what kills their workers: how carefully each has to be tried. Decided by the rows, at the claim.
+
+The attempts of a run's current step say how many workers have died in it. A committed step clears the run, because the
+next step has no attempts yet. Without a death a run is tried like any other. After one death it is tried beside others,
+but only one such run at a time in each worker, so that a second death shows which run it was. After more it is tried in
+a process of its own, after a growing pause; only a death there counts against it.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db.models import Count, F, OuterRef, Subquery
+from django.db.models.functions import Coalesce
+
+from runs.models import AgentRun, Attempt
+from runs.statuses import DEATHS, RunStatus
+from timeline.database_clock import Now
+
+#: Deaths in one step from which on a run is tried in a process of its own.
+ALONE_FROM = 2
+#: Separates the name of a worker from the number of a process that it starts for a single run.
+CHILD_SEPARATOR = "."
+#: How long a suspected run without a finished step keeps the next one waiting, as a share of a lease. A run that kills
+#: workers does so early, because the tool that a dead worker had started is started again first.
+TRIAL = 0.5
+
+
+class Suspected(Exception):
+    """A run may not be claimed in this way now."""
+
+    def __init__(self, run_id: UUID, deaths: int, *, lapsed: bool) -> None:
+        super().__init__(f"{deaths} workers have died in the current step of run {run_id}")
+        self.run_id, self.deaths, self.lapsed = run_id, deaths, lapsed
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it has to be tried in a process of its own."""
+        return self.deaths >= ALONE_FROM
+
+
+def deaths_in_step() -> Any:
+    """Return the expression for the workers that have died in the current step of a run.
+
+    Without the one whose lease has lapsed. A run that continues another one inherits the suspicion of its step.
+    """
+    died = (
+        Attempt.objects.filter(
+            run__root_run=OuterRef("root_run"),
+            step_number=OuterRef("step_count") + 1,
+            end_reason__in=DEATHS,
+            ended_at__isnull=False,
+        )
+        .order_by()
+        .values("run__root_run")
+        .annotate(number=Count("pk"))
+        .values("number")
+    )
+    return Coalesce(Subquery(died), 0)
+
+
+def check(run_id: UUID, owner: str, deaths: int, *, lapsed: bool) -> None:
+    """Raise `Suspected` if `owner` may not claim a run in whose step so many workers have died."""
+    if deaths >= ALONE_FROM:
+        is_refused = CHILD_SEPARATOR not in owner.rpartition(":")[2]
+    else:
+        is_refused = deaths > 0 and has_trial(owner)
+    if is_refused:
+        raise Suspected(run_id, deaths, lapsed=lapsed)
+
+
+def has_trial(owner: str) -> bool:
+    """Whether a worker holds a suspected run that has finished no step yet."""
+    since = Now() - timedelta(seconds=settings.AGENTOPS_LEASE_S * TRIAL)
+    held = AgentRun.objects.filter(status=RunStatus.RUNNING, lease_owner=owner)
+    suspects = held.annotate(died=deaths_in_step()).filter(died__gt=0)
+    return suspects.filter(
+        attempts__epoch=F("lease_epoch"), attempts__step_number=F("step_count") + 1, attempts__claimed_at__gt=since
+    ).exists()
+
+
+def has_process(owner: str) -> bool:
+    """Whether a worker has a process that tries a run alone."""
+    name = f"{owner}{CHILD_SEPARATOR}"
+    return AgentRun.objects.filter(status=RunStatus.RUNNING, lease_owner__startswith=name).exists()

@@ -1,0 +1,174 @@
+"""What a Celery worker does at its start and its end, whatever its pool: threads, prefork or solo.
+
+No message is taken before the database has the schema of this version, and the libraries of the agents' models are
+loaded: a call of a model would be recorded with the time of the import.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import threading
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import Any, cast
+
+from celery import bootsteps, signals
+from django.conf import settings
+from django.db import connection, connections
+
+from agentops.broker import places
+from agentops.broker.queues import UPKEEP
+from runs import environment
+from runs.lifecycle import wake
+from runs.worker import worker
+from runs.worker.schema_gate import is_migrated
+
+log = logging.getLogger(__name__)
+#: By which the parent of a forking pool lets its children hand back their runs.
+END_OF_CHILD = signal.SIGUSR2
+#: The Celery worker of this process.
+_controller: Any = None
+#: The process that forks the children of this pool, where the pool forks.
+_forking_parent: int | None = None
+
+
+def connect_signals() -> None:
+    """Connect to Celery's signals."""
+    # worker_init comes before the broker is connected.
+    signals.worker_init.connect(_prepare)
+    signals.worker_process_init.connect(_start_child)
+    # Celery sends this from its SIGTERM handler, holding a lock that is not reentrant: a second SIGTERM during it would
+    # stop the worker for ever.
+    signals.worker_shutting_down.lock = threading.RLock()
+    signals.worker_shutting_down.connect(_ask_to_stop)
+    signals.worker_shutdown.connect(_close)
+    signals.worker_process_shutdown.connect(_close)
+
+
+def _prepare(sender: Any, **_: Any) -> None:
+    global _controller, _forking_parent
+    _controller = sender
+    environment.hide_secrets()
+    # By name, because it belongs to the commands, another entry point.
+    warm_up = import_module("runs.management.site.warm_up")
+    warm_up.load_worker()
+    warm_up.try_to_load_vendors()
+    # What is loaded by now lives as long as the process, so the garbage collector can skip it.
+    gc.freeze()
+    pool = str(sender.pool_cls)
+    if "prefork" in pool:
+        if not settings.REDIS_URL:
+            raise SystemExit("a worker with the pool prefork needs REDIS_URL: its processes share no memory")
+        _forking_parent = os.getpid()
+        _close_pool()
+    else:
+        wake.expect_worker()
+    _set_places(sender, is_solo="solo" in pool)
+    # Workers need nothing from each other, and would have to believe what others write into Redis.
+    sender.options |= {"without_gossip": True, "without_mingle": True}
+    sender.app.steps["worker"].add(Opening)
+
+
+def _set_places(sender: Any, *, is_solo: bool) -> None:
+    """Let the pool have a place for each run, and those of upkeep besides."""
+    queues = set(sender.app.amqp.queues.consume_from)
+    here = places.here
+    here.is_open = False
+    if is_solo:
+        here.runs, here.upkeep = 1, 1
+        return
+    here.runs = sender.concurrency if queues - {UPKEEP} else 0
+    here.upkeep = (places.UPKEEP_PLACES if here.runs else sender.concurrency) if UPKEEP in queues else 0
+    sender.concurrency = here.total()
+
+
+class Opening(bootsteps.StartStopStep):  # type: ignore[misc]
+    """Lets the worker take messages once it is ready, and touches the file that says that it works."""
+
+    requires = ("celery.worker.components:Timer",)
+
+    def start(self, controller: Any) -> None:
+        """Look now, and once in each period until the worker is ready."""
+        timer = controller.timer
+        timer.call_repeatedly(settings.AGENTOPS_SWEEP_S, _touch_alive_file)
+        if not _open():
+            self._look = timer.call_repeatedly(settings.AGENTOPS_SWEEP_S, self._look_again)
+
+    def _look_again(self) -> None:
+        if _open():
+            self._look.cancel()
+
+
+def _open() -> bool:
+    _touch_alive_file()
+    if not is_migrated():
+        return False
+    import_module("runs.management.site.warm_up").try_to_load_vendors()
+    if _forking_parent is not None:
+        _close_pool()
+    places.here.open()
+    # What was queued while no worker was here.
+    wake.wake_sweep()
+    return True
+
+
+def _touch_alive_file() -> None:
+    """Touch the file that tells a monitor that this process works. Errors do not end the work."""
+    if not settings.AGENTOPS_ALIVE_FILE:
+        return
+    try:
+        Path(settings.AGENTOPS_ALIVE_FILE).touch()
+    except OSError as error:
+        log.warning("AGENTOPS_ALIVE_FILE cannot be touched: %s", error.strerror)
+
+
+def _start_child(**_: Any) -> None:
+    if _forking_parent is None or os.getpid() == _forking_parent:
+        return  # a pool without processes also announces itself
+    # Celery has Linux kill a child whose parent dies, but only from a moment after the fork on. A parent that died in
+    # that moment leaves a child that nobody ends.
+    if os.getppid() != _forking_parent:
+        os._exit(1)
+    _forget_pool()
+    signal.signal(END_OF_CHILD, _end_child)
+    worker.current()
+
+
+def _end_child(number: int, frame: FrameType | None) -> None:
+    worker.leave_handler(lambda: worker.current().ask_to_stop())
+
+
+def _ask_to_stop(**_: Any) -> None:
+    worker.leave_handler(_stop_all)
+
+
+def _stop_all() -> None:
+    if _forking_parent is None:
+        worker.current().ask_to_stop()
+        return
+    for pid in _controller.pool.info.get("processes", ()):
+        with suppress(ProcessLookupError):
+            os.kill(pid, END_OF_CHILD)
+
+
+def _close(**_: Any) -> None:
+    if os.getpid() != _forking_parent:
+        worker.current().close(settings.AGENTOPS_GRACE_S + 5)
+
+
+def _close_pool() -> None:
+    """Close the connections of this process, so that no child inherits one."""
+    connections.close_all()
+    if connection.vendor == "postgresql":
+        cast("Any", connection).close_pool()
+
+
+def _forget_pool() -> None:
+    """Leave the connections that were inherited to the parent."""
+    if connection.vendor == "postgresql":
+        cast("Any", connection)._connection_pools.clear()

@@ -1,0 +1,98 @@
+"""The broker in memory: priorities, order, places, and a consumer that waits without polling."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kombu import Connection, Consumer, Queue
+
+from agentops.broker import in_memory, places
+from agentops.broker.places import Places
+
+Received = list[str]
+
+
+@pytest.fixture
+def connection(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
+    monkeypatch.setattr(in_memory.Channel, "queues", {})
+    with Connection(transport=in_memory.Transport) as connection:
+        yield connection
+
+
+@pytest.fixture
+def received(connection: Connection) -> Iterator[Received]:
+    texts: Received = []
+
+    def note(body: str, message: Any) -> None:
+        message.ack()
+        texts.append(body)
+
+    queues = [Queue(name, name, routing_key=name) for name in ("default", "upkeep")]
+    with Consumer(connection, queues, callbacks=[note]):
+        yield texts
+
+
+def send(connection: Connection, text: str, *, priority: int = 6, queue: str = "default") -> None:
+    with connection.Producer() as producer:
+        producer.publish(text, exchange=queue, routing_key=queue, priority=priority)
+
+
+def drain(connection: Connection, count: int) -> None:
+    for _ in range(count):
+        connection.drain_events(timeout=10)
+
+
+def test_messages_come_by_priority_and_in_their_order(connection: Connection, received: Received) -> None:
+    for text, priority in (("later", 9), ("first", 6), ("second", 6), ("dead", 0)):
+        send(connection, text, priority=priority)
+
+    drain(connection, 4)
+
+    assert received == ["dead", "first", "second", "later"]
+
+
+def test_what_has_no_place_stays_in_its_queue(
+    connection: Connection, received: Received, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The consumer waits, and takes it as soon as a place is free."""
+    here = Places(runs=0, upkeep=1)
+    monkeypatch.setattr(places, "here", here)
+    send(connection, "run"), send(connection, "upkeep", queue="upkeep")
+    drain(connection, 1)
+    assert received == ["upkeep"]
+    with pytest.raises(socket.timeout):
+        connection.drain_events(timeout=0)
+
+    here.watchers.append(in_memory.notify)
+    waiting = threading.Thread(target=drain, args=[connection, 1])
+    waiting.start()
+    here.runs = 1
+    here.announce()
+    waiting.join(10)
+
+    assert received == ["upkeep", "run"]
+
+
+def test_a_message_wakes_the_consumer(connection: Connection, received: Received) -> None:
+    waiting = threading.Thread(target=drain, args=[connection, 1])
+    waiting.start()
+    send(connection, "hello")
+    waiting.join(10)
+    assert received == ["hello"]
+
+
+def test_the_head_of_a_queue_can_be_read(connection: Connection, received: Received) -> None:
+    for number in range(5):
+        send(connection, str(number))
+    send(connection, "urgent", priority=1)
+    channel = connection.default_channel
+
+    assert channel.counts("default") == {6: 5, 1: 1}
+    assert len(channel.oldest("default", 6, 3)) == 3
+    assert channel.oldest("other", 6, 3) == []
+    drain(connection, 6)
+    assert received == ["urgent", *"01234"]

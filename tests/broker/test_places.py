@@ -1,0 +1,82 @@
+"""Which messages a worker may take: none beyond its places, and no place of a run for upkeep."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from celery.worker import state
+
+from agentops.broker import places
+from agentops.broker.places import Places
+from agentops.broker.queues import FIRST, PRIORITIES, UPKEEP
+
+QUEUES = ["default", "gpu", UPKEEP]
+NORMAL = 6
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> dict[str, SimpleNamespace]:
+    """The requests that this process works on, as Celery keeps them."""
+    requests: dict[str, SimpleNamespace] = {}
+    monkeypatch.setattr(state, "requests", requests)
+    return requests
+
+
+def take(taken: dict[str, SimpleNamespace], *queues: str) -> None:
+    for queue in queues:
+        taken[str(len(taken))] = SimpleNamespace(delivery_info={"routing_key": queue})
+
+
+def test_an_idle_worker_reads_everything_in_the_order_of_priorities(taken: dict[str, SimpleNamespace]) -> None:
+    readable = Places(runs=2, upkeep=2).readable(QUEUES)
+    assert readable == [(queue, priority) for priority in PRIORITIES for queue in QUEUES]
+
+
+def test_with_all_places_of_runs_taken_one_is_left_for_runs_of_dead_workers(taken: dict[str, SimpleNamespace]) -> None:
+    take(taken, "default", "gpu")
+    readable = Places(runs=2, upkeep=2).readable(QUEUES)
+    assert [each for each in readable if each[0] != UPKEEP] == [("default", FIRST), ("gpu", FIRST)]
+    assert (UPKEEP, NORMAL) in readable
+
+    take(taken, "default")
+    assert {queue for queue, _ in Places(runs=2, upkeep=2).readable(QUEUES)} == {UPKEEP}
+
+
+def test_upkeep_takes_no_place_of_a_run(taken: dict[str, SimpleNamespace]) -> None:
+    take(taken, UPKEEP, UPKEEP)
+    readable = Places(runs=2, upkeep=2).readable(QUEUES)
+    assert ("default", NORMAL) in readable
+    assert [each for each in readable if each[0] == UPKEEP] == [(UPKEEP, FIRST)]
+
+
+def test_a_worker_that_serves_one_kind_only_reads_no_other(taken: dict[str, SimpleNamespace]) -> None:
+    assert {queue for queue, _ in Places(runs=0, upkeep=2).readable(QUEUES)} == {UPKEEP}
+    assert {queue for queue, _ in Places(runs=2, upkeep=0).readable(QUEUES)} == {"default", "gpu"}
+
+
+def test_the_pool_has_all_places() -> None:
+    assert Places(runs=8, upkeep=2).total() == 12
+    assert Places(runs=8, upkeep=0).total() == 9
+
+
+def test_nothing_is_read_before_the_worker_is_ready(taken: dict[str, SimpleNamespace]) -> None:
+    here, heard = Places(runs=2, upkeep=2, is_open=False), []
+    here.watchers.append(lambda: heard.append("looked"))
+    assert here.readable(QUEUES) == []
+
+    here.open()
+
+    assert here.readable(QUEUES)
+    assert heard == ["looked"]
+
+
+def test_a_task_that_has_ended_frees_its_place_before_celery_forgets_it(taken: dict[str, SimpleNamespace]) -> None:
+    take(taken, "default", "default")
+    assert len(places.requests()) == 2
+    taken["0"].has_ended = True
+    assert len(places.requests()) == 1
+
+
+def test_a_process_that_is_no_worker_reads_everything() -> None:
+    assert len(Places().readable(QUEUES)) == len(PRIORITIES) * len(QUEUES)

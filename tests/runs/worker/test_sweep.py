@@ -1,0 +1,144 @@
+"""The sweep: it sends the messages that are missing, and no others. Against real queues: Redis if there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+from django.db.models.functions import Now
+from django.utils.module_loading import import_string
+from pytest_django import Settings
+
+from agentops.broker import backlog
+from agentops.broker.queues import FIRST
+from runs.lifecycle import transitions, wake
+from runs.models import AgentRun
+from runs.worker.sweep import ON_ITS_WAY_S, send_missing
+from tests.support.factories import make_run
+
+pytestmark = pytest.mark.django_db(transaction=True)
+QUEUE, PRIORITY = "default", 6
+
+
+@pytest.fixture(autouse=True)
+def queues(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The queues of this test: in memory, as in a worker without Redis, empty before and after."""
+    settings.REDIS_URL = ""
+    wake.expect_worker()
+    empty()
+    yield
+    empty()
+    monkeypatch.setattr(wake, "_worker_is_here", False)
+
+
+def empty() -> None:
+    with import_string(backlog.CELERY_APP).pool.acquire(block=True) as connection:
+        for queue in (QUEUE, "gpu"):
+            connection.default_channel.queue_purge(queue)
+
+
+def messages(priority: int = PRIORITY, queue: str = QUEUE) -> list[UUID]:
+    return backlog.oldest(queue, priority, 100)
+
+
+def queued_before(seconds: float, *runs: AgentRun) -> None:
+    AgentRun.objects.filter(pk__in=[run.pk for run in runs]).update(queued_at=Now() - timedelta(seconds=seconds))
+
+
+def test_a_new_run_has_its_message(settings: Settings) -> None:
+    run, urgent = make_run(), make_run()
+    AgentRun.objects.filter(pk=urgent.pk).update(priority=0)
+    assert messages() == [run.pk, urgent.pk]
+    queued_before(60, run, urgent)
+
+    assert send_missing() == 1  # the queue of the other priority is empty
+
+    assert (messages(), messages(1)) == ([run.pk, urgent.pk], [urgent.pk])
+
+
+def test_what_an_empty_queue_has_lost_is_sent_once() -> None:
+    runs = [make_run() for _ in range(3)]
+    empty()
+    queued_before(60, *runs)
+
+    assert send_missing() == 3
+    assert send_missing() == 0
+
+    assert messages() == [run.pk for run in runs]
+
+
+def test_a_message_that_is_older_than_the_head_of_the_queue_was_lost() -> None:
+    """Queues are read in order: a younger message at the head means that the older one was taken already."""
+    lost = make_run()
+    empty()
+    waiting = [make_run() for _ in range(2)]
+    queued_before(120, lost)
+    queued_before(60, *waiting)
+
+    assert send_missing() == 1
+
+    assert messages() == [*(run.pk for run in waiting), lost.pk]
+    assert send_missing() == 0
+
+
+def test_a_long_queue_is_not_sent_again() -> None:
+    runs = [make_run() for _ in range(30)]
+    queued_before(600, *runs)
+
+    assert send_missing() == 0
+    assert messages() == [run.pk for run in runs]
+
+
+def test_messages_at_the_head_whose_runs_are_over_prove_nothing() -> None:
+    stale, lost = [make_run() for _ in range(2)], make_run()
+    AgentRun.objects.filter(pk__in=[run.pk for run in stale]).update(status="paused")
+    queued_before(60, lost)
+
+    assert send_missing() == 0  # its own message is the third
+
+
+def test_a_run_of_a_dead_worker_comes_first() -> None:
+    run, waiting = make_run(), make_run()
+    assert transitions.claim(run.pk, "dead")
+    assert transitions.expire_leases("dead") == 1
+    empty()
+
+    assert send_missing() == 2
+    assert (messages(FIRST), messages()) == ([run.pk], [waiting.pk])
+    assert send_missing() == 0
+
+
+def test_queues_are_looked_at_apart() -> None:
+    here, there = make_run(), make_run()
+    AgentRun.objects.filter(pk=there.pk).update(queue="gpu")
+    queued_before(60, here, there)
+
+    assert send_missing() == 1
+    assert (messages(), messages(queue="gpu")) == ([here.pk, there.pk], [there.pk])
+
+
+def test_a_message_on_its_way_through_redis_is_not_lost_yet(settings: Settings) -> None:
+    run = make_run()
+    empty()
+    settings.REDIS_URL = "redis://localhost/0"  # only read here; the queues stay in memory
+    queued_before(ON_ITS_WAY_S / 2, run)
+    assert send_missing() == 0
+
+    queued_before(ON_ITS_WAY_S * 2, run)
+    assert send_missing() == 1
+
+
+def test_a_run_that_is_queued_again_has_a_new_message() -> None:
+    run = make_run()
+    empty()
+    queued_before(60, run)
+    assert send_missing() == 1
+    assert transitions.claim(run.pk, "one")
+    run.refresh_from_db()
+
+    assert run.message_sent_at is not None
+    transitions.expire_leases("one")
+    empty()
+    assert send_missing() == 1

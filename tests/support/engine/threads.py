@@ -1,0 +1,16 @@
+"""What a test does in a thread beside its own."""
+
+from __future__ import annotations
+
+from django.db import connections
+
+from runs.models import AgentRun
+from runs.worker.worker import Worker
+
+
+def drive_and_close(worker: Worker, run: AgentRun) -> None:
+    """Drive a run, and close the connections of this thread."""
+    try:
+        worker.drive(run.pk)
+    finally:
+        connections.close_all()
