@@ -14,6 +14,7 @@ from kombu.transport import TRANSPORT_ALIASES
 from kombu.transport.virtual import QoS
 
 from agentops.broker.queues import UPKEEP
+from agentops.clock.bootstep import Clock
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
 # Celery runs Django's system checks when a worker starts, and discards their results. They import every page, which is
@@ -32,6 +33,7 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 # message for one would be put into both.
 app.conf.task_queues = [Queue(name, Exchange(name), name) for name in (app.conf.task_default_queue, UPKEEP)]
 app.autodiscover_tasks()
+app.steps["worker"].add(Clock)
 
 # The sweep sends a lost message again, so an unacknowledged one need not be restored. Restoring it over a broken
 # connection raises an AttributeError in kombu, which ends the worker. See also `ack_emulation` in the settings.

@@ -10,6 +10,7 @@ from typing import Any
 #: level DEBUG.
 TALKATIVE = (
     *("celery.app.trace", "celery.worker.strategy", "celery.worker.consumer.connection", "celery.beat"),
+    "django_celery_beat.schedulers",
     *("django_eventstream", "watchfiles", "mcp"),
     *("httpx", "httpx2", "httpcore", "httpcore2", "openai", "anthropic", "groq", "mistralai"),
 )

@@ -13,7 +13,8 @@ from typing import Any
 
 from csp.constants import NONE, SELF
 
-from agentops.broker.queues import FIRST, UPKEEP
+from agentops.broker.queues import FIRST
+from agentops.clock.timetable import PeriodicTask, routes_of, schedule_of, upkeep
 from agentops.config import telemetry_settings
 from agentops.config.database_config import database_config
 from agentops.env import BadSetting, Reader
@@ -284,16 +285,7 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 # A publish may delay a request by a second at most; what it says is found by the sweep anyway.
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_BROKER_TRANSPORT_OPTIONS = broker_options(REDIS_URL)
-CELERY_BEAT_SCHEDULER = "agentops.redis.scheduler:MemoryScheduler"
-CELERY_BEAT_SCHEDULE = {
-    "sweep": {
-        "task": "runs.sweep",
-        "schedule": AGENTOPS_SWEEP_S,
-        "options": {"queue": UPKEEP, "priority": FIRST, "expires": AGENTOPS_SWEEP_S},
-    },
-    # Looked at every hour, done once a day, by whoever looks first; workers look by themselves too.
-    "retention": {"task": "runs.upkeep.retention", "schedule": 3600, "options": {"expires": 600}},
-}
+CELERY_BEAT_SCHEDULER = "agentops.clock.scheduler:SiteScheduler"
 
 # --- Identity, time, static files -----------------------------------------------------------------------
 PASSWORD_HASHERS = [
@@ -391,3 +383,9 @@ LOGGING = logging_config(
 )
 
 env.refuse_unknown()
+
+# --- The clock ------------------------------------------------------------------------------------------
+_upkeep = {"runs.sweep": PeriodicTask(AGENTOPS_SWEEP_S, FIRST)}
+_upkeep |= upkeep(alerts_s=AGENTOPS_ALERTS_S, sends_mail=AGENTOPS_EMAIL)
+CELERY_TASK_ROUTES = routes_of(_upkeep)
+CELERY_BEAT_SCHEDULE = schedule_of(_upkeep)

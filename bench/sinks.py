@@ -128,17 +128,22 @@ def _full_disk() -> Iterator[None]:
 
 @contextmanager
 def _exporting() -> Iterator[None]:
-    from runs.engine.shutdown import Shutdown
-    from runs.worker import exports
+    from runs.worker.exporting import exporting
 
-    shutdown = Shutdown()
-    thread = threading.Thread(target=exports.export, args=[shutdown], daemon=True)
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.wait(1):
+            exporting.look()
+
+    thread = threading.Thread(target=look, daemon=True)
     thread.start()
     try:
         yield
     finally:
-        shutdown.request(0)
+        ended.set()
         thread.join(15)
+        exporting.close()
 
 
 @contextmanager

@@ -120,7 +120,7 @@ def _server_s() -> float:
 
 
 def _looks() -> dict[str, Callable[[], object]]:
-    """Return what the threads of an idle worker look for, by name (runs/worker/housekeeping.py and its neighbours)."""
+    """Return what the tasks of an idle site look for, by name (runs/worker/upkeep.py)."""
     from runs.alerts import evaluation, sending
     from runs.external.otlp import settling
     from runs.external.uploads import execution

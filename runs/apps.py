@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
+from django.db.models.signals import post_save
 
 
 class RunsConfig(AppConfig):
@@ -8,10 +9,17 @@ class RunsConfig(AppConfig):
     label = "runs"
 
     def ready(self) -> None:
-        """Let the redactor know the site's own secrets."""
+        """Let the redactor know the site's own secrets, and have workers asked for what follows a change."""
+        from runs.lifecycle import wake
+        from timeline import notify
         from timeline.redaction import redact
 
         redact.use_site_secrets(_site_secrets)
+        notify.subscribe(wake.on_change)
+        # By signals, because projects and notifications know nothing of workers.
+        projects = apps.get_app_config("projects")
+        post_save.connect(wake.on_notification, sender=projects.get_model("Notification"), dispatch_uid="runs.wake")
+        post_save.connect(wake.on_project, sender=projects.get_model("Project"), dispatch_uid="runs.wake")
 
 
 def _site_secrets() -> frozenset[str]:

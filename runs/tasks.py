@@ -12,9 +12,9 @@ from django.db import connections
 
 from runs import chaos
 from runs.lifecycle import wake
-from runs.upkeep import retention
 from runs.worker import startup, sweep, worker
-from runs.worker.housekeeping import going_on
+from runs.worker import upkeep as upkeep  # noqa: PLC0414 - registers its tasks
+from runs.worker.upkeep_call import logged_errors
 
 startup.connect_signals()
 
@@ -35,12 +35,5 @@ def advance(run_id: str, step: int | None = None) -> None:
 @shared_task(name=wake.SWEEP)
 def sweep_runs(now: int = 0) -> None:
     """End waits, and send messages that are missing; `now`: also if another worker has just done so."""
-    with going_on("the sweep"):
+    with logged_errors("the sweep"):
         sweep.sweep(now=bool(now))
-
-
-@shared_task(name="runs.upkeep.retention")
-def remove_expired() -> None:
-    """Apply the retention; sent by Celery beat. Of all processes that check, one works, once a day."""
-    for _ in retention.daily():
-        pass

@@ -57,11 +57,14 @@ class Interrupted(Exception):
     """Another worker continues with the notification."""
 
 
-def send_due(is_stopping: Callable[[], bool] = lambda: False) -> int:
-    """Send all due notifications, in turns of their projects, and return how many were claimed."""
+def send_due(is_stopping: Callable[[], bool] = lambda: False, *, is_over: Callable[[], bool] = lambda: False) -> int:
+    """Send all due notifications, in turns of their projects, and return how many were claimed.
+
+    `is_over` ends it between two notifications, `is_stopping` also between two recipients, which costs an attempt.
+    """
     claimed = 0
     for project_id in rounds(_projects_with_mail):
-        if is_stopping():
+        if is_stopping() or is_over():
             break
         notification = take_due(project_id)
         if notification is not None:

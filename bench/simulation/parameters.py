@@ -28,7 +28,7 @@ class Look:
     period_s: float
     #: The wait is the period times a random number from here to 1.
     jitter_from: float
-    #: Measured by `python -m bench sweep`; periods and jitter are those of runs/worker/housekeeping.py and exports.py.
+    #: Measured by `python -m bench sweep`. Periods of each worker, as before the clock sent these tasks once for all.
     statements: int
 
 

@@ -10,6 +10,7 @@ from agentops.projects import notifications
 from agentops.projects.models import Notification
 from runs.alerts.alert_plan import Announcement
 from runs.alerts.message_texts import email_of
+from runs.lifecycle import wake
 from runs.models import AgentRun, Alert, AlertDelivery, AlertFinding, AlertMessage, AlertRule
 from timeline.database_clock import Now
 
@@ -43,6 +44,7 @@ def store_message(
         for channel, name in URL_OF.items()
         if name in rule.shown_urls
     )
+    wake.ask_for(wake.SEND_ALERTS)
     return message
 
 

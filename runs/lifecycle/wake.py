@@ -1,27 +1,32 @@
-"""Send Celery messages: a run is ready, a file was uploaded, a flow run is due.
+"""Send Celery messages: a run is ready, or there is other work.
 
 With Redis any worker may get a message. Without, the broker is in memory and reaches only a worker of this process. A
-message that is lost costs time and nothing else: the sweep finds what nobody was told of.
+message that is lost costs time and nothing else: the sweep and the clock find what no message asked for.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
 from typing import Any
 
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from agentops.broker.queues import FIRST, UPKEEP
+from agentops.broker.queues import FIRST
 from runs import chaos
+from runs.lifecycle.debounce import Debounce
 from runs.models import AgentRun
 from timeline.bulk.after_commit import after_commit
 
 log = logging.getLogger(__name__)
-ADVANCE = "runs.advance"
-IMPORT = "runs.import_uploads"
-FLOWS = "runs.advance_flows"
-SWEEP = "runs.sweep"
+ADVANCE, SWEEP = "runs.advance", "runs.sweep"
+IMPORT, FLOWS = "runs.import_uploads", "runs.advance_flows"
+SETTLE, EXPORT, INDEX = "runs.settle_traces", "runs.export_events", "runs.index_texts"
+SEND_ALERTS, SEND_MAIL, DELETE_PROJECTS = "runs.send_alerts", "runs.send_mail", "runs.delete_projects"
+#: Seconds after which a request for upkeep is dropped: the clock sends the same task more often.
+EXPIRES_S = 60.0
 #: Loaded with the first message: importing Celery takes half a second, and most commands send none.
 CELERY_APP = "agentops.celery.app"
 
@@ -34,24 +39,17 @@ def expect_worker() -> None:
     _worker_is_here = True
 
 
+def can_send() -> bool:
+    """Whether a message of this process can reach a worker."""
+    return bool(settings.REDIS_URL) or _worker_is_here
+
+
+# --- Runs ---
+
+
 def wake(run: AgentRun) -> None:
     """Send the message of a queued run after the current transaction has committed. Never raises."""
     after_commit(_wake, run)
-
-
-def wake_sweep() -> None:
-    """Let a worker look now for waits that have ended, once the current transaction is committed. Never raises."""
-    after_commit(_send_sweep)
-
-
-def wake_importer() -> None:
-    """Wake a worker to import uploaded files, once the current transaction is committed. Never raises."""
-    after_commit(_send_import)
-
-
-def wake_flows() -> None:
-    """Wake a worker to look at flow runs, once the current transaction is committed. Never raises."""
-    after_commit(_send_flows)
 
 
 def _wake(run: AgentRun) -> None:
@@ -79,32 +77,101 @@ def send(run: AgentRun, *, first: bool = False) -> bool:
     )
 
 
-def can_send() -> bool:
-    """Whether a message of this process can reach a worker."""
-    return bool(settings.REDIS_URL) or _worker_is_here
+# --- Upkeep: queues and priorities are CELERY_TASK_ROUTES ---
+
+
+def wake_sweep() -> None:
+    """Let a worker look now for waits that have ended, once the current transaction is committed. Never raises."""
+    after_commit(_send_sweep)
+
+
+def wake_importer() -> None:
+    """Wake a worker to import uploaded files, once the current transaction is committed. Never raises."""
+    after_commit(_send_import)
+
+
+def wake_flows() -> None:
+    """Wake a worker to look at flow runs, once the current transaction is committed. Never raises."""
+    after_commit(_send_flows)
+
+
+def ask_for(task: str, *, countdown_s: float = 0.0) -> None:
+    """Ask a worker for a task of upkeep, `countdown_s` seconds after the commit of this transaction. Never raises.
+
+    Many requests of a process become one message a second. The last of them is answered too.
+    """
+    after_commit(ask_now, task, countdown_s=countdown_s)
+
+
+def ask_now(task: str, *, countdown_s: float = 0.0) -> None:
+    """Ask a worker for a task of upkeep, whatever becomes of the current transaction. Uses no connection."""
+    if can_send():
+        _requests.request(task, countdown_s)
+
+
+def on_change(channel: str, _: str) -> None:
+    """Ask for what follows the log: the search index and the sinks. A listener of timeline.notify."""
+    if channel.startswith("log:"):
+        ask_now(INDEX)
+        ask_now(EXPORT)
+
+
+def on_notification(created: bool, **_: Any) -> None:
+    """Ask for the mail about a new notification. A receiver of `post_save`."""
+    if created and settings.AGENTOPS_EMAIL:
+        ask_for(SEND_MAIL)
+
+
+def on_project(update_fields: frozenset[str] | None, **_: Any) -> None:
+    """Ask for the deletion of a project that was hidden. A receiver of `post_save`."""
+    if update_fields and "removed_at" in update_fields:
+        ask_for(DELETE_PROJECTS)
+
+
+def _send_request(task: str) -> None:
+    _send_task(task, expires=EXPIRES_S)
+
+
+_requests = Debounce(_send_request)
+
+
+def _after_fork() -> None:
+    global _requests
+    _requests = Debounce(_send_request)
+
+
+def _flush() -> None:
+    # Nobody reads the messages in memory of a process that ends.
+    if settings.configured and settings.REDIS_URL:
+        _requests.flush()
+
+
+# A forked child has neither the thread nor, perhaps, a free lock.
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_flush)
 
 
 def _send_sweep() -> None:
     chaos.point("command.committed")
     if can_send():
-        _send_task(SWEEP, kwargs={"now": 1}, queue=UPKEEP, priority=FIRST)
+        _send_task(SWEEP, kwargs={"now": 1})
 
 
 def _send_flows() -> None:
     chaos.point("flow.hint_due")
     if can_send():
-        _send_task(FLOWS, queue=UPKEEP, priority=FIRST)
+        _send_task(FLOWS)
 
 
 def _send_import() -> None:
     if can_send():
-        _send_task(IMPORT, queue=UPKEEP)
+        _send_task(IMPORT)
 
 
 def _send_task(name: str, **options: Any) -> bool:
     try:
         import_string(CELERY_APP).send_task(name, retry=False, **options)
-    except Exception as error:  # whatever a broken broker raises; the sweep finds what there is to do
+    except Exception as error:  # whatever a broken broker raises; the sweep and the clock find what there is to do
         run_id = next(iter(options.get("args", ())), None)
         extra = {"run_id": run_id} if run_id else {}
         log.warning("the message %s was not sent (%s)", name, type(error).__name__, extra=extra)

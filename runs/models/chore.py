@@ -18,6 +18,14 @@ class ChoreQuerySet(models.QuerySet["Chore"]):
         # The guarded UPDATE decides the race: one caller changes the row.
         return bool(self.filter(name=name, taken_at__lt=Now() - every).update(taken_at=Now()))
 
+    def keep(self, name: str) -> None:
+        """Begin the period of a claimed job anew, so that no other caller takes it meanwhile."""
+        self.filter(name=name).update(taken_at=Now())
+
+    def release(self, name: str, *, every: timedelta) -> None:
+        """Give a claimed job back, so that the next caller takes it at once."""
+        self.filter(name=name).update(taken_at=Now() - 2 * every)
+
 
 class Chore(models.Model):
     """A periodic job."""

@@ -17,6 +17,7 @@ from uuid_utils.compat import uuid7
 
 from agentops.projects.names import one_line
 from runs import chaos
+from runs.lifecycle import wake
 from runs.models import Delivery, Sink, SinkCursor
 from runs.models.telemetry.delivery import TEST
 from runs.telemetry import sink_claims
@@ -94,6 +95,7 @@ def queue_test(sink: Sink) -> Delivery:
         sink=sink, project_id=sink.project_id, message_id=f"msg_{uuid7().hex}", event_type=TEST, due_at=Now()
     )
     delivery.refresh_from_db(fields=["due_at"])
+    wake.ask_for(wake.EXPORT)
     return delivery
 
 
@@ -110,6 +112,7 @@ def resend_dead(sink: Sink) -> int:
 def hasten(sink: Sink) -> None:
     """Let all waiting deliveries of a sink be attempted at once, because somebody has changed it."""
     Delivery.objects.filter(sink=sink.pk, state=State.WAITING, due_at__gt=Now()).update(due_at=Now())
+    wake.ask_for(wake.EXPORT)
 
 
 def send_waiting(sink_id: UUID, is_stopping: Callable[[], bool] = lambda: False, *, lane: int = 0) -> Turn:
@@ -188,6 +191,7 @@ def waiting_count(sink_id: UUID, *, at_most: int) -> int:
 
 
 def _send_again(ended: QuerySet[Delivery]) -> int:
+    wake.ask_for(wake.EXPORT)
     return ended.update(state=State.WAITING, due_at=Now(), attempts=0, error="", status_code=None, response="")
 
 

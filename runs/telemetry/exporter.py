@@ -58,8 +58,9 @@ class Exporter:
     threads; a sink with a backlog leaves its thread to a project that has fewer.
     """
 
-    def __init__(self, is_stopping: IsStopping = lambda: False) -> None:
-        self._is_stopping = is_stopping
+    def __init__(self, is_stopping: IsStopping = lambda: False, after_job: Callable[[], None] = lambda: None) -> None:
+        """`after_job` is called when a job has ended: more may be due for its sink by then."""
+        self._is_stopping, self._after_job = is_stopping, after_job
         self._pool: ThreadPoolExecutor | None = None
         #: What is due, in the order of turns, as the last look has seen it.
         self._waiting: list[Job] = []
@@ -70,9 +71,12 @@ class Exporter:
         self._lock = threading.Lock()
         #: The newest event below which no event can appear.
         self._settled = 0
+        #: Whether the last look has seen all events. Not if one is committed while an older one is not.
+        self.has_settled = True
 
     def look(self) -> bool:
         """Begin what is due, in threads. Returns False if there are no sinks."""
+        self.has_settled = True
         if not Sink.objects.sending().exists() and not Delivery.objects.due().exists():
             return False
         due = self._due()
@@ -99,7 +103,9 @@ class Exporter:
 
     def _due(self) -> list[Job]:
         # None if an import has been storing events for more than a second: the rest is sent when it ends.
-        self._settled = settled_event(self._settled) or self._settled
+        settled = settled_event(self._settled)
+        self.has_settled = settled is not None
+        self._settled = settled or self._settled
         newest = self._settled
         cursors = SinkCursor.objects.due(newest).order_by("event_id").values_list("pk", "sink__project")
         waiting = Delivery.objects.due().order_by("sink").values_list("sink", "sink__project").distinct()
@@ -174,6 +180,7 @@ class Exporter:
                     self._busy.pop(job.key)
                     if has_more and job.key not in {one.key for one in self._waiting}:
                         self._waiting.append(job)
+                self._after_job()
             job = self._take()
 
 

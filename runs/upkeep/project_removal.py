@@ -147,6 +147,11 @@ def remove_pending() -> Removal:
             yield from alone(remove(project), project=str(project.pk))
 
 
+def release_claim() -> None:
+    """Let the next process continue at once: this one has interrupted `remove_pending`."""
+    Chore.objects.release(CHORE, every=EVERY)
+
+
 def remove(project: Project) -> Removal:
     """Delete a hidden project. Yields after each batch; iteration may stop at any point.
 

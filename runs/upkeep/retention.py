@@ -123,6 +123,11 @@ def daily() -> Removal:
             yield from removal
 
 
+def release_claim() -> None:
+    """Let the next process continue at once: this one has interrupted `daily`."""
+    Chore.objects.release(CHORE, every=DAILY)
+
+
 def delete_expired() -> None:
     """Delete expired sessions, idempotency keys, and old notifications, imports, counts and transcripts."""
     import_module(settings.SESSION_ENGINE).SessionStore.clear_expired()

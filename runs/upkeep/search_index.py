@@ -1,8 +1,8 @@
 """Writes the search index behind the log: masked copies of what events, messages and tool calls say.
 
-Nothing is written while events are appended. Workers call `catch_up` every second; it goes on after the last indexed
-event. The last entries of a batch and the new position are one transaction, so that a batch is indexed once or, after a
-crash, again. Texts are read and masked before it, so that no lock is held meanwhile.
+Nothing is written while events are appended. Workers call `catch_up`, which continues after the last indexed event.
+The last entries of a batch and the new position are one transaction, so that a batch is indexed once or, after a crash,
+again. Texts are read and masked before it, so that no lock is held meanwhile.
 
 After an upgrade to a version that indexes more, a second position goes over the older events once more. Meanwhile, new
 events are indexed first, and what was indexed before is found.
@@ -62,6 +62,12 @@ def catch_up() -> Iterator[bool]:
                 return
         else:
             older.delete()
+
+
+def is_behind() -> bool:
+    """Return whether `catch_up` would find something, also if it has to wait for a transaction. One query."""
+    position, older, newest = _positions()
+    return position.event_id < 0 or older is not None or newest is None or position.event_id < newest
 
 
 def is_extending() -> bool:

@@ -29,5 +29,6 @@ def is_migrated() -> bool:
             "the worker waits: %d migrations are missing, first %s: `agentops migrate`", len(missing), missing[0]
         )
     finally:
-        connection.close()
+        if not connection.in_atomic_block:
+            connection.close()
     return False

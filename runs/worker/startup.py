@@ -26,6 +26,7 @@ from agentops.broker.queues import UPKEEP
 from runs import environment
 from runs.lifecycle import wake
 from runs.worker import worker
+from runs.worker.exporting import exporting
 from runs.worker.schema_gate import is_migrated
 
 log = logging.getLogger(__name__)
@@ -159,6 +160,7 @@ def _stop_all() -> None:
 def _close(**_: Any) -> None:
     if os.getpid() != _forking_parent:
         worker.current().close(settings.AGENTOPS_GRACE_S + 5)
+        exporting.close()
 
 
 def _close_pool() -> None:

@@ -148,3 +148,8 @@ def current() -> Worker:
         if _current is None or _current.pid != os.getpid():
             _current = Worker()
         return _current
+
+
+def is_stopping() -> bool:
+    """Return whether the worker of this process is ending."""
+    return current().shutdown.requested.is_set()

@@ -18,15 +18,12 @@ from django.utils import timezone
 
 from agentops.celery import app as celery_app
 from agentops.projects.models import AuditEntry, IdempotencyKey, Project
-from runs import tasks
-from runs.engine.shutdown import Shutdown
 from runs.models import Agent, AgentRun, Chore
 from runs.upkeep import retention
-from runs.worker import housekeeping
+from runs.worker import upkeep
 from tests.support.factories import make_agent, make_project, make_run
 from tests.support.refusals import refusing
 from tests.support.upkeep.old_runs import aged, there
-from tests.support.waiting import eventually
 from timeline.models import Tombstone
 
 pytestmark = pytest.mark.django_db
@@ -166,21 +163,22 @@ def test_sessions_that_have_ended_are_forgotten(db: None) -> None:
 
 def test_a_day_has_one_look(project: Project, agent: Agent) -> None:
     first = aged(make_run(agent), 100)
-    tasks.remove_expired()
+    upkeep.apply_retention()
     second = aged(make_run(agent), 100)
-    tasks.remove_expired()
+    upkeep.apply_retention()
     assert there(first, second) == [False, True]
     assert AuditEntry.objects.get(action="retention.applied").actor == "system"
 
     Chore.objects.update(taken_at=timezone.now() - timedelta(days=1, minutes=1))
-    tasks.remove_expired()
+    upkeep.apply_retention()
     assert there(second) == [False]
 
 
 def test_the_clock_knows_the_task() -> None:
     planned = {entry["task"] for entry in settings.CELERY_BEAT_SCHEDULE.values()}
 
-    assert tasks.remove_expired.name in planned
+    assert upkeep.apply_retention.name in planned
+    celery_app.loader.import_default_modules()
     assert planned <= set(celery_app.tasks)
 
 
@@ -200,21 +198,6 @@ def test_a_chore_is_one_process_to_do(transactional_db: None) -> None:
         thread.join()
 
     assert sorted(taken) == [False] * 7 + [True]
-
-
-def test_a_worker_looks_by_itself(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No beat, no broker, no command: as in the embedded mode."""
-    monkeypatch.setattr(housekeeping, "FIRST_S", 0.01)
-    run = aged(make_run(make_agent(make_project())), 100)
-    shutdown = Shutdown()
-    thread = threading.Thread(target=housekeeping.tidy, args=[shutdown])
-    thread.start()
-    try:
-        eventually(lambda: there(run) == [False], why="it is removed")
-    finally:
-        shutdown.request(0)
-        thread.join(60)
-    assert not thread.is_alive()
 
 
 def test_the_daily_look_leaves_projects_alone_that_keep_everything(project: Project, agent: Agent) -> None:

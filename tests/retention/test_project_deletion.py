@@ -46,7 +46,7 @@ from runs.models import (
 from runs.statuses import RunStatus
 from runs.upkeep import invariants, project_removal, retention
 from runs.upkeep.group_removal import HEADS, PARTS
-from runs.worker import housekeeping
+from runs.worker import upkeep
 from runs.worker.worker import Worker
 from tests.support.accounts import make_person
 from tests.support.admin.every_table import fill
@@ -55,7 +55,6 @@ from tests.support.live.growing_logs import grow
 from tests.support.refusals import refusing
 from tests.support.searching import index_all
 from tests.support.upkeep.old_runs import aged, cells_with, paused_half_way, rows_of, there
-from tests.support.waiting import eventually
 from timeline import tombstones
 from timeline.events.run import RunStopped
 from timeline.models import Event, Source, Tombstone
@@ -313,15 +312,14 @@ def test_it_survives_kill_9(process_env: dict[str, str]) -> None:
     assert removed.after["rows"]["agent_run_events"] >= 5_000
 
 
-def test_a_worker_does_it_by_itself(monkeypatch: pytest.MonkeyPatch, worker: Worker) -> None:
-    monkeypatch.setattr(housekeeping, "PROJECTS_S", 0.01)
+def test_a_task_does_it(worker: Worker) -> None:
     project = create_project("alpha", "Alpha", actor=SYSTEM)
     drive(make_run(make_agent(project)), worker)
     delete(project)
 
-    worker.start_sweeping()
+    upkeep.delete_projects()
 
-    eventually(lambda: not is_there(project), why="it is deleted")
+    assert not is_there(project)
 
 
 # --- At the same moment -----------------------------------------------------------------------------------------

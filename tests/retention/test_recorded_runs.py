@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from datetime import datetime, timedelta
 from importlib import import_module
 from pathlib import Path
@@ -19,23 +18,21 @@ from django.test import Client
 from django.utils import timezone
 
 from agentops.projects.models import Project, Role
-from runs.engine.shutdown import Shutdown
 from runs.external import live_sessions
 from runs.external.importers import formats
 from runs.external.importers.base import ImportFile
 from runs.external.ingest import Sender, record
 from runs.external.uploads.execution import import_next
 from runs.lifecycle import inbox
-from runs.models import Agent, AgentRun, ExternalRun
+from runs.models import Agent, AgentRun, Chore, ExternalRun
 from runs.queries.retention_estimate import estimate
 from runs.upkeep import project_removal, retention
-from runs.worker import housekeeping
+from runs.worker import upkeep
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import drive, make_run
 from tests.support.imported_runs import import_path
 from tests.support.recordings.recorded_files import recording
 from tests.support.upkeep.old_runs import aged, apply, there
-from tests.support.waiting import eventually
 from timeline.models import Event, Log, Tombstone
 
 pytestmark = [pytest.mark.django_db, pytest.mark.every_database]
@@ -244,17 +241,15 @@ def test_one_project_with_runs_of_every_kind(
     assert not Project._base_manager.filter(pk=project.pk).exists()
 
 
-@pytest.mark.django_db(transaction=True)
-def test_a_worker_ends_what_is_abandoned(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the retention, in the same rounds."""
-    monkeypatch.setattr(housekeeping, "FIRST_S", 0.01)
-    run = recorded_ago(reported(project, "r1"), 8)
-    shutdown = Shutdown()
-    thread = threading.Thread(target=housekeeping.tidy, args=[shutdown])
-    thread.start()
-    try:
-        eventually(lambda: AgentRun.objects.get(pk=run.pk).is_abandoned, why="it is ended")
-    finally:
-        shutdown.request(0)
-        thread.join(60)
-    assert not thread.is_alive()
+def test_a_task_ends_what_is_abandoned_once_an_hour(project: Project) -> None:
+    first = recorded_ago(reported(project, "r1"), 8)
+    upkeep.end_abandoned()
+    later = recorded_ago(reported(project, "r2"), 8)
+    upkeep.end_abandoned()
+
+    assert AgentRun.objects.get(pk=first.pk).is_abandoned
+    assert not AgentRun.objects.get(pk=later.pk).is_abandoned
+
+    Chore.objects.update(taken_at=timezone.now() - timedelta(hours=1))
+    upkeep.end_abandoned()
+    assert AgentRun.objects.get(pk=later.pk).is_abandoned

@@ -18,6 +18,7 @@ from runs.external.otlp.log_events import key_of, kind_of_log, log_facts, time_o
 from runs.external.otlp.received import TOO_MANY, ExportReport, ReceivedLog, ReceivedSpan
 from runs.external.otlp.settling import QUIET
 from runs.external.otlp.span_facts import facts_of, is_known_work, kind_of
+from runs.lifecycle import wake
 from runs.models import OtlpGroup, OtlpItem
 from timeline import database_clock
 from timeline.redaction.redact import DEFAULT as REDACTOR
@@ -100,6 +101,7 @@ def store_items(sender: Sender, key: str, items: dict[str, OtlpItem]) -> StoredI
         group.received_at, group.sender = now, sender.actor[:200]
         group.due_at = min(group.due_at or now + QUIET, now + QUIET)
         group.save(update_fields=["received_at", "due_at", "sender"])
+        wake.ask_for(wake.SETTLE, countdown_s=QUIET.total_seconds())
     return StoredItems(len(new[:room]), len(items) - len(new) - conflicts, conflicts, len(new[room:]))
 
 

@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 QUIET = timedelta(seconds=2)
 #: How long an entry waits for those that it belongs to, and a run for its last entries. Exporters send every 5 seconds.
 SETTLE = timedelta(seconds=10)
+#: The period of the clock, with a margin.
+LOOK_AHEAD = timedelta(seconds=7)
 #: Groups of one project that are settled in a row while other projects wait.
 TURN = 10
 #: After so long without an entry, a run whose end is unknown waits.
@@ -32,6 +34,14 @@ def settle_due() -> int:
     due = OtlpGroup.objects.filter(due_at__lte=database_clock.now())
     waiting = list(due.values_list("project", flat=True).distinct())
     return sum(_settle_some(due.filter(project=project_id).order_by("due_at")) for project_id in waiting)
+
+
+def next_due_s() -> float | None:
+    """Return the seconds until the next group is due, if that is before the next tick of the clock."""
+    now = database_clock.now()
+    coming = OtlpGroup.objects.filter(due_at__gt=now, due_at__lte=now + LOOK_AHEAD).order_by("due_at")
+    due_at = coming.values_list("due_at", flat=True).first()
+    return None if due_at is None else database_clock.seconds_between(now, due_at)
 
 
 def _settle_some(due: QuerySet[OtlpGroup]) -> int:

@@ -68,7 +68,9 @@ class Command(AgentopsCommand):
             default=[DEFAULT_QUEUE],
             help="queues whose runs it executes (default: %(default)s); upkeep is always done",
         )
-        parser.add_argument("--beat", action="store_true", help="also run Celery beat; one per broker is enough")
+        parser.add_argument(
+            "--beat", action="store_true", help="also run the clock, which sends periodic tasks; one per site is enough"
+        )
         parser.add_argument("--loglevel", metavar="L", type=str.upper, choices=LEVELS, help="(default: LOG_LEVEL)")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -89,7 +91,8 @@ class Command(AgentopsCommand):
             # Events for monitors of Celery, every two seconds; leases and the alive file say who works.
             without_heartbeat=True,
             quiet=True,
-            **_clock(is_enabled=options["beat"]),
+            # Without Redis, no other process can send this one a task.
+            with_clock=options["beat"] or not settings.REDIS_URL,
         )
         shutdowns = _record_shutdowns()
         worker.start()
@@ -138,16 +141,6 @@ def _record_shutdowns() -> list[str]:
 
     signals.worker_shutting_down.connect(note, weak=False)
     return shutdowns
-
-
-def _clock(*, is_enabled: bool) -> dict[str, Any]:
-    if not is_enabled:
-        return {}
-    if not settings.REDIS_URL:
-        log.info("Celery beat is not started: without a broker, this worker's sweep finds all work")
-        return {}
-    settings.AGENTOPS_HOME.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return {"beat": True, "schedule_filename": str(settings.AGENTOPS_HOME / "beat-schedule")}
 
 
 def _check_pool(concurrency: int) -> None:

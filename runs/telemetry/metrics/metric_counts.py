@@ -7,7 +7,7 @@ a batch and the new position are one transaction, so each event is counted once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -45,14 +45,14 @@ def begin() -> None:
     MetricPosition.objects.get_or_create(pk=1, defaults={"event_id": newest_event()})
 
 
-def catch_up() -> int:
+def catch_up(is_stopping: Callable[[], bool] = lambda: False) -> int:
     """Count what was appended so far, and return the number of events. 0 if nobody reads metrics."""
     position = MetricPosition.objects.values_list("event_id", flat=True).first()
     if position is None:
         return 0
     count = 0
     upto = settled_event(position)
-    while upto is not None and position < upto:
+    while upto is not None and position < upto and not is_stopping():
         rows = Event.objects.filter(pk__gt=position, pk__lte=upto, type__in=_COUNTED).order_by("pk")
         events = list(rows[:BATCH])
         last = events[-1].pk if len(events) == BATCH else upto

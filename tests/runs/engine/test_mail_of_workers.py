@@ -1,4 +1,4 @@
-"""Workers send notifications by e-mail beside their runs, on a thread of its own."""
+"""A task sends notifications by e-mail, beside the runs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from agentops.projects.models import Notification, Project, Role
 from agentops.projects.notifications import notify
 from runs.models import AgentRun
 from runs.statuses import RunStatus
-from runs.worker import housekeeping
+from runs.worker import upkeep
 from runs.worker.worker import Worker
 from tests.support.accounts import verify_address
 from tests.support.factories import make_agent, make_project, make_run
-from tests.support.waiting import eventually
 from tests.support.web.mail_server import mail_server
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -29,8 +28,7 @@ PATIENCE_S = 30.0
 
 
 @pytest.fixture
-def project(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Project:
-    monkeypatch.setattr(housekeeping, "MAIL_S", 0.05)
+def project(settings: Any) -> Project:
     settings.AGENTOPS_SWEEP_S = 0.1
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
     settings.EMAIL_HOST, settings.EMAIL_TIMEOUT = "127.0.0.1", 20
@@ -82,12 +80,13 @@ def comes(about: Callable[[], bool]) -> bool:
     return any(about() or waited.wait(0.05) for _ in range(int(PATIENCE_S / 0.05)))
 
 
-def test_a_worker_sends_what_is_due(project: Project, settings: Any) -> None:
-    with mail_server() as inbox, working():
+def test_a_task_sends_what_is_due(project: Project, settings: Any) -> None:
+    with mail_server() as inbox:
         settings.EMAIL_PORT = inbox.port
         found = notify(project.pk, kind="escalated", title="Escalated: it")
+        upkeep.send_mail()
 
-        assert comes(lambda: Notification.objects.filter(pk=found.pk, emailed_at__isnull=False).exists())
+    assert Notification.objects.get(pk=found.pk).emailed_at is not None
     assert inbox.recipients == ["ann@people.test"]
 
 
@@ -95,6 +94,8 @@ def test_a_mail_server_that_hangs_slows_no_run(project: Project, settings: Any) 
     with mute_server() as (port, came, hang_up):
         settings.EMAIL_PORT = port
         found = notify(project.pk, kind="escalated", title="Escalated: it")
+        sending = threading.Thread(target=upkeep.send_mail)
+        sending.start()
         with working():
             assert came.wait(PATIENCE_S)
             run = make_run(make_agent(project))
@@ -103,18 +104,16 @@ def test_a_mail_server_that_hangs_slows_no_run(project: Project, settings: Any) 
             found.refresh_from_db()
             assert found.emailed_at is None
             assert found.email_attempts == 1
-            hang_up()  # or the worker would wait for its mail until it is out of patience
+            hang_up()
+        sending.join(PATIENCE_S)
+    assert not sending.is_alive()
 
 
-def thread_names() -> set[str]:
-    return {thread.name for thread in threading.enumerate()}
-
-
-def test_without_a_mail_server_nobody_looks(project: Project, settings: Any) -> None:
+def test_without_a_mail_server_nothing_is_sent(project: Project, settings: Any) -> None:
     settings.AGENTOPS_EMAIL = False
-    with working():
-        eventually(lambda: "export" in thread_names(), why="all threads are started")
-        assert "mail" not in thread_names()
-    settings.AGENTOPS_EMAIL = True
-    with mail_server(), working():
-        eventually(lambda: "mail" in thread_names(), why="mail is sent by a thread")
+    found = notify(project.pk, kind="escalated", title="Escalated: it")
+
+    upkeep.send_mail()
+
+    found.refresh_from_db()
+    assert (found.emailed_at, found.email_attempts) == (None, 0)

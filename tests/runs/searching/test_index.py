@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import threading
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import pytest
 import time_machine
-from django.db import connection, connections
+from django.db import connection
 from django.utils import timezone
 
 from agentops.projects.models import Project
-from runs.engine.shutdown import Shutdown
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, SearchEntry, SearchPosition
 from runs.upkeep import retention, search_index
 from runs.upkeep.retention import RemovalReport
-from runs.worker.housekeeping import index_texts
+from runs.worker import upkeep
 from tests.support.api.many_rows import said
 from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.late_event import appended_late
 from tests.support.searching import found, index_all, note, runs_found
 from tests.support.secret_canaries import CANARIES, RULE_TOKEN, TEXT, add_rules, answer_of, store_raw
 from tests.support.upkeep.old_runs import aged, apply
-from tests.support.waiting import eventually
 from timeline.bulk import settled
 from timeline.models import Event
 
@@ -300,25 +296,14 @@ def test_an_event_that_is_committed_late_is_not_skipped(monkeypatch: pytest.Monk
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_worker_indexes_what_is_new_within_seconds() -> None:
-    project, shutdown = make_project(), Shutdown()
+def test_a_task_indexes_what_is_new() -> None:
+    project = make_project()
     run = make_run(make_agent(project), "first needle")
 
-    def work() -> None:
-        index_texts(shutdown)
-        connections.close_all()
-
-    worker = threading.Thread(target=work)
-    worker.start()
-    try:
-        for number in range(2):
-            note(run, f"needle number {number}")
-            text = f'"needle number {number}"'
-            eventually(partial(found, project, text), why="the text is not in the index")
-    finally:
-        shutdown.request(0)
-        worker.join(60)
-    assert not worker.is_alive()
+    for number in range(2):
+        note(run, f"needle number {number}")
+        upkeep.index_texts()
+        assert found(project, f'"needle number {number}"')
 
 
 # --- What is deleted ------------------------------------------------------------------------------------------------

@@ -14,14 +14,14 @@ from django.db import transaction
 from django.utils import timezone
 
 from runs import chaos
-from runs.engine.shutdown import Shutdown
 from runs.models import AgentRun, Delivery, SinkCursor
 from runs.telemetry import deliveries, sink_changes, sink_claims
 from runs.telemetry.exporter import Exporter
 from runs.telemetry.sink_changes import SinkChange
 from runs.telemetry.sink_kind import InvalidSink
 from runs.upkeep import old_records
-from runs.worker import exports
+from runs.worker import upkeep
+from runs.worker.exporting import exporting
 from tests.support.every_row import rows_with
 from tests.support.factories import drive, make_agent, make_log, make_project, make_run
 from tests.support.late_event import appended_late
@@ -220,23 +220,22 @@ def test_old_deliveries_are_deleted(receiver: Receiver) -> None:
 
 @pytest.mark.slow
 def test_no_run_waits_for_a_sink_that_hangs(receiver: Receiver) -> None:
-    run, shutdown = make_run(), Shutdown()
+    run = make_run()
     sink = make_sink(run.project, "http", {"url": receiver.url})
     append(run, "soon")
     receiver.gate.clear()
-    thread = threading.Thread(target=exports.export, args=[shutdown])
-    thread.start()
+    upkeep.export_events()
     try:
         eventually(lambda: len(receiver.received) == 1, why="the thread has sent nothing")
         assert drive(run).status == "completed"
         assert SinkCursor.objects.get(pk=sink.pk).sent_events == 0  # it still hangs
         receiver.gate.set()
+        eventually(lambda: SinkCursor.objects.get(pk=sink.pk).sent_events == 1, why="the first event is not sent")
+        upkeep.export_events()
         eventually(lambda: SinkCursor.objects.get(pk=sink.pk).sent_events > 1, why="the rest is not sent")
     finally:
         receiver.gate.set()
-        shutdown.request(0)
-        thread.join(60)
-    assert not thread.is_alive()
+        exporting.close()
 
 
 def test_a_worker_that_has_lost_its_claim_moves_no_cursor(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
@@ -26,13 +25,10 @@ from runs.external.uploads.import_progress import set_progress
 from runs.external.uploads.intake import Upload
 from runs.models import AgentRun, FileImport, FileImportPiece, ImportState
 from runs.upkeep import old_records
-from runs.worker import worker
-from runs.worker.uploaded_files import import_uploaded_files
-from runs.worker.watch import Watch
+from runs.worker import upkeep
 from tests.support.factories import make_project
 from tests.support.imported_runs import check_run, counts
 from tests.support.secret_canaries import CANARIES
-from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.django_db
 Store = Callable[..., FileImport]
@@ -297,20 +293,12 @@ def test_the_progress_is_reported_while_the_import_runs(store: Store, monkeypatc
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_worker_imports_at_once_what_it_is_told_of_and_ends_with_the_process(store: Store) -> None:
-    shutdown = worker.Shutdown()
-    watch = Watch(shutdown)
-    thread = threading.Thread(target=import_uploaded_files, args=[watch])
-    thread.start()
-    try:
-        stored = store(chat())
-        watch.look()
-        eventually(lambda: fresh(stored).state == ImportState.DONE, why="the file is imported")
-    finally:
-        shutdown.request(0)
-        watch.look()
-        thread.join(60)
-    assert not thread.is_alive()
+def test_a_task_imports_all_files_that_wait(store: Store) -> None:
+    stored = [store(chat()), store(chat(2))]
+
+    upkeep.import_uploads()
+
+    assert [fresh(each).state for each in stored] == [ImportState.DONE] * 2
 
 
 # --- What is kept, and how long ---------------------------------------------------------------------------------

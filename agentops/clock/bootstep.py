@@ -1,0 +1,62 @@
+"""The clock in a thread of a worker."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+from celery import bootsteps
+from django.db import connection
+from django.utils.module_loading import import_string
+
+log = logging.getLogger(__name__)
+#: Seconds that the thread gets to store when it has sent what.
+END_S = 2.0
+
+
+class ClockThread:
+    """Ticks in a thread until it is stopped. Several in a site do no harm: a task itself claims what it does."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self._is_stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="clock", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, and wait a moment for it."""
+        self._is_stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join(END_S)
+
+    def _run(self) -> None:
+        self._app.set_current()
+        scheduler = import_string(self._app.conf.beat_scheduler.replace(":", "."))(self._app)
+        try:
+            while not self._is_stopping.wait(scheduler.tick()):
+                if scheduler.should_sync():
+                    scheduler._do_sync()
+                    connection.close()
+        finally:
+            scheduler.close()
+            connection.close()
+
+
+class Clock(bootsteps.StartStopStep):  # type: ignore[misc]
+    """Starts the clock with a worker that has the option `with_clock`, in the process that has the broker.
+
+    Celery's own option, `-B`, forks a process for it.
+    """
+
+    # After the pool: a process that forks children does it before there is another thread with a connection.
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, worker: Any, with_clock: bool = False, **kwargs: Any) -> None:
+        self.enabled = with_clock
+        super().__init__(worker, **kwargs)
+
+    def create(self, worker: Any) -> ClockThread:
+        return ClockThread(worker.app)

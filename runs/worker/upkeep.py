@@ -1,0 +1,182 @@
+"""The upkeep of the site, as Celery tasks.
+
+The clock sends each of them every few seconds (agentops/clock/timetable.py), and whoever creates work asks for its task
+at once (runs/lifecycle/wake.py). Several may run at the same time, in any processes of the site.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from datetime import timedelta
+
+from django.conf import settings
+
+from agentops.projects import mailing
+from runs.alerts import evaluation, sending
+from runs.alerts.conditions import STATES
+from runs.external import live_sessions, recorded_ends
+from runs.external.otlp import settling
+from runs.external.uploads import execution
+from runs.flows.runner import advancing
+from runs.lifecycle import wake
+from runs.models import AlertRule, Chore
+from runs.upkeep import project_removal, retention, search_index
+from runs.upkeep.group_removal import Removal
+from runs.worker import worker
+from runs.worker.exporting import exporting
+from runs.worker.upkeep_call import Turn, upkeep_task
+
+#: A claim ends before the period of the clock does, so that a clock that is a moment early does not skip a period.
+SHARE = 0.8
+#: Alert rules whose queries cost more are evaluated every so many times.
+STATES_EVERY = 3
+HOURLY = timedelta(hours=1)
+#: How long one process has the search index, after each batch, and the seconds after which others ask again.
+INDEX_HELD, INDEX_AGAIN_S = timedelta(seconds=5), 2.0
+EVALUATE, EVALUATE_STATES, ABANDONED, INDEX = "evaluate_alerts", "evaluate_alert_states", "end_abandoned", "index_texts"
+
+
+@upkeep_task(wake.SETTLE, "the filing of traces")
+def settle_traces(turn: Turn) -> bool:
+    """File the entries of traces and sessions that are due, and plan the next look."""
+    while settling.settle_due():
+        if turn.is_over():
+            return True
+    if (wait_s := settling.next_due_s()) is not None:
+        wake.ask_now(wake.SETTLE, countdown_s=wait_s)
+    return False
+
+
+@upkeep_task(wake.FLOWS, "the advance of flow runs")
+def advance_flows(turn: Turn) -> bool:
+    """Advance flow runs that are due."""
+    while advancing.advance_due(turn.is_over):
+        pass
+    return turn.is_over()
+
+
+@upkeep_task("runs.evaluate_alerts", "the evaluation of alert rules")
+def evaluate_alerts(_: Turn) -> bool:
+    """Evaluate the alert rules, once a period in the whole site."""
+    every = timedelta(seconds=settings.AGENTOPS_ALERTS_S)
+    if not AlertRule.objects.enabled().exists() or not Chore.objects.take(EVALUATE, every=every * SHARE):
+        return False
+    kinds = set(AlertRule.Kind.values)
+    if not Chore.objects.take(EVALUATE_STATES, every=every * (STATES_EVERY - 1 + SHARE)):
+        kinds -= STATES
+    evaluation.evaluate(kinds)
+    return False
+
+
+@upkeep_task(wake.SEND_ALERTS, "the sending of alerts")
+def send_alerts(turn: Turn) -> bool:
+    """Send alerts to webhooks."""
+    sending.send_due(turn.is_over)
+    return turn.is_over()
+
+
+@upkeep_task(wake.SEND_MAIL, "the mailing of notifications")
+def send_mail(turn: Turn) -> bool:
+    """Send notifications by e-mail, if the site has a mail server."""
+    if not settings.AGENTOPS_EMAIL:
+        return False
+    mailing.send_due(worker.is_stopping, is_over=turn.is_over)
+    return turn.is_over()
+
+
+@upkeep_task(wake.EXPORT, "the export of events")
+def export_events(turn: Turn) -> bool:
+    """Let the exporter of this process begin what is due for sinks, and count events."""
+    exporting.look()
+    return exporting.count_events(turn.is_over)
+
+
+@upkeep_task(wake.IMPORT, "the import of uploaded files")
+def import_uploads(turn: Turn) -> bool:
+    """Import uploaded files. One that was begun is imported whole, however long it takes."""
+    while execution.import_next(worker.is_stopping):
+        if turn.is_over():
+            return True
+    return False
+
+
+@upkeep_task(wake.INDEX, "the search index")
+def index_texts(turn: Turn) -> bool:
+    """Bring the search index up to date. One process of the site does."""
+    if not search_index.is_behind():
+        return False
+    if not Chore.objects.take(INDEX, every=INDEX_HELD):
+        # The other process may have looked before what this call was sent for.
+        wake.ask_now(wake.INDEX, countdown_s=INDEX_AGAIN_S)
+        return False
+    try:
+        return _index(turn)
+    finally:
+        Chore.objects.release(INDEX, every=INDEX_HELD)
+
+
+def _index(turn: Turn) -> bool:
+    began = time.monotonic()
+    for _ in search_index.catch_up():
+        if turn.is_over():
+            return True
+        Chore.objects.keep(INDEX)
+        # Rest as long as it worked, because runs need the database too.
+        turn.rest(time.monotonic() - began)
+        began = time.monotonic()
+    if search_index.is_behind():
+        # Events that were not settled, or were appended meanwhile.
+        wake.ask_now(wake.INDEX, countdown_s=INDEX_AGAIN_S)
+    return False
+
+
+@upkeep_task(wake.DELETE_PROJECTS, "the deletion of projects")
+def delete_projects(turn: Turn) -> bool:
+    """Delete hidden projects, which may take hours: in many calls."""
+    if _work_off(project_removal.remove_pending(), turn):
+        project_removal.release_claim()
+        return True
+    return False
+
+
+@upkeep_task("runs.apply_retention", "the retention")
+def apply_retention(turn: Turn) -> bool:
+    """Apply the retention of all projects once a day, in as many calls as it takes."""
+    if _work_off(retention.daily(), turn):
+        retention.release_claim()
+        return True
+    return False
+
+
+@upkeep_task("runs.end_abandoned", "the search for abandoned runs")
+def end_abandoned(turn: Turn) -> bool:
+    """Once an hour, let sessions wait that nobody follows, and end abandoned runs."""
+    if not Chore.objects.take(ABANDONED, every=HOURLY * SHARE):
+        return False
+    try:
+        live_sessions.let_forgotten_wait()
+    finally:
+        has_more = _end_abandoned(turn)
+    if has_more:
+        Chore.objects.release(ABANDONED, every=HOURLY)
+    return has_more
+
+
+def _end_abandoned(turn: Turn) -> bool:
+    while recorded_ends.end_abandoned():
+        if turn.is_over():
+            return True
+    return False
+
+
+def _work_off(removal: Removal, turn: Turn) -> bool:
+    """Work until the turn is over. Return whether more is left. Rests as long as it worked, for the database's sake."""
+    began = time.monotonic()
+    with closing(removal):
+        for _ in removal:
+            turn.rest(time.monotonic() - began)
+            if turn.is_over():
+                return True
+            began = time.monotonic()
+    return False

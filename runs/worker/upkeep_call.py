@@ -1,0 +1,109 @@
+"""A call of a task of upkeep: how long it works, that a process makes one at a time, and what an error does."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from celery import shared_task
+from django.db import Error, connection
+
+from runs.lifecycle.wake import ask_now
+from runs.worker import worker
+from runs.worker.schema_gate import is_migrated
+
+log = logging.getLogger(__name__)
+#: Seconds for which a call works before it lets other tasks of upkeep have its place.
+CALL_S = 10.0
+_has_schema = False
+
+
+class Turn:
+    """The time that a call has."""
+
+    def __init__(self, seconds: float = CALL_S) -> None:
+        self._until = time.monotonic() + seconds
+
+    def is_over(self) -> bool:
+        """Return whether the call has to end: its time is over, or its worker ends."""
+        return worker.is_stopping() or time.monotonic() >= self._until
+
+    def rest(self, seconds: float) -> None:
+        """Sleep, but not longer than the turn and the worker last."""
+        worker.current().shutdown.requested.wait(min(seconds, max(self._until - time.monotonic(), 0)))
+
+
+#: Works until nothing is left or its turn is over. Returns whether something is left.
+Work = Callable[[Turn], bool]
+
+
+class UpkeepCall:
+    """Calls `work`. Of several calls at the same time in a process, one works, and looks again for the others.
+
+    So they have no other place than that one, and what was created during its work is not missed. Never raises.
+    """
+
+    def __init__(self, name: str, what: str, work: Work) -> None:
+        self._name, self._what, self._work = name, what, work
+        self._again = threading.Event()
+        self._working = threading.Lock()
+
+    def __call__(self) -> None:
+        turn = Turn()
+        self._again.set()
+        while self._again.is_set() and not worker.is_stopping() and self._working.acquire(blocking=False):
+            try:
+                self._again.clear()
+                if self._attempt(turn):
+                    self._again.set()
+                is_over = turn.is_over()
+            finally:
+                self._working.release()
+            if is_over and self._again.is_set():
+                ask_now(self._name)
+                return
+
+    def _attempt(self, turn: Turn) -> bool:
+        with logged_errors(self._what):
+            return _may_work() and self._work(turn)
+        return False
+
+
+def upkeep_task(name: str, what: str) -> Callable[[Work], Callable[[], None]]:
+    """Make a Celery task of `work`. `what` names it in the log, where an error ends up."""
+
+    def decorate(work: Work) -> Callable[[], None]:
+        call = UpkeepCall(name, what, work)
+
+        def run() -> None:
+            call()
+
+        run.__doc__, run.__module__, run.__qualname__ = work.__doc__, work.__module__, work.__qualname__
+        task: Callable[[], None] = shared_task(run, name=name)
+        return task
+
+    return decorate
+
+
+@contextmanager
+def logged_errors(what: str) -> Iterator[None]:
+    """Log an error instead of raising it, and close the connection of the thread."""
+    try:
+        yield
+    except Error as error:
+        log.warning("%s cannot use the database: %s", what, type(error).__name__)
+    except Exception:
+        log.exception("%s failed", what)
+    finally:
+        if not connection.in_atomic_block:
+            connection.close()
+
+
+def _may_work() -> bool:
+    """Return whether the database has the schema of this version: on another one, results could be lost."""
+    global _has_schema
+    _has_schema = _has_schema or is_migrated()
+    return _has_schema
