@@ -9,12 +9,12 @@ from typing import Any
 from celery import Celery
 from celery.fixups.django import DjangoWorkerFixup
 from django.db import connections
-from kombu import Exchange, Queue
+from kombu.entity import Exchange, Queue
 from kombu.transport import TRANSPORT_ALIASES
 from kombu.transport.virtual import QoS
 
 from agentops.broker.queues import UPKEEP
-from agentops.clock.bootstep import Clock
+from agentops.clock.bootstep import ClockStep
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
 # Celery runs Django's system checks when a worker starts, and discards their results. They import every page, which is
@@ -22,8 +22,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
 os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 
 # By their names, because the scheme of the URL also chooses TLS.
-TRANSPORT_ALIASES |= dict.fromkeys(("redis", "rediss"), "agentops.broker.redis_transport:Transport")
-TRANSPORT_ALIASES["memory"] = "agentops.broker.in_memory:Transport"
+TRANSPORT_ALIASES |= dict.fromkeys(("redis", "rediss"), "agentops.broker.redis_transport:RedisTransport")
+TRANSPORT_ALIASES["memory"] = "agentops.broker.in_memory:MemoryTransport"
 _path = sys.path.copy()
 app = Celery("agentops")
 # Celery's Django fixup puts the working directory first, where a file could shadow a library.
@@ -31,9 +31,10 @@ sys.path[:] = _path
 app.config_from_object("django.conf:settings", namespace="CELERY")
 # Those that a worker serves if it is not told which. An agent may name another one. Without keys of their own, a
 # message for one would be put into both.
-app.conf.task_queues = [Queue(name, Exchange(name), name) for name in (app.conf.task_default_queue, UPKEEP)]
+_queues = (app.conf.task_default_queue, UPKEEP)
+app.conf.task_queues = [Queue(name, Exchange(name), name) for name in _queues]  # type: ignore[no-untyped-call]
 app.autodiscover_tasks()
-app.steps["worker"].add(Clock)
+app.steps["worker"].add(ClockStep)
 
 # The sweep sends a lost message again, so an unacknowledged one need not be restored. Restoring it over a broken
 # connection raises an AttributeError in kombu, which ends the worker. See also `ack_emulation` in the settings.

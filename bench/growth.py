@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bench.growth_clock import WARM_UP, ProcessorClock, TurnTimes, own_backend
 from bench.growth_sizes import TableSizes, free_bytes, show_sizes, table_sizes
@@ -130,25 +130,23 @@ def _urls(site: GrowingSite, middle: str, deep: str) -> dict[str, str]:
 
 
 def _measure_worker(site: GrowingSite, result: SizeResult, turns: int) -> None:
-    """Measure what a worker asks: a sweep that finds nothing, and a search and a claim of one queued run."""
-    from runs.lifecycle import suspects, transitions
-    from runs.worker.worker import BATCH, Worker
+    """Measure what a worker asks: a sweep that finds nothing, and a claim of one queued run."""
+    from runs.lifecycle import transitions
+    from runs.models import AgentRun
+    from runs.worker.sweep import sweep
 
     clock = ProcessorClock(site.workspace, [os.getpid()])
-    worker = Worker()
-    try:
-        result.add("sweep", clock.turns(worker.sweep_once, turns))
-    finally:
-        worker.close(5)
-    claimed = []
+    result.add("sweep", clock.turns(partial(sweep, now=True), turns))
+    claimed: list[Any] = []
 
     def claim() -> None:
-        candidate, *_ = suspects.candidates(BATCH)
-        assert transitions.claim(candidate.run_id, "bench") is not None
-        claimed.append(candidate.run_id)
+        run_id = waiting[len(claimed)]
+        assert transitions.claim(run_id, "bench") is not None
+        claimed.append(run_id)
 
     for _ in range(turns + WARM_UP):
         site.queue()
+    waiting = list(AgentRun.objects.runnable().values_list("pk", flat=True))
     result.add("claim", clock.turns(claim, turns))
     site.end(claimed)
 

@@ -1,7 +1,7 @@
 """What one worker asks the database: statements of a sweep, renewals, a claim and a step, and what the first two cost.
 
-A sweep is measured with 0, 1,000 and 10,000 running runs, once with a free slot and once without. Statements are
-counted by Django; BEGIN and COMMIT are not among them.
+A sweep is measured with 0, 1,000 and 10,000 running runs. Statements are counted by Django; BEGIN and COMMIT are not
+among them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from uuid import UUID
 
 from bench import payload
 from bench.processes import process_cpu_s
@@ -22,8 +21,6 @@ SWEEPS, QUICK_SWEEPS = 40, 5
 LEASES = (1, 10, 100)
 RENEWALS, QUICK_RENEWALS = 500, 20
 SHORT, LONG = 5, 25
-#: Takes the only slot.
-_SOMETHING = UUID(int=1)
 #: All rows become running, with leases that end after the measurement.
 _RUNNING = """
 UPDATE agent_runs SET status = 'running', status_reason = '', completed_at = NULL, lease_owner = 'bench',
@@ -68,7 +65,7 @@ def _count_acts(workspace: Workspace) -> None:
     counted = {}
     with driven.working() as worker:
         with counting() as sweep:
-            advance_ready(worker)
+            _sweep()
         show(Row("idle sweep", f"{sweep.count} statements"))
         for name, length in (("short", SHORT), ("long", LONG)):
             driven.drive(worker, name, steps=length)  # builds what a process builds once
@@ -143,10 +140,13 @@ def _looks() -> dict[str, Callable[[], object]]:
     }
 
 
-def _measure_sweeps(workspace: Workspace, running: int, sweeps: int) -> None:
-    from runs.worker.in_process import advance_ready
-    from runs.worker.worker import Worker
+def _sweep() -> None:
+    from runs.worker import sweep
 
+    sweep.sweep(now=True)
+
+
+def _measure_sweeps(workspace: Workspace, running: int, sweeps: int) -> None:
     if running:
         from bench.list_rows import fill
 
@@ -155,27 +155,19 @@ def _measure_sweeps(workspace: Workspace, running: int, sweeps: int) -> None:
             connection.execute("SET session_replication_role = replica")
             connection.execute(_RUNNING)
         vacuum(workspace)
-    worker = Worker()
-    try:
-        for label, is_full in (("a free slot", False), ("no free slot", True)):
-            if is_full:
-                worker._driving.add(_SOMETHING)
-            advance_ready(worker)
-            took, cpu, server_cpu = _sweep_ms(worker, sweeps)
-            figures = f"CPU: {cpu:.2f} ms, in PostgreSQL {server_cpu:.2f} ms"
-            show(Row(f"sweep, {running:,} running runs, {label}", f"{mid(took):.2f} ms", figures))
-    finally:
-        worker._driving.clear()
-        worker.close(5)
+    _sweep()
+    took, cpu, server_cpu = _sweep_ms(sweeps)
+    figures = f"CPU: {cpu:.2f} ms, in PostgreSQL {server_cpu:.2f} ms"
+    show(Row(f"sweep, {running:,} running runs", f"{mid(took):.2f} ms", figures))
     note(f"median of {sweeps} sweeps, processor time on average")
 
 
-def _sweep_ms(worker: Any, sweeps: int) -> tuple[list[float], float, float]:
+def _sweep_ms(sweeps: int) -> tuple[list[float], float, float]:
     """Return the milliseconds of each sweep, and the processor time of one in this thread and in PostgreSQL."""
     took, before, server_before = [], time.thread_time(), _server_s()
     for _ in range(sweeps):
         began = time.perf_counter()
-        advance_ready(worker)
+        _sweep()
         took.append((time.perf_counter() - began) * 1000)
     spent, server_spent = time.thread_time() - before, _server_s() - server_before
     return took, spent / sweeps * 1000, server_spent / sweeps * 1000

@@ -27,7 +27,7 @@ def notify() -> None:
 places.here.watchers.append(notify)
 
 
-class Messages:
+class MessageHeap:
     """The messages of a queue: by priority, and in the order of arrival. The caller holds the lock."""
 
     def __init__(self) -> None:
@@ -65,13 +65,13 @@ class Messages:
         return not self._heap
 
 
-class Channel(memory.Channel):
+class MemoryChannel(memory.Channel):
     """kombu's channel in memory, with priorities, and only for messages that have a place."""
 
     max_priority = max(PRIORITIES)
 
-    def _queue_for(self, queue: str) -> Messages:
-        found: Messages = self.queues.setdefault(queue, Messages())
+    def _queue_for(self, queue: str) -> MessageHeap:
+        found: MessageHeap = self.queues.setdefault(queue, MessageHeap())
         return found
 
     def _new_queue(self, queue: str, **_: Any) -> None:
@@ -122,12 +122,12 @@ class Channel(memory.Channel):
             return self._queue_for(queue).counts()
 
 
-class Transport(memory.Transport):
+class MemoryTransport(memory.Transport):
     """kombu's transport in memory, which waits for the next message instead of polling."""
 
-    Channel = Channel
+    Channel = MemoryChannel
 
-    def drain_events(self, connection: Any, timeout: float | None = None) -> None:
+    def drain_events(self, connection: Any, timeout: float | None = None, **_: Any) -> None:
         """Deliver one message. Raises `socket.timeout` if there is none within so many seconds."""
         until = None if timeout is None else time.monotonic() + timeout
         with _changed:

@@ -85,7 +85,6 @@ def _queue_of(request: Any) -> str:
     return str((request.delivery_info or {}).get("routing_key"))
 
 
-@signals.task_postrun.connect
 def _note_end(task_id: str = "", **_: Any) -> None:
     """Free the place of a task in a thread of this process. Celery does so a moment later, and wakes nobody."""
     request = state.requests.get(task_id)
@@ -95,11 +94,14 @@ def _note_end(task_id: str = "", **_: Any) -> None:
     here.announce()
 
 
+signals.task_postrun.connect(_note_end)
+
+
 def _wake_event_loop() -> None:
     """Let Celery's event loop look at the places again; otherwise it does so once a second."""
     hub = get_event_loop()
     if hub is not None:
-        hub.call_soon(_do_nothing)
+        hub.call_soon(_do_nothing)  # type: ignore[no-untyped-call]
 
 
 def _do_nothing() -> None:

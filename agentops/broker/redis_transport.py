@@ -25,11 +25,11 @@ EVENTS = "celeryev."
 MALFORMED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
-class Channel(redis.Channel):
+class RedisChannel(redis.Channel):
     """kombu's channel, which survives values that are no messages, and asks only for those that have a place."""
 
     max_priority = max(PRIORITIES)
-    priority_steps = tuple(PRIORITIES)
+    priority_steps = list(PRIORITIES)
     #: The queues and priorities that the waiting BRPOP asks for.
     _asked: frozenset[tuple[str, int]] = frozenset()
     #: The connection that sends BRPOP, and its number on the server.
@@ -44,7 +44,8 @@ class Channel(redis.Channel):
         if self._numbered is None or self._numbered[0] is not connection._sock:
             connection.send_command("CLIENT", "ID")
             self._numbered = connection._sock, connection.read_response()
-        self._asked, self._in_poll, self._brpop_sent_at = frozenset(wanted), connection, monotonic()
+        self._asked, self._in_poll = frozenset(wanted), connection
+        self._brpop_sent_at = monotonic()  # type: ignore[assignment]
         command = ["BRPOP", *(self._q_for_pri(*each) for each in wanted), timeout or self.brpop_timeout]  # type: ignore[no-untyped-call]
         connection.send_command(*command)
 
@@ -93,10 +94,10 @@ class Channel(redis.Channel):
             raise Empty from None
 
 
-class Transport(redis.Transport):
+class RedisTransport(redis.Transport):
     """kombu's transport, which passes on checked messages only."""
 
-    Channel = Channel
+    Channel = RedisChannel
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
         super().register_with_event_loop(connection, loop)  # type: ignore[no-untyped-call]

@@ -45,7 +45,7 @@ class ClockThread:
             connection.close()
 
 
-class Clock(bootsteps.StartStopStep):  # type: ignore[misc]
+class ClockStep(bootsteps.StartStopStep):  # type: ignore[misc]
     """Starts the clock with a worker that has the option `with_clock`, in the process that has the broker.
 
     Celery's own option, `-B`, forks a process for it.

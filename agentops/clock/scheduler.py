@@ -24,7 +24,7 @@ MOMENT_S = 0.05
 SET_S = 2.0
 
 
-class Entry(ModelEntry):  # type: ignore[misc]
+class ScheduleEntry(ModelEntry):  # type: ignore[misc]
     """An entry of the schedule that also becomes due if the clock of a machine is set, or differs from others'."""
 
     def is_due(self) -> Any:
@@ -40,7 +40,7 @@ class SiteScheduler(DatabaseScheduler):  # type: ignore[misc]
     At its start it writes the entries of the settings again, and removes those that the settings had before.
     """
 
-    Entry = Entry
+    Entry = ScheduleEntry
     #: Seconds between two stores of when tasks were sent, and two touches of the file.
     sync_every = 120
 
@@ -51,6 +51,8 @@ class SiteScheduler(DatabaseScheduler):  # type: ignore[misc]
         self._look_at = 0.0
         self._ahead = _wall_clock_ahead()
         super().__init__(*args, **kwargs)
+        # `close` stores it: at the exit of the process there may be no database any more.
+        self._finalize.cancel()
 
     def setup_schedule(self) -> None:
         """Do nothing yet: the tables may not exist."""
@@ -95,6 +97,16 @@ class SiteScheduler(DatabaseScheduler):  # type: ignore[misc]
 
     def install_default_entries(self, data: Any) -> None:
         """Install none: Celery's own task deletes results of tasks, and none are stored."""
+
+    def all_as_schedule(self) -> dict[str, ModelEntry]:
+        """Return the enabled entries by name. One that cannot be read is left out."""
+        entries = {}
+        for row in self.enabled_models():
+            try:
+                entries[row.name] = self.Entry(row, app=self.app)
+            except Exception as error:  # whatever a wrong row raises in django-celery-beat
+                log.warning("the periodic task %r cannot be read: %s", row.name, type(error).__name__)
+        return entries
 
     def schedule_changed(self) -> bool:
         """Return whether somebody has changed the schedule. Looks every few seconds only, not at each tick."""

@@ -35,8 +35,8 @@ def upkeep(*, alerts_s: float, sends_mail: bool) -> dict[str, PeriodicTask]:
         "runs.advance_flows": PeriodicTask(5, QUICK),
         "runs.evaluate_alerts": PeriodicTask(alerts_s, QUICK),
         "runs.export_events": PeriodicTask(5),
-        "runs.index_texts": PeriodicTask(5),
-        "runs.send_alerts": PeriodicTask(5),
+        "runs.index_texts": PeriodicTask(10),
+        "runs.send_alerts": PeriodicTask(10),
         "runs.import_uploads": PeriodicTask(10),
         "runs.delete_projects": PeriodicTask(10),
         # Looked at every minute, because some sites run for an hour a day; done once a day and once an hour.

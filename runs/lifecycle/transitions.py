@@ -167,14 +167,7 @@ def claim(run_id: UUID, owner: str, *, careful: bool = True) -> ClaimedRun | Non
     """
     chaos.point("claim.before")
     with transaction.atomic():
-        # NO KEY: the old holder may be committing just now; see runs.lifecycle.inbox.
-        claimable = AgentRun.objects.runnable().select_for_update(skip_locked=True, no_key=True, of=("self",))
-        run = (
-            claimable.select_related("project")
-            .annotate(now=Now(), died=suspicion.deaths_in_step())
-            .filter(pk=run_id)
-            .first()
-        )
+        run = _lock_claimable(run_id)
         if run is None:
             return None
         lapsed = run.state is RunStatus.RUNNING
@@ -203,18 +196,22 @@ def claim(run_id: UUID, owner: str, *, careful: bool = True) -> ClaimedRun | Non
         rows.update(status=RunStatus.RUNNING, **columns)
         log.raise_epoch(run.pk, epoch)
         Attempt.objects.create(run=run, epoch=epoch, owner=owner, step_number=run.step_count + 1, claimed_at=now)
-        log.append(
-            run.pk,
-            [Entry(_claimed_event(run, owner, epoch, last_event_at, lapsed=lapsed))],
-            source=Source.WORKER,
-            epoch=epoch,
-        )
+        entry = Entry(_claimed_event(run, owner, epoch, last_event_at, lapsed=lapsed))
+        log.append(run.pk, [entry], source=Source.WORKER, epoch=epoch)
         log.announce_run(run.project_id, run.pk)
         deaths = _count_deaths(run) if previous else 0
     for name, value in {"status": RunStatus.RUNNING.value, **columns}.items():
         setattr(run, name, value)
     chaos.point("run.taken_over" if lapsed else "claim.committed")
     return ClaimedRun(run, epoch, deaths, died, is_first=not previous, is_suspected=suspected > 0)
+
+
+def _lock_claimable(run_id: UUID) -> AgentRun | None:
+    """Lock and return a run that can be claimed, with `now` and the deaths in its step, `died`."""
+    # NO KEY: the old holder may be committing just now; see runs.lifecycle.inbox.
+    claimable = AgentRun.objects.runnable().select_for_update(skip_locked=True, no_key=True, of=("self",))
+    rows = claimable.select_related("project").annotate(now=Now(), died=suspicion.deaths_in_step())
+    return rows.filter(pk=run_id).first()
 
 
 def kill(run: AgentRun, *, by: str) -> None:

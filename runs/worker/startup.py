@@ -72,7 +72,7 @@ def _prepare(sender: Any, **_: Any) -> None:
     _set_places(sender, is_solo="solo" in pool)
     # Workers need nothing from each other, and would have to believe what others write into Redis.
     sender.options |= {"without_gossip": True, "without_mingle": True}
-    sender.app.steps["worker"].add(Opening)
+    sender.app.steps["worker"].add(OpeningStep)
 
 
 def _set_places(sender: Any, *, is_solo: bool) -> None:
@@ -88,7 +88,7 @@ def _set_places(sender: Any, *, is_solo: bool) -> None:
     sender.concurrency = here.total()
 
 
-class Opening(bootsteps.StartStopStep):  # type: ignore[misc]
+class OpeningStep(bootsteps.StartStopStep):  # type: ignore[misc]
     """Lets the worker take messages once it is ready, and touches the file that says that it works."""
 
     requires = ("celery.worker.components:Timer",)

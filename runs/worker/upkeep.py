@@ -25,7 +25,7 @@ from runs.upkeep import project_removal, retention, search_index
 from runs.upkeep.group_removal import Removal
 from runs.worker import worker
 from runs.worker.exporting import exporting
-from runs.worker.upkeep_call import Turn, upkeep_task
+from runs.worker.upkeep_call import UpkeepTurn, upkeep_task
 
 #: A claim ends before the period of the clock does, so that a clock that is a moment early does not skip a period.
 SHARE = 0.8
@@ -38,7 +38,7 @@ EVALUATE, EVALUATE_STATES, ABANDONED, INDEX = "evaluate_alerts", "evaluate_alert
 
 
 @upkeep_task(wake.SETTLE, "the filing of traces")
-def settle_traces(turn: Turn) -> bool:
+def settle_traces(turn: UpkeepTurn) -> bool:
     """File the entries of traces and sessions that are due, and plan the next look."""
     while settling.settle_due():
         if turn.is_over():
@@ -49,7 +49,7 @@ def settle_traces(turn: Turn) -> bool:
 
 
 @upkeep_task(wake.FLOWS, "the advance of flow runs")
-def advance_flows(turn: Turn) -> bool:
+def advance_flows(turn: UpkeepTurn) -> bool:
     """Advance flow runs that are due."""
     while advancing.advance_due(turn.is_over):
         pass
@@ -57,7 +57,7 @@ def advance_flows(turn: Turn) -> bool:
 
 
 @upkeep_task("runs.evaluate_alerts", "the evaluation of alert rules")
-def evaluate_alerts(_: Turn) -> bool:
+def evaluate_alerts(_: UpkeepTurn) -> bool:
     """Evaluate the alert rules, once a period in the whole site."""
     every = timedelta(seconds=settings.AGENTOPS_ALERTS_S)
     if not AlertRule.objects.enabled().exists() or not Chore.objects.take(EVALUATE, every=every * SHARE):
@@ -70,14 +70,14 @@ def evaluate_alerts(_: Turn) -> bool:
 
 
 @upkeep_task(wake.SEND_ALERTS, "the sending of alerts")
-def send_alerts(turn: Turn) -> bool:
+def send_alerts(turn: UpkeepTurn) -> bool:
     """Send alerts to webhooks."""
     sending.send_due(turn.is_over)
     return turn.is_over()
 
 
 @upkeep_task(wake.SEND_MAIL, "the mailing of notifications")
-def send_mail(turn: Turn) -> bool:
+def send_mail(turn: UpkeepTurn) -> bool:
     """Send notifications by e-mail, if the site has a mail server."""
     if not settings.AGENTOPS_EMAIL:
         return False
@@ -86,14 +86,14 @@ def send_mail(turn: Turn) -> bool:
 
 
 @upkeep_task(wake.EXPORT, "the export of events")
-def export_events(turn: Turn) -> bool:
+def export_events(turn: UpkeepTurn) -> bool:
     """Let the exporter of this process begin what is due for sinks, and count events."""
     exporting.look()
     return exporting.count_events(turn.is_over)
 
 
 @upkeep_task(wake.IMPORT, "the import of uploaded files")
-def import_uploads(turn: Turn) -> bool:
+def import_uploads(turn: UpkeepTurn) -> bool:
     """Import uploaded files. One that was begun is imported whole, however long it takes."""
     while execution.import_next(worker.is_stopping):
         if turn.is_over():
@@ -102,7 +102,7 @@ def import_uploads(turn: Turn) -> bool:
 
 
 @upkeep_task(wake.INDEX, "the search index")
-def index_texts(turn: Turn) -> bool:
+def index_texts(turn: UpkeepTurn) -> bool:
     """Bring the search index up to date. One process of the site does."""
     if not search_index.is_behind():
         return False
@@ -116,7 +116,7 @@ def index_texts(turn: Turn) -> bool:
         Chore.objects.release(INDEX, every=INDEX_HELD)
 
 
-def _index(turn: Turn) -> bool:
+def _index(turn: UpkeepTurn) -> bool:
     began = time.monotonic()
     for _ in search_index.catch_up():
         if turn.is_over():
@@ -132,7 +132,7 @@ def _index(turn: Turn) -> bool:
 
 
 @upkeep_task(wake.DELETE_PROJECTS, "the deletion of projects")
-def delete_projects(turn: Turn) -> bool:
+def delete_projects(turn: UpkeepTurn) -> bool:
     """Delete hidden projects, which may take hours: in many calls."""
     if _work_off(project_removal.remove_pending(), turn):
         project_removal.release_claim()
@@ -141,7 +141,7 @@ def delete_projects(turn: Turn) -> bool:
 
 
 @upkeep_task("runs.apply_retention", "the retention")
-def apply_retention(turn: Turn) -> bool:
+def apply_retention(turn: UpkeepTurn) -> bool:
     """Apply the retention of all projects once a day, in as many calls as it takes."""
     if _work_off(retention.daily(), turn):
         retention.release_claim()
@@ -150,7 +150,7 @@ def apply_retention(turn: Turn) -> bool:
 
 
 @upkeep_task("runs.end_abandoned", "the search for abandoned runs")
-def end_abandoned(turn: Turn) -> bool:
+def end_abandoned(turn: UpkeepTurn) -> bool:
     """Once an hour, let sessions wait that nobody follows, and end abandoned runs."""
     if not Chore.objects.take(ABANDONED, every=HOURLY * SHARE):
         return False
@@ -163,14 +163,14 @@ def end_abandoned(turn: Turn) -> bool:
     return has_more
 
 
-def _end_abandoned(turn: Turn) -> bool:
+def _end_abandoned(turn: UpkeepTurn) -> bool:
     while recorded_ends.end_abandoned():
         if turn.is_over():
             return True
     return False
 
 
-def _work_off(removal: Removal, turn: Turn) -> bool:
+def _work_off(removal: Removal, turn: UpkeepTurn) -> bool:
     """Work until the turn is over. Return whether more is left. Rests as long as it worked, for the database's sake."""
     began = time.monotonic()
     with closing(removal):

@@ -21,11 +21,11 @@ CALL_S = 10.0
 _has_schema = False
 
 
-class Turn:
+class UpkeepTurn:
     """The time that a call has."""
 
-    def __init__(self, seconds: float = CALL_S) -> None:
-        self._until = time.monotonic() + seconds
+    def __init__(self) -> None:
+        self._until = time.monotonic() + CALL_S
 
     def is_over(self) -> bool:
         """Return whether the call has to end: its time is over, or its worker ends."""
@@ -37,7 +37,7 @@ class Turn:
 
 
 #: Works until nothing is left or its turn is over. Returns whether something is left.
-Work = Callable[[Turn], bool]
+Work = Callable[[UpkeepTurn], bool]
 
 
 class UpkeepCall:
@@ -52,7 +52,7 @@ class UpkeepCall:
         self._working = threading.Lock()
 
     def __call__(self) -> None:
-        turn = Turn()
+        turn = UpkeepTurn()
         self._again.set()
         while self._again.is_set() and not worker.is_stopping() and self._working.acquire(blocking=False):
             try:
@@ -66,7 +66,7 @@ class UpkeepCall:
                 ask_now(self._name)
                 return
 
-    def _attempt(self, turn: Turn) -> bool:
+    def _attempt(self, turn: UpkeepTurn) -> bool:
         with logged_errors(self._what):
             return _may_work() and self._work(turn)
         return False

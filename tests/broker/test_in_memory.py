@@ -18,8 +18,8 @@ Received = list[str]
 
 @pytest.fixture
 def connection(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
-    monkeypatch.setattr(in_memory.Channel, "queues", {})
-    with Connection(transport=in_memory.Transport) as connection:
+    monkeypatch.setattr(in_memory.MemoryChannel, "queues", {})
+    with Connection(transport=in_memory.MemoryTransport) as connection:
         yield connection
 
 

@@ -23,7 +23,7 @@ from django.utils.module_loading import import_string
 from agentops.broker.queues import UPKEEP
 from agentops.config.database_config import SPARE
 from agentops.projects.management.base import EXIT_USAGE, AgentopsCommand
-from agentops.projects.names import SLUG
+from agentops.projects.names import SLUG_PATTERN
 from runs import environment
 from runs.lifecycle.wake import CELERY_APP
 from runs.management.site.pools import warn_of_pools
@@ -162,7 +162,7 @@ def _processes(text: str) -> int:
 
 def _queues(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")]
-    if not all(SLUG.regex.search(name) for name in names) or UPKEEP in names:
+    if not all(re.match(SLUG_PATTERN, name) for name in names) or UPKEEP in names:
         raise argparse.ArgumentTypeError("names of queues with commas between them are expected, such as gpu,default")
     return list(dict.fromkeys(names))
 

@@ -18,7 +18,7 @@ from django.db import connection
 from django.template.defaultfilters import filesizeformat
 
 from agentops.http import health
-from runs.lifecycle.transitions import CHILD_SEPARATOR
+from runs.lifecycle.suspicion import CHILD_SEPARATOR
 from runs.queries import queue_state
 from timeline import database_clock
 from timeline.display import clean, format_duration, format_ms

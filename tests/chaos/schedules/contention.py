@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from random import Random
 
-from runs.lifecycle import creation, transitions
+from runs.lifecycle import creation, suspicion, transitions
 from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus
 from tests.chaos.environment.player_environment import PROMPT, PlayerEnvironment, Program
@@ -75,7 +75,7 @@ def _holds(worker: ChaosWorker, *, alone: bool = False) -> bool:
     """Whether it, or with `alone` a process that it started for a single run, holds a run."""
     held = Attempt.objects.filter(ended_at=None, owner__contains=f":{worker.process.pid}:")
     return any(
-        not alone or transitions.CHILD_SEPARATOR in owner.rpartition(":")[2]
+        not alone or suspicion.CHILD_SEPARATOR in owner.rpartition(":")[2]
         for owner in held.values_list("owner", flat=True)
     )
 

@@ -1,0 +1,163 @@
+"""The clock: a schedule in the database, which nothing in it and no error of the database ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+from django.conf import settings
+from django.db import connection
+from django.utils import timezone
+from django_celery_beat.models import IntervalSchedule, PeriodicTask
+
+from agentops.celery import app
+from agentops.clock.bootstep import ClockThread
+from agentops.clock.scheduler import SiteScheduler
+from tests.support.celery_messages import messages, task_names
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.every_database]
+SITE = set(settings.CELERY_BEAT_SCHEDULE)
+UPKEEP = SITE - {"runs.sweep"}
+
+
+@pytest.fixture(autouse=True)
+def _empty_queue() -> None:
+    messages("upkeep")
+
+
+def ticked() -> SiteScheduler:
+    """A scheduler that has sent everything that is due."""
+    scheduler = SiteScheduler(app)
+    while scheduler.tick() == 0:
+        pass
+    return scheduler
+
+
+def make_due() -> None:
+    """Let all tasks be due, as at the start of a site that was stopped for an hour."""
+    PeriodicTask.objects.update(last_run_at=timezone.now() - timedelta(hours=1))
+
+
+@contextmanager
+def missing_table() -> Iterator[None]:
+    rename("django_celery_beat_periodictask", "away")
+    try:
+        yield
+    finally:
+        rename("away", "django_celery_beat_periodictask")
+
+
+def rename(table: str, name: str) -> None:
+    # The scheduler closes the connection of this thread.
+    with connection.cursor() as cursor:
+        cursor.execute(f"ALTER TABLE {table} RENAME TO {name}")
+
+
+def test_a_thread_writes_the_schedule_and_sends_what_is_due() -> None:
+    ticked().close()
+    make_due()
+    clock = ClockThread(app)
+    clock.start()
+    sent: set[str] = set()
+
+    def has_sent_all() -> bool:
+        sent.update(task_names("upkeep"))
+        return sent >= UPKEEP
+
+    try:
+        eventually(has_sent_all, why=lambda: f"only {sent} were sent")
+    finally:
+        clock.stop()
+    assert set(PeriodicTask.objects.values_list("name", flat=True)) == SITE
+    assert not PeriodicTask.objects.filter(total_run_count=0).exists()
+
+
+def test_messages_expire_and_have_their_priority() -> None:
+    ticked().close()
+    make_due()
+    ticked().close()
+
+    found = {message.headers["task"]: message for message in messages("upkeep")}
+    assert all(message.headers["expires"] for message in found.values())
+    assert found["runs.settle_traces"].properties["priority"] == 0
+    assert found["runs.send_mail" if settings.AGENTOPS_EMAIL else "runs.send_alerts"].properties["priority"] == 5
+
+
+def test_two_clocks_write_one_schedule() -> None:
+    clocks = [ClockThread(app) for _ in range(2)]
+    for clock in clocks:
+        clock.start()
+    try:
+        eventually(lambda: PeriodicTask.objects.count() == len(SITE), why="the schedule is written")
+    finally:
+        for clock in clocks:
+            clock.stop()
+    assert set(PeriodicTask.objects.values_list("name", flat=True)) == SITE
+
+
+def test_entries_survive_a_restart_and_those_of_the_site_come_back() -> None:
+    ticked().close()
+    every_hour = IntervalSchedule.objects.create(every=1, period=IntervalSchedule.HOURS)
+    PeriodicTask.objects.create(name="mine", task="runs.sweep", interval=every_hour)
+    PeriodicTask.objects.create(name="runs.of_an_old_version", task="runs.of_an_old_version", interval=every_hour)
+    PeriodicTask.objects.filter(name="runs.index_texts").delete()
+    PeriodicTask.objects.filter(name="runs.send_alerts").update(enabled=False, interval=every_hour)
+    ticked().close()
+
+    assert set(PeriodicTask.objects.values_list("name", flat=True)) == SITE | {"mine"}
+    disabled = PeriodicTask.objects.get(name="runs.send_alerts")
+    assert not disabled.enabled
+    assert disabled.interval.every == settings.CELERY_BEAT_SCHEDULE["runs.send_alerts"]["schedule"]
+
+
+def test_wrong_entries_do_not_end_it() -> None:
+    ticked().close()
+    # As by SQL: forms refuse both.
+    every_second = IntervalSchedule.objects.create(every=1, period=IntervalSchedule.SECONDS)
+    PeriodicTask.objects.bulk_create(
+        [
+            PeriodicTask(name="no JSON", task="runs.sweep", interval=every_second, args="{"),
+            PeriodicTask(name="no schedule", task="runs.sweep"),
+            PeriodicTask(name="no task", task="nothing", interval=every_second, queue="upkeep"),
+        ]
+    )
+    make_due()
+
+    ticked().close()
+    assert set(task_names("upkeep")) >= UPKEEP
+
+
+def test_an_entry_that_is_removed_meanwhile_does_not_end_it() -> None:
+    ticked().close()
+    make_due()
+    scheduler = SiteScheduler(app)
+    while scheduler.tick() == 0:
+        PeriodicTask.objects.filter(name="runs.index_texts").delete()
+    scheduler.close()
+
+    assert PeriodicTask.objects.get(name="runs.settle_traces").total_run_count == 1
+
+
+def test_a_database_that_fails_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
+    scheduler = SiteScheduler(app)
+    with missing_table():
+        assert scheduler.tick() > 0
+    assert "the clock cannot use the database" in caplog.text
+
+    while scheduler.tick() == 0:
+        pass
+    assert set(PeriodicTask.objects.values_list("name", flat=True)) == SITE
+
+
+def test_a_time_in_the_future_delays_no_task() -> None:
+    """As stored by a machine whose clock is ahead."""
+    ticked().close()
+    PeriodicTask.objects.update(last_run_at=timezone.now() + timedelta(hours=2))
+    scheduler = ticked()
+    waits = {entry.name: entry.is_due().next for entry in scheduler.schedule.values()}
+    scheduler.close()
+
+    assert all(wait <= settings.CELERY_BEAT_SCHEDULE[name]["schedule"] for name, wait in waits.items())

@@ -1,0 +1,92 @@
+"""Calls of upkeep: one at a time in a process, for a bounded time, and an error ends none."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from django.db import DatabaseError
+
+from runs.worker import upkeep_call
+from runs.worker.upkeep_call import UpkeepCall, UpkeepTurn
+from tests.support.celery_messages import messages, task_names
+from tests.support.factories import make_agent, make_project, make_run
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.redis]
+TASK, QUEUE = "runs.index_texts", "upkeep"
+
+
+@pytest.fixture(autouse=True)
+def _empty_queue(redis_url: str) -> None:
+    messages(QUEUE)
+
+
+def test_a_call_during_another_one_lets_it_look_again() -> None:
+    looks: list[int] = []
+    began, may_end = threading.Event(), threading.Event()
+
+    def work(_: UpkeepTurn) -> bool:
+        looks.append(len(looks))
+        began.set()
+        may_end.wait(60)
+        return False
+
+    call = UpkeepCall(TASK, "the test", work)
+    first = threading.Thread(target=call)
+    first.start()
+    began.wait(60)
+    call()
+    call()
+    assert looks == [0]
+    may_end.set()
+    first.join(60)
+
+    assert looks == [0, 1]
+
+
+def test_a_call_ends_after_its_time_and_asks_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep_call, "CALL_S", 0.0)
+    looks: list[UpkeepTurn] = []
+
+    def work(turn: UpkeepTurn) -> bool:
+        looks.append(turn)
+        return True
+
+    UpkeepCall(TASK, "the test", work)()
+
+    assert len(looks) == 1
+    eventually(lambda: task_names(QUEUE) == [TASK], why="the task is sent again")
+
+
+@pytest.mark.parametrize("error", [DatabaseError("gone"), ValueError("a defect")])
+def test_an_error_is_logged_and_the_next_call_works(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    errors, done = [error], []
+
+    def work(_: UpkeepTurn) -> bool:
+        if errors:
+            raise errors.pop()
+        done.append(True)
+        return False
+
+    call = UpkeepCall(TASK, "the test", work)
+    call()
+    assert "the test" in caplog.text
+    call()
+    assert done == [True]
+
+
+def test_what_is_appended_is_asked_for_with_an_expiry_and_a_priority() -> None:
+    make_run(make_agent(make_project()))
+    names: set[str] = set()
+    taken: list[Any] = []
+
+    def has_both() -> bool:
+        taken.extend(messages(QUEUE))
+        names.update(message.headers["task"] for message in taken)
+        return {"runs.index_texts", "runs.export_events"} <= names
+
+    eventually(has_both, why="the index and the sinks are asked for")
+    assert all(message.headers["expires"] for message in taken)
+    assert {message.properties["priority"] for message in taken} == {5}
