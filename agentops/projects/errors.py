@@ -238,6 +238,12 @@ class InvalidRetention(Invalid):
     code = "invalid_retention"
 
 
+class InvalidMaxRunning(Invalid):
+    """The limit of running runs is invalid."""
+
+    code = "invalid_max_running"
+
+
 class InvalidEmail(Invalid):
     """The e-mail address is invalid."""
 

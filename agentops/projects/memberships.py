@@ -15,6 +15,7 @@ from django.db import IntegrityError, transaction
 from agentops.projects.audit import Actor, AuditAction, name_of, record
 from agentops.projects.errors import (
     AlreadyMember,
+    InvalidMaxRunning,
     InvalidRetention,
     InvalidRole,
     LastAdmin,
@@ -24,7 +25,7 @@ from agentops.projects.errors import (
 )
 from agentops.projects.login.addresses import is_email
 from agentops.projects.models import ApiKey, Membership, Project, Role
-from agentops.projects.names import clean_description, clean_name, clean_slug
+from agentops.projects.names import MOST_RUNNING, clean_description, clean_name, clean_slug
 from timeline import database_clock
 
 #: 100 years.
@@ -55,10 +56,11 @@ def create_owned_project(
 
 
 def change_project(project: Project, *, actor: Actor, **changes: Any) -> Project:
-    """Change `name`, `description`, `exports_telemetry` or `retention_days`.
+    """Change `name`, `description`, `exports_telemetry`, `retention_days` or `max_running`.
 
-    `retention_days` are the days that ended runs are kept (None: forever). The slug cannot change. Raise InvalidName,
-    InvalidDescription or InvalidRetention.
+    `retention_days` are the days that ended runs are kept (None: forever), `max_running` the runs that workers execute
+    at the same time (None: no limit). The slug cannot change. Raise InvalidName, InvalidDescription, InvalidRetention
+    or InvalidMaxRunning.
     """
     values = {field: _CLEANERS[field](value) for field, value in changes.items()}
     with transaction.atomic():
@@ -216,6 +218,12 @@ def _clean_retention(days: int | None) -> int | None:
     return days
 
 
+def _clean_max_running(number: int | None) -> int | None:
+    if number is not None and not 1 <= number <= MOST_RUNNING:
+        raise InvalidMaxRunning(f"the runs at the same time must be 1 to {MOST_RUNNING}, not {number}")
+    return number
+
+
 def clean_role(role: str) -> str:
     """Return the role. Raise InvalidRole if it does not exist."""
     if role not in Role.values:
@@ -232,5 +240,6 @@ _CLEANERS: dict[str, Callable[[Any], Any]] = {
     "name": clean_name,
     "description": clean_description,
     "retention_days": _clean_retention,
+    "max_running": _clean_max_running,
     "exports_telemetry": bool,
 }

@@ -1,4 +1,4 @@
-"""Validation of slugs and names."""
+"""Validation of slugs and names, and limits of other fields."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ SLUG = RegexValidator(SLUG_PATTERN, "Use at most 63 lower-case letters, digits a
 NOT_A_UUID = RegexValidator(UUID_PATTERN, "A slug must not be a UUID.", inverse_match=True)
 MAX_NAME = 200
 MAX_DESCRIPTION = 2000
+#: The highest limit of runs at the same time, of a project or an agent.
+MOST_RUNNING = 1_000_000
 # Control characters, lone surrogates, line and paragraph separators: they break terminals, log lines or PostgreSQL.
 REFUSED = frozenset({"Cc", "Cs", "Zl", "Zp"})
 

@@ -18,7 +18,7 @@ from runs.agents.definition import Definition, check, examine
 from runs.errors import InvalidAgent, RunRefusal
 from runs.fixtures import library
 from runs.fixtures.format import FixtureError
-from runs.lifecycle import creation
+from runs.lifecycle import creation, places
 from runs.lifecycle.creation import UserTurn
 from runs.models import Agent, AgentVersion
 from runs.providers import base as providers
@@ -62,13 +62,19 @@ def apply(
 ) -> tuple[Agent, Outcome]:
     """Create the agent that `definition` describes, or change the existing one to it. Omitted fields get defaults.
 
+    But an omitted part of the placement stays as it is. A change of nothing else makes no version; unended runs follow.
+
     `changes` is the version that the caller has seen, 0 if the agent is new; None: any. Runs keep the copy of the
     definition that they were created with.
     Raises `InvalidAgent`, whose pointer names the invalid field, or `AgentChanged`, and writes nothing then.
     """
-    fields = _usable(project, definition)
-    slug = fields.pop("agent_id")
+    checked = _usable(project, definition)
+    slug, behaviour, placement = checked.agent_id, checked.behaviour, checked.placement
+    del behaviour["agent_id"]
+    fields = behaviour | placement
     with transaction.atomic():
+        # Before the lock of the agent, which claims take after those of runs.
+        places.follow(project, slug, placement)
         # Locked, so that the second of two calls at once sees the result of the first.
         agents = Agent.objects.select_for_update(no_key=True)
         agent, created = agents.get_or_create(project=project, slug=slug, defaults=fields)
@@ -85,9 +91,11 @@ def apply(
             raise AgentChanged(f"the agent {slug!r} has version {agent.version} now", version=agent.version)
         for name in changed:
             setattr(agent, name, fields[name])
-        agent.version += 1
+        new_in_version = [name for name in changed if name in behaviour]
+        agent.version += bool(new_in_version)
         agent.save(update_fields=[*changed, "version", "updated_at"])
-        _store_version(agent, by, changed)
+        if new_in_version:
+            _store_version(agent, by, new_in_version)
         after = {name: fields[name] for name in changed}
         _audit(by, AgentAuditAction.AGENT_CHANGED, agent, before={name: before[name] for name in changed}, after=after)
     return agent, "changed"
@@ -132,7 +140,7 @@ def changed_config(project: Project, frozen: Mapping[str, Any], changes: Mapping
     Raises `InvalidAgent`, whose pointer names the invalid field, also if the frozen agent is not valid any more.
     """
     fields_before = {name: frozen[name] for name in Definition.model_fields if name in frozen}
-    return {**frozen, **_usable(project, {**fields_before, **changes})}
+    return {**frozen, **_usable(project, {**fields_before, **changes}).behaviour}
 
 
 def find(project: Project, agent_id: str) -> Agent:
@@ -157,13 +165,13 @@ def recorded_prompt(agent: Agent) -> UserTurn | None:
         raise InvalidAgent(str(error), pointer="/model") from error
 
 
-def _usable(project: Project, definition: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a definition of which runs can start. Raises the first of `problems_of`."""
-    fields = check(definition).model_dump()
-    agent = Agent(project=project, slug=fields["agent_id"], **{n: v for n, v in fields.items() if n != "agent_id"})
+def _usable(project: Project, definition: Mapping[str, Any]) -> Definition:
+    """Return a definition of which runs can start. Raises the first of `problems_of`."""
+    checked = check(definition)
+    agent = Agent(project=project, slug=checked.agent_id, **checked.model_dump(exclude={"agent_id"}))
     for problem in _problems_of_use(agent):
         raise problem from problem.__cause__
-    return fields
+    return checked
 
 
 def _problems_of_use(agent: Agent) -> Iterator[InvalidAgent]:

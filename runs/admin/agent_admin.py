@@ -19,13 +19,16 @@ from agentops.admin_base.pages import RecordAdmin, ScopedAdmin, Table
 from agentops.http import strict_json
 from agentops.projects.access import Action, project_for
 from runs.actions import agent_definitions
+from runs.agents import placement
 from runs.errors import InvalidAgent
 from runs.models import Agent, AgentVersion
 from timeline.redaction.redact import BARE
 
 #: Keys of a definition → fields of the form with a different name.
 FIELDS = {"agent_id": "slug"}
-DEFINITION = ("provider", "model", "instructions", "tools", "max_steps", "settings", "policies")
+DEFINITION = ("provider", "model", "instructions", "tools", "max_steps", "settings", "policies", *placement.FIELDS)
+#: Fields that stay as they are if they are left empty.
+STAYING = ("queue", "priority")
 
 
 class JsonField(forms.CharField):
@@ -71,10 +74,17 @@ class AgentForm(ActionForm):
     class Meta:
         model = Agent
         fields = ("project", "slug", *DEFINITION)
-        help_texts = {"slug": "Name of the agent, cannot be changed later. Lower-case letters, digits and dashes."}
+        help_texts = {
+            "slug": "Name of the agent, cannot be changed later. Lower-case letters, digits and dashes.",
+            "queue": "Only workers that serve this queue execute the runs.",
+            "priority": f"From 0, which comes first, to {placement.LAST_PRIORITY}.",
+            "max_running": "Runs that workers execute at the same time. Leave empty for no limit.",
+        }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        for name in self.fields.keys() & set(STAYING):  # none for those who may only look
+            self.fields[name].required = False
         if "project" in self.fields:
             field: Any = self.fields["project"]
             field.queryset = self.scope.where(Action.CONFIGURE)
@@ -84,7 +94,7 @@ class AgentForm(ActionForm):
         adding = self.instance._state.adding
         project_id = data["project"].pk if adding else self.instance.project_id
         project = project_for(self.principal, project_id, Action.CONFIGURE)
-        definition = {name: data[name] for name in DEFINITION}
+        definition = {name: data[name] for name in DEFINITION if name not in STAYING or data[name] not in ("", None)}
         # Browsers send CRLF line ends.
         definition["instructions"] = BARE.clean_text(data["instructions"].replace("\r\n", "\n"))[0]
         slug = data["slug"] if adding else self.instance.slug
@@ -113,7 +123,10 @@ class AgentAdmin(ScopedAdmin):
 
     form = AgentForm
     text_fields = ("slug", "model")
-    loaded = ("slug", "provider", "model", "max_steps", "version", "updated_at", "project_id", "project__slug")
+    loaded = (
+        *("slug", "provider", "model", "max_steps", "version", "updated_at", "project_id", "project__slug"),
+        *placement.FIELDS,
+    )
     list_display = (
         cells.words("slug", "agent"),
         cells.link("project_id", "projects_project", "project", text="project__slug"),
@@ -127,6 +140,7 @@ class AgentAdmin(ScopedAdmin):
     search_help_text = "Search by ID or prefix of it, or by part of the name or the model."
     facts: ClassVar[Any] = (
         ("Facts", (*list_display, cells.moment("created_at", "created"), cells.plain("id", "ID"))),
+        ("Queue", tuple(cells.plain(name) for name in placement.FIELDS)),
         (
             "Definition",
             tuple(cells.payload(name) for name in ("instructions", "tools", "settings", "policies")),

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from agentops.http import strict_json
-from agentops.projects.errors import InvalidSlug
-from agentops.projects.names import clean_slug
 from runs.agents import policies, policy_commands
+from runs.agents.placement import DEFAULT_PRIORITY, DEFAULT_QUEUE, Places, Priority, Queue, valid_slug
+from runs.agents.placement import FIELDS as PLACEMENT
 from runs.agents.policy_errors import InvalidPolicy
 from runs.errors import InvalidAgent, InvalidPolicies
 from runs.providers.messages import canonical
@@ -24,13 +24,6 @@ MAX_BYTES = 512 * 1024
 MAX_POINTER = 200
 
 
-def _slug(text: str) -> str:
-    try:
-        return clean_slug(text)
-    except InvalidSlug as error:
-        raise ValueError(str(error)) from None
-
-
 Line = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -39,7 +32,7 @@ class Definition(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    agent_id: Annotated[str, AfterValidator(_slug)]
+    agent_id: Annotated[str, AfterValidator(valid_slug)]
     provider: Annotated[str, Field(min_length=1, max_length=63)]
     model: Line
     instructions: str = ""
@@ -47,6 +40,19 @@ class Definition(BaseModel):
     max_steps: Annotated[int, Field(ge=1, le=1_000_000)] = 50
     settings: dict[str, Any] = {}
     policies: dict[str, Any] = {}
+    queue: Queue = DEFAULT_QUEUE
+    priority: Priority = DEFAULT_PRIORITY
+    max_running: Places | None = None
+
+    @property
+    def behaviour(self) -> dict[str, Any]:
+        """The fields that a run copies."""
+        return self.model_dump(exclude=set(PLACEMENT))
+
+    @property
+    def placement(self) -> dict[str, Any]:
+        """The fields of the placement that are given. One that is left out stays as it is."""
+        return self.model_dump(include=self.model_fields_set & set(PLACEMENT))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from drf_spectacular.utils import extend_schema_field, extend_schema_serializer
 from rest_framework import serializers
 
 from agentops.projects.models import Notification, Project
+from runs.agents import placement
 from runs.api.problems import MAX_FAULTS
 from runs.api.requests.pagination import LINK
 from runs.conversation.turn_usage import buckets_of
@@ -62,6 +63,7 @@ class AgentRow(serializers.ModelSerializer):  # type: ignore[misc]
         model = Agent
         fields: tuple[str, ...] = (
             *("id", "agent_id", "provider", "model", "tools", "max_steps", "version", "created_at", "updated_at"),
+            *placement.FIELDS,
         )
 
 

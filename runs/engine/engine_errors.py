@@ -83,7 +83,7 @@ def note_unclaimed(run_id: UUID, error: Exception) -> None:
     fault = _log(run_id, error)
     try:
         with transaction.atomic():
-            run = AgentRun.objects.runnable().filter(pk=run_id).select_for_update(no_key=True, of=("self",)).first()
+            run = AgentRun.objects.claimable().filter(pk=run_id).select_for_update(no_key=True, of=("self",)).first()
             if run is None:
                 return
             row = _row(run, fault)

@@ -159,6 +159,7 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
             root_run_id=before.root_run_id if before else ledger.pk,
             resumed_from=before,
             **origin.columns,
+            **_placement(agent, origin),
             forked_from=origin.forked_at.run if origin.forked_at else None,
             forked_at_step=origin.forked_at.step_number if origin.forked_at else None,
             step_base=origin.steps,
@@ -188,6 +189,13 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
         run_lines.opened(run)
         wake(run)
     return run
+
+
+def _placement(agent: Agent | None, origin: Origin) -> dict[str, Any]:
+    """Return the queue and the priority of a new run: those of its agent, or else of the run that it continues."""
+    continued = origin.forked_at.run if origin.forked_at is not None else origin.resumed_from
+    placed = agent or continued
+    return {} if placed is None else {"queue": placed.queue, "priority": placed.priority}
 
 
 def turn_of(message: str | None, media: Sequence[Media]) -> UserTurn:

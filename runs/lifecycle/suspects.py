@@ -44,7 +44,7 @@ def set_aside(run_id: UUID, owner: str, *, wait_s: float) -> bool:
     """
     reason = WaitReason.RETRY_ALONE
     with transaction.atomic():
-        lapsed = AgentRun.objects.runnable().filter(pk=run_id, status=RunStatus.RUNNING)
+        lapsed = AgentRun.objects.claimable().filter(pk=run_id, status=RunStatus.RUNNING)
         locked = lapsed.select_for_update(skip_locked=True, no_key=True, of=("self",))
         now = locked.annotate(now=Now()).values_list("now", flat=True).first()
         claimed = None if now is None else transitions.claim(run_id, owner, careful=False)

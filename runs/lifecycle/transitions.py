@@ -21,7 +21,7 @@ from runs import chaos
 from runs.conversation import tool_results, writes
 from runs.database_errors import done_alone
 from runs.errors import MoveRefused
-from runs.lifecycle import approval_rows, causes, command_outcomes, pause_notifications, run_lines, summaries, suspicion
+from runs.lifecycle import approval_rows, causes, command_outcomes, pause_notifications, places, run_lines, summaries, suspicion
 from runs.lifecycle.suspicion import CHILD_SEPARATOR
 from runs.lifecycle.wake import wake, wake_flows
 from runs.models import AgentRun, Attempt
@@ -50,6 +50,8 @@ from timeline.models import Phase, Source
 KILLED = "killed"
 #: Status reasons of a queued run for which the death of its worker is not decided yet.
 DEATH_UNDECIDED = (WaitReason.ON_DEAD, WaitReason.RETRY_ALONE)
+#: What a claim does not need of the agent, and may be large.
+OF_DEFINITION = [f"agent__{name}" for name in ("instructions", "tools", "settings", "policies")]
 PHASES = {
     RunStatus.QUEUED: Phase.QUEUED,
     RunStatus.RUNNING: Phase.RUNNING,
@@ -122,6 +124,7 @@ def move(
             pause_notifications.notify(run, payload, reason)
         if run.state is RunStatus.RUNNING:
             _end_attempt(run, reason or to.value)
+            places.leave(run)
         if to is RunStatus.QUEUED:
             wake(run)
         _tell_family(run, to, reason)
@@ -158,7 +161,7 @@ def _tell_family(run: AgentRun, to: RunStatus, reason: str) -> None:
 
 
 def claim(run_id: UUID, owner: str, *, careful: bool = True) -> ClaimedRun | None:
-    """Take the lease of a run. Returns None if there is nothing to claim, or another worker is faster.
+    """Take the lease of a run. Returns None if there is nothing to claim, no place, or another worker is faster.
 
     Raises `Suspected` if the run may be what kills its workers, and `owner` may not try it now; not without `careful`.
 
@@ -174,6 +177,8 @@ def claim(run_id: UUID, owner: str, *, careful: bool = True) -> ClaimedRun | Non
         suspected = cast("Any", run).died + lapsed
         if careful and suspected:
             suspicion.check(run_id, owner, suspected, lapsed=lapsed)
+        if not lapsed and not places.has_place(run):
+            return None
         # Or queued again before a policy was applied to the death.
         died = lapsed or run.status_reason in DEATH_UNDECIDED
         last_event_at = log.last_event_at(run.pk) if lapsed else None
@@ -209,8 +214,9 @@ def claim(run_id: UUID, owner: str, *, careful: bool = True) -> ClaimedRun | Non
 def _lock_claimable(run_id: UUID) -> AgentRun | None:
     """Lock and return a run that can be claimed, with `now` and the deaths in its step, `died`."""
     # NO KEY: the old holder may be committing just now; see runs.lifecycle.inbox.
-    claimable = AgentRun.objects.runnable().select_for_update(skip_locked=True, no_key=True, of=("self",))
-    rows = claimable.select_related("project").annotate(now=Now(), died=suspicion.deaths_in_step())
+    claimable = AgentRun.objects.claimable().select_for_update(skip_locked=True, no_key=True, of=("self",))
+    with_owners = claimable.select_related("project", "agent").defer(*OF_DEFINITION)
+    rows = with_owners.annotate(now=Now(), died=suspicion.deaths_in_step())
     return rows.filter(pk=run_id).first()
 
 

@@ -28,6 +28,7 @@ from runs.models.telemetry.delivery import Delivery
 from runs.models.telemetry.metric import MetricCount, MetricPosition
 from runs.models.telemetry.sink import Sink, SinkCursor
 from runs.models.tool_call import AgentRunToolCall
+from runs.models.worker_process import WorkerProcess
 
 __all__ = [
     "AgUiRun",
@@ -74,4 +75,5 @@ __all__ = [
     "Sink",
     "SinkCursor",
     "TurnUsage",
+    "WorkerProcess",
 ]

@@ -9,15 +9,15 @@ from uuid_utils.compat import uuid7
 
 from agentops.projects.models import Project
 from agentops.projects.names import SLUG
+from runs.agents.placement import DEFAULT_PRIORITY, DEFAULT_QUEUE, FIELDS
 from timeline.database_clock import StampField
-
-DEFAULT_QUEUE = "default"
-#: In the middle of 0, which comes first, to 9.
-DEFAULT_PRIORITY = 5
 
 
 class Agent(models.Model):
-    """The definition of an agent. A run copies it at its creation, so changes affect later runs only."""
+    """The definition of an agent. A run copies it at its creation, so changes affect later runs only.
+
+    A change of the placement also affects runs that wait.
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
     project = models.ForeignKey(Project, models.CASCADE, related_name="agents")
@@ -45,6 +45,11 @@ class Agent(models.Model):
 
     def __str__(self) -> str:
         return self.slug
+
+    @property
+    def placement(self) -> dict[str, object]:
+        """The fields that runs do not copy with the definition (runs.agents.placement)."""
+        return {name: getattr(self, name) for name in FIELDS}
 
     def frozen(self) -> dict[str, object]:
         """Return the definition as a run stores it in `agent_config`."""

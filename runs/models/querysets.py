@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Count, OuterRef, Q, Subquery
 from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce, Left
 
+from agentops.projects.models import Project
+from runs.models.agent import Agent
 from runs.statuses import LIVE, OnChildPause, RunStatus
 from timeline.database_clock import Now
 
 if TYPE_CHECKING:
-    from runs.models import AgentRun  # noqa: F401 - the name in the class's bases
+    from runs.models import AgentRun
 
 CLAIMED_FROM = (RunStatus.QUEUED, RunStatus.RUNNING)
 #: The columns of a run in lists. Definitions and prompts are omitted, because they may be large.
@@ -46,8 +48,23 @@ class RunQuerySet(models.QuerySet["AgentRun"]):
         """
         return self.native().filter(status__in=LIVE)
 
+    def running(self) -> RunQuerySet:
+        """Return the runs that take a place, those with a lapsed lease too. Uses the index `run_places`."""
+        return self.native().filter(status=RunStatus.RUNNING)
+
+    def without_place(self) -> RunQuerySet:
+        """Return the queued runs whose agent, or project, has as many running runs as it may."""
+        return self.native().filter(_is_without_place(self.model))
+
     def runnable(self) -> RunQuerySet:
-        """Return the runs that a worker may claim now, in the order of claiming.
+        """Return the runs that a worker may claim now, in the order of claiming: without those that wait for a place.
+
+        Which agents and projects are full is found once for the whole query, from their limits and `run_places`.
+        """
+        return self.claimable().exclude(_is_without_place(self.model))
+
+    def claimable(self) -> RunQuerySet:
+        """Return the runs that a worker may claim now if there is a place for them, in the order of claiming.
 
         Runs are ordered by `queued_at`. A run with an expired lease keeps its time and therefore comes before runs
         queued later. A run that used up its slice is queued again, behind the others. Uses the index `run_order`.
@@ -110,6 +127,20 @@ class RunQuerySet(models.QuerySet["AgentRun"]):
     def newer_than(self, created_at: datetime, run_id: UUID) -> RunQuerySet:
         """Return the runs before this position in the list."""
         return self.filter(created_at__gte=created_at).exclude(created_at=created_at, pk__lte=run_id)
+
+
+def _is_without_place(runs: type[AgentRun]) -> Q:
+    """Return the condition of `without_place`. The lists of full agents and projects do not depend on the run."""
+    running = RunQuerySet(runs).running().order_by()
+    of_agent = running.filter(project=OuterRef("project"), agent=OuterRef("pk")).values("agent")
+    of_project = running.filter(project=OuterRef("pk")).values("project")
+    agents = Agent.objects.filter(max_running__isnull=False, max_running__lte=_number(of_agent))
+    projects = Project.objects.filter(max_running__isnull=False, max_running__lte=_number(of_project))
+    return Q(Q(agent__in=agents) | Q(project__in=projects), status=RunStatus.QUEUED)
+
+
+def _number(grouped: Any) -> Subquery:
+    return Subquery(grouped.annotate(number=Count("pk")).values("number"))
 
 
 def _nothing_since(moment: datetime) -> Q:

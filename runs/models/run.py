@@ -11,7 +11,8 @@ from django.db import models
 from django.db.models import F, Q
 
 from agentops.projects.models import Project
-from runs.models.agent import DEFAULT_PRIORITY, DEFAULT_QUEUE, Agent
+from runs.agents.placement import DEFAULT_PRIORITY, DEFAULT_QUEUE
+from runs.models.agent import Agent
 from runs.models.querysets import RunManager, RunQuerySet
 from runs.statuses import STATUSES, TERMINAL, OnChildPause, RunStatus
 from timeline.models import Log, RunKind
@@ -163,6 +164,14 @@ class AgentRun(models.Model):
             # RunQuerySet.runnable, which each free worker slot queries. Contains no column that a step changes, so
             # that steps stay HOT updates.
             models.Index("queued_at", name="run_order", condition=Q(status__in=["queued", "running"])),
+            # RunQuerySet.running, which claims of runs with a limit, and the sweep, count by project and agent.
+            models.Index("project", "agent", name="run_places", condition=Q(status="running", source="native")),
+            # runs.lifecycle.places: the next run of a project for a place that is free.
+            models.Index(
+                fields=["project", "priority", "queued_at"],
+                name="run_for_place",
+                condition=Q(status="queued", source="native"),
+            ),
             # The number of runs in each status, for the metrics.
             models.Index("status", name="run_unended", condition=Q(completed_at__isnull=True)),
             # RunQuerySet.due_waits, which the sweep queries.

@@ -1,4 +1,4 @@
-"""The queue of the site: what waits for workers, since when, and which workers are at work. For metrics and pages."""
+"""The queues of the site: what waits for workers, since when, and which workers are at work. For metrics and pages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.db.models import Count, Min
 
-from runs.models import AgentRun
+from runs.models import AgentRun, WorkerProcess
 from runs.statuses import RunStatus
 from timeline.database_clock import Now
 
@@ -30,7 +30,25 @@ def lapsed_count() -> int:
 
 
 def working_workers() -> Counter[str]:
-    """Return the workers with a valid lease, and the number of their runs. Idle workers leave no trace."""
+    """Return the workers with a valid lease, and the number of their runs."""
     held = AgentRun.objects.filter(status=RunStatus.RUNNING, source=AgentRun.Source.NATIVE, lease_expires_at__gte=Now())
     rows = held.order_by().values_list("lease_owner").annotate(number=Count("pk"))
     return Counter({owner or "": number for owner, number in rows})
+
+
+def queued_counts() -> dict[str, int]:
+    """Return the number of queued runs of each queue that has any, with those that wait for a place."""
+    rows = AgentRun.objects.native().filter(status=RunStatus.QUEUED).order_by("queue").values_list("queue")
+    return dict(rows.annotate(number=Count("pk")))
+
+
+def unserved_counts() -> dict[str, int]:
+    """Return the number of queued runs of each queue that no worker serves; nothing while no worker is at work."""
+    served = WorkerProcess.objects.served_queues()
+    return {queue: number for queue, number in queued_counts().items() if served and queue not in served}
+
+
+def is_unserved(queue: str) -> bool:
+    """Whether workers are at work, but none of them serves the queue."""
+    served = WorkerProcess.objects.served_queues()
+    return bool(served) and queue not in served

@@ -50,6 +50,13 @@ DURATION = Column(
     "Seconds for which workers held the run, up to its last event. For external runs, from start to end.",
     nullable=True,
 )
+_RUNNING = "SELECT COUNT(*) FROM agent_runs p WHERE p.status = 'running' AND p.source = 'native'"
+_IS_FULL = "EXISTS (SELECT 1 FROM {table} o WHERE o.id = r.{owner}_id AND o.max_running <= ({running}))"
+_OF_PROJECT = f"{_RUNNING} AND p.project_id = r.project_id"
+_AGENT_IS_FULL = _IS_FULL.format(
+    table="runs_agent", owner="agent", running=f"{_OF_PROJECT} AND p.agent_id = r.agent_id"
+)
+_PROJECT_IS_FULL = _IS_FULL.format(table="projects_project", owner="project", running=_OF_PROJECT)
 _LISTED = (
     Column("id", ID, "r.id"),
     Column(
@@ -64,6 +71,14 @@ _LISTED = (
     Column("status", TEXT, "r.status"),
     Column(
         "status_reason", TEXT, "r.status_reason", note="Reason for waiting, pausing, failing or stopping, or empty."
+    ),
+    Column(
+        "waiting_for",
+        TEXT,
+        f"CASE WHEN r.status = 'queued' AND r.source = 'native' THEN CASE WHEN {_AGENT_IS_FULL} THEN 'agent'"
+        f" WHEN {_PROJECT_IS_FULL} THEN 'project' END END",
+        note="`agent` or `project` if the run is queued because as many runs of it run as may.",
+        nullable=True,
     ),
     Column(
         "source",
@@ -138,6 +153,8 @@ _TOTALS = (
 _RUN = (
     *_LISTED,
     Column("project_id", ID, "r.project_id"),
+    Column("queue", TEXT, "r.queue", note="The queue from which workers take the run."),
+    Column("priority", INTEGER, "r.priority", note="Its priority in the queue, from 0, which comes first, to 9."),
     Column("external_id", TEXT, "r.external_id", note="The runner's own ID of the run.", nullable=True),
     Column(
         "silent_since",

@@ -45,6 +45,15 @@ def test_project_create_and_ls(db: None) -> None:
     assert set(AuditEntry.objects.values_list("actor", "door")) == {(operator(), "command")}
 
 
+def test_the_limit_of_a_project_is_set_and_removed(project: Project) -> None:
+    assert json.loads(run("project", "change", "alpha", "--max-running", "4", "--json"))["max_running"] == 4
+    assert json.loads(run("project", "change", "alpha", "--name", "A", "--json"))["max_running"] == 4
+    assert json.loads(run("project", "change", "alpha", "--max-running", "none", "--json"))["max_running"] is None
+    for text in ("0", "-1", "1000001", "some"):
+        with pytest.raises(CommandError, match="max-running"):
+            run("project", "change", "alpha", "--max-running", text)
+
+
 def test_key_create_prints_the_key_alone(project: Project) -> None:
     plain = run("key", "create", "--project", "alpha", "--scopes", "read, write", "--expires", "90d")
 

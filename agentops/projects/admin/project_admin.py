@@ -30,14 +30,16 @@ class ProjectForm(ActionForm):
         "invalid_name": "name",
         "invalid_description": "description",
         "invalid_retention": "retention_days",
+        "invalid_max_running": "max_running",
     }
 
     class Meta:
         model = Project
-        fields = ("slug", "name", "description", "retention_days")
+        fields = ("slug", "name", "description", "retention_days", "max_running")
         help_texts = {
             "slug": "Used in URLs, cannot be changed. Lower-case letters, digits and dashes (max. 63).",
             "retention_days": "Number of days after which ended runs are deleted. Leave empty to keep them forever.",
+            "max_running": "Runs that workers execute at the same time. Leave empty for no limit.",
         }
 
     def act(self, data: dict[str, Any]) -> Project:
@@ -57,7 +59,7 @@ class ProjectAdmin(ScopedAdmin):
     project_path = "pk"
     loaded = (
         *("slug", "name", "description", "retention_days", "masks_model_input", "exports_telemetry", "archived_at"),
-        "created_at",
+        *("max_running", "created_at"),
     )
     text_fields = ("slug", "name")
     form = ProjectForm
@@ -77,6 +79,7 @@ class ProjectAdmin(ScopedAdmin):
                 cells.words("slug"),
                 cells.words("name"),
                 cells.plain("retention_days", "retention (days)"),
+                cells.plain("max_running", "runs at the same time"),
                 cells.plain("masks_model_input", "masks what models receive"),
                 cells.plain("exports_telemetry", "telemetry"),
             ),
@@ -92,7 +95,7 @@ class ProjectAdmin(ScopedAdmin):
         ),
     )
     add_fields = ("slug", "name", "description")
-    edit_fields = ("name", "description", "retention_days")
+    edit_fields = ("name", "description", "retention_days", "max_running")
     change_action = Action.MANAGE
     audited = True
 

@@ -8,7 +8,7 @@ from typing import Any
 from django import forms
 
 from agentops.projects.models import Role, Scope
-from agentops.projects.names import MAX_DESCRIPTION, MAX_NAME
+from agentops.projects.names import MAX_DESCRIPTION, MAX_NAME, MOST_RUNNING
 from timeline import database_clock
 
 #: Code of a refusal → the field that it is shown at.
@@ -17,6 +17,7 @@ PROJECT_FIELDS = {
     "invalid_slug": "slug",
     "invalid_name": "name",
     "invalid_description": "description",
+    "invalid_max_running": "max_running",
 }
 MEMBER_FIELDS = {
     "already_member": "who",
@@ -52,6 +53,19 @@ class ProjectDetailsForm(forms.Form):
         required=False,
         widget=forms.Textarea(attrs={"rows": 2}),
         help_text="Shown on the list of projects.",
+    )
+
+
+class ProjectSettingsForm(ProjectDetailsForm):
+    """What an admin changes of a project on the first page of its settings."""
+
+    max_running = forms.IntegerField(
+        min_value=1,
+        max_value=MOST_RUNNING,
+        required=False,
+        label="Runs at the same time",
+        widget=forms.TextInput(attrs={"inputmode": "numeric"}),
+        help_text="Others wait in the queue until one ends or waits. Empty: no limit.",
     )
 
 

@@ -14,7 +14,7 @@ from agentops.projects.errors import AccessError
 from agentops.projects.login.addresses import is_verified
 from agentops.projects.memberships import MAX_RETENTION_DAYS
 from agentops.projects.models import ApiKey, Invitation, KeyState, Membership, Project, Role, Scope
-from agentops.projects.names import MAX_DESCRIPTION, MAX_NAME
+from agentops.projects.names import MAX_DESCRIPTION, MAX_NAME, MOST_RUNNING
 from runs.api.answers import ProjectRow
 from runs.api.problems import Fault, Problem
 from runs.api.requests.bodies import Choice, StrictSerializer, StringField, WholeField
@@ -28,6 +28,7 @@ FIELDS = {
     "invalid_name": "name",
     "invalid_description": "description",
     "invalid_retention": "retention_days",
+    "invalid_max_running": "max_running",
     "already_member": "user",
     "member_not_found": "user",
     "user_is_address": "user",
@@ -62,6 +63,9 @@ def faults_in_body() -> Iterator[None]:
 # --- Projects -------------------------------------------------------------------------------------------------------
 
 
+MAX_RUNNING = "Runs that workers execute at the same time; others wait in the queue. Null: no limit."
+
+
 class ProjectChange(StrictSerializer):
     name = StringField(required=False, max_length=MAX_NAME)
     description = StringField(required=False, max_length=MAX_DESCRIPTION, help_text="Shown on the list of projects.")
@@ -71,6 +75,9 @@ class ProjectChange(StrictSerializer):
         min_value=1,
         max_value=MAX_RETENTION_DAYS,
         help_text="Days after which ended runs are deleted. Null: never.",
+    )
+    max_running = WholeField(
+        required=False, allow_null=True, min_value=1, max_value=MOST_RUNNING, help_text=MAX_RUNNING
     )
 
 
@@ -82,11 +89,12 @@ class NewProject(StrictSerializer):
 
 class ProjectAnswer(ProjectRow):
     class Meta(ProjectRow.Meta):
-        fields: tuple[str, ...] = (*ProjectRow.Meta.fields, "retention_days", "created_at")
+        fields: tuple[str, ...] = (*ProjectRow.Meta.fields, "retention_days", "max_running", "created_at")
         model = Project
         extra_kwargs: ClassVar = {
             **ProjectRow.Meta.extra_kwargs,
             "retention_days": {"help_text": "Days after which ended runs are deleted. Null: never."},
+            "max_running": {"help_text": MAX_RUNNING},
         }
 
 

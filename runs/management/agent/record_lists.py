@@ -48,7 +48,9 @@ def defs(command: AgentopsCommand, options: dict[str, Any]) -> None:
     if options["project"]:
         agents = agents.filter(project=project_for(SYSTEM, options["project"], Action.READ))
     if options["json"]:
-        command.write_json([{"id": agent.pk, "project": agent.project.slug, **_frozen(agent)} for agent in agents])
+        command.write_json(
+            [{"id": agent.pk, "project": agent.project.slug, **_frozen(agent), **agent.placement} for agent in agents]
+        )
         return
     headers = ["project", "agent", "version", "provider", "model", "tools", "max steps"]
     command.write_table(headers, [_definition(agent) for agent in agents])

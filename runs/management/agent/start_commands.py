@@ -39,7 +39,9 @@ def apply(command: AgentopsCommand, options: dict[str, Any]) -> None:
         at = json_path(error.data["pointer"], definition)
         raise CommandError(printable(f"{options['file']}: {at}: {error}"), returncode=EXIT_INVALID) from error
     if options["json"]:
-        command.write_json({"outcome": outcome, "id": agent.pk, "project": project.slug, **agent.frozen()})
+        command.write_json(
+            {"outcome": outcome, "id": agent.pk, "project": project.slug, **agent.frozen(), **agent.placement}
+        )
     else:
         command.write_table(["outcome", "agent", "version"], [(outcome, agent.slug, agent.version)])
 

@@ -1,8 +1,9 @@
-"""The fields of the form of an agent: settings that are often needed, policies, approval rules and hooks."""
+"""The fields of the form of an agent: placement, settings that are often needed, policies, approval rules, hooks."""
 
 from __future__ import annotations
 
 from runs.agents.approval_rules import ApprovalAction, OnExpiry
+from runs.agents.placement import LAST_PRIORITY
 from runs.agents.policies import INVALID, ErrorKind, OnCrash, OnUnknownTool, PolicyAction, Trigger
 from runs.hooks import hook_catalogue
 from runs.pages.forms.form_fields import FieldType, Kind
@@ -23,6 +24,11 @@ SETTINGS = (
     FieldType("tool_max_retries", "Retries of a tool call", Kind.COUNT, "Default: the site's setting."),
     FieldType("max_children", "Child runs of a run", Kind.COUNT, "At most, and by default, the site's setting."),
     FieldType("tool_output_limit", "Characters of a tool's output that the model sees", Kind.COUNT, "Default: 8000."),
+)
+PLACEMENT = (
+    FieldType("queue", "Queue", help="Only workers that serve this queue execute the runs."),
+    FieldType("priority", "Priority", Kind.COUNT, f"From 0, which comes first, to {LAST_PRIORITY}."),
+    FieldType("max_running", "Runs at the same time", Kind.COUNT, "Others wait in the queue. Empty: no limit."),
 )
 CHOICES = (
     FieldType(

@@ -8,8 +8,9 @@ from typing import Any
 
 from django.http import QueryDict
 
+from runs.agents import placement
 from runs.errors import InvalidAgent
-from runs.pages.agents.definition_fields import CHOICES, SETTINGS, groups
+from runs.pages.agents.definition_fields import CHOICES, PLACEMENT, SETTINGS, groups
 from runs.pages.forms import form_fields
 from runs.pages.forms.form_fields import FieldType, FilledField, InvalidField, Kind, NotShowable
 from runs.pages.forms.masked_secrets import MaskedSecrets, masked
@@ -17,7 +18,7 @@ from runs.pages.forms.rule_rows import RuleRows, read_rows, shown_rows
 
 LINES = ("agent_id", "provider", "model", "max_steps")
 #: The fields of which a definition consists.
-KEYS = frozenset({*LINES, "instructions", "tools", "settings", "policies"})
+KEYS = frozenset({*LINES, "instructions", "tools", "settings", "policies", *placement.FIELDS})
 #: Errors of the definition as a whole.
 WHOLE = "whole"
 MAX_TOOLS = 200
@@ -39,6 +40,11 @@ class DefinitionForm:
     def settings(self) -> list[FilledField]:
         """The fields of settings for the template."""
         return [self._filled(each, f"setting-{each.name}") for each in SETTINGS]
+
+    @property
+    def placement(self) -> list[FilledField]:
+        """The fields of queue, priority and limit, for the template."""
+        return [self._filled(each, each.name) for each in PLACEMENT]
 
     @property
     def choices(self) -> list[FilledField]:
@@ -98,6 +104,7 @@ def form_of(definition: Mapping[str, Any]) -> DefinitionForm:
         raise NotShowable(f"the form has no field for the policy {unknown[0][:64]!r}")
     texts = {name: form_fields.text_of(shown.get(name, ""), Kind.COUNT) for name in LINES}
     texts["instructions"] = form_fields.text_of(shown.get("instructions", ""), Kind.AREA)
+    texts |= {each.name: form_fields.text_of(shown.get(each.name), each.kind) for each in PLACEMENT}
     texts |= {each.name: form_fields.text_of(shown.get("policies", {}).get(each.name), each.kind) for each in CHOICES}
     return DefinitionForm(texts | _setting_texts(shown.get("settings", {})), tools, lists)
 
@@ -122,6 +129,10 @@ def read_form(
         else:
             kind = Kind.COUNT if name == "max_steps" else Kind.LINE
             definition[name] = secrets.restore(form_fields.value_of(texts[name], kind))
+    for each in PLACEMENT:
+        # An empty queue or priority stays as it is; without a number there is no limit.
+        if texts[each.name] or each.name == "max_running":
+            definition[each.name] = form_fields.value_of(texts[each.name], each.kind) if texts[each.name] else None
     definition["tools"] = stored["tools"] if form.tools == before.tools else secrets.restore(form.tools)
     definition["settings"] = _settings(form, before, stored.get("settings", {}), secrets)
     definition["policies"] = {

@@ -18,6 +18,7 @@ from runs.actions import agent_definitions
 from runs.actions.agent_definitions import AgentChanged
 from runs.agents import definition_text
 from runs.agents.definition import Definition, examine
+from runs.agents.placement import DEFAULT_PRIORITY, DEFAULT_QUEUE, FIELDS
 from runs.errors import InvalidAgent
 from runs.models import Agent
 from runs.pages.agents import model_names
@@ -37,7 +38,7 @@ FORM, TEXT = "form", "text"
 SAVE, PREVIEW, ADD = "save", "preview", "add:"
 NEW: dict[str, Any] = {
     "agent_id": "", "provider": "llm", "model": "", "instructions": "", "tools": [], "max_steps": 50, "settings": {},
-    "policies": {},
+    "policies": {}, "queue": DEFAULT_QUEUE, "priority": DEFAULT_PRIORITY, "max_running": None,
 }  # fmt: skip
 
 
@@ -136,7 +137,7 @@ def _submit(request: HttpRequest, principal: Principal, entry: EnteredProject, d
             return _save(request, principal, entry, draft)
         except AgentChanged as refusal:
             return _show_conflict(request, entry, draft, refusal)
-    draft.preview = changes_between(draft.current, _whole(draft.definition))
+    draft.preview = changes_between(draft.current, _whole(draft))
     return _render(request, entry, draft)
 
 
@@ -178,6 +179,8 @@ def _save(request: HttpRequest, principal: Principal, entry: EnteredProject, dra
     agent, outcome = agent_definitions.apply(entry.project, draft.definition, by=principal, changes=draft.base)
     if outcome == "unchanged":
         messages.info(request, f"Nothing to save: version {agent.version} is the same.")
+    elif agent.version == draft.base:
+        messages.success(request, "Queue, priority and limit saved. They hold for the runs that wait, too.")
     else:
         messages.success(request, f"Version {agent.version} saved. Runs that exist keep the version that they have.")
     return HttpResponse(status=303, headers={"Location": resolve_url("runs:agent", entry.project.slug, agent.slug)})
@@ -193,7 +196,7 @@ def _show_conflict(request: HttpRequest, entry: EnteredProject, draft: Draft, re
     draft.agent.refresh_from_db()
     draft.base = draft.agent.version
     draft.conflict = changes_between(seen, draft.current)
-    draft.preview = changes_between(draft.current, _whole(draft.definition))
+    draft.preview = changes_between(draft.current, _whole(draft))
     return _render(request, entry, draft, status=409)
 
 
@@ -225,18 +228,20 @@ def _problem_count(draft: Draft) -> int:
     return len(draft.errors) if draft.form is None else draft.form.error_count
 
 
-def _whole(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a valid definition with its defaults."""
-    parsed = examine(definition).definition
+def _whole(draft: Draft) -> dict[str, Any]:
+    """Return the valid definition of a draft with its defaults, and with the parts of the placement that stay."""
+    parsed = examine(draft.definition).definition
     assert isinstance(parsed, Definition)
-    return parsed.model_dump()
+    stays = {name: draft.current[name] for name in FIELDS}
+    return parsed.behaviour | stays | parsed.placement
 
 
 def _at(agent: Agent, number: int) -> Mapping[str, Any]:
+    """Return the definition of a version, with the placement, which has no versions, as it is now."""
     definition = agent_definitions.definition_at(agent, number)
     if definition is None:
         raise InvalidQuery(f"the agent {agent.slug!r} has no version {number}")
-    return definition
+    return definition | agent.placement
 
 
 def _version(request: HttpRequest, name: str) -> int:

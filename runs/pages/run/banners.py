@@ -1,7 +1,7 @@
 """The banners of a run page: why the run does not progress, who has to act, and what was lost.
 
-At most five queries: one for each status, up to three for a waiting run, two for a model call that is retried, one for
-child runs.
+At most five queries: one for each status, up to three for a run that waits or is queued, two for a model call that is
+retried, one for child runs.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from runs.pages.run.child_banners import child_banners
 from runs.pages.run.external_banners import abandoned_banner, external_banners
 from runs.pages.run.facts import RunData, unknown_call_count
 from runs.pages.run.lineage import Lineage
+from runs.queries.place_waits import place_waits
+from runs.queries.queue_state import is_unserved
 from runs.statuses import LOST, PauseReason, RunStatus, WaitReason
 from timeline import database_clock
 from timeline.display import clean, clip
@@ -88,6 +90,13 @@ def _queued(data: RunData, lineage: Lineage) -> list[Banner]:
         head, text = waits.RETRIED_ALONE
         return [Banner(level="warn", icon="retry", head=head, text=text, since=data.run.log.last_event_at)]
     why = f"Requeued: {label_of(run.status_reason)}. " if run.status_reason else ""
+    if (place := place_waits([run.pk]).get(run.pk)) is not None:
+        text = f"{why}The run {place}. It starts when one is free. {queue_text}".rstrip()
+        return [Banner(level="info", icon="queued", head="Waiting for a place", text=text, since=run.queued_at)]
+    if is_unserved(run.queue):
+        text = f"{why}Start a worker for this queue, or give the agent another queue."
+        head = f"No worker serves the queue {run.queue}"
+        return [Banner(level="warn", icon="queued", head=head, text=text, since=run.queued_at)]
     if database_clock.now() - run.queued_at < timedelta(seconds=WORKER_EXPECTED_S):
         return [Banner(level="info", icon="queued", head="Queued", text=why + queue_text, since=run.queued_at)]
     text = f"{why}{queue_text or 'No run of this project is ahead in the queue.'} Check that a worker is running."

@@ -16,6 +16,8 @@ from agentops.projects.management.base import printable
 from runs.models import AgentRun
 from runs.pages.runs.listed_run import ListedRun
 from runs.queries.durations import times_between
+from runs.queries.place_waits import PlaceWait, place_waits
+from runs.statuses import RunStatus
 from timeline import database_clock
 from timeline.display import calls_unpriced, clean, dollars, format_elapsed
 from timeline.reasons import reason_label
@@ -69,20 +71,22 @@ class RunRow(TypedDict):
 
 
 def rows_of(runs: Iterable[ListedRun], now: datetime) -> list[RunRow]:
-    """Return the rows of runs."""
+    """Return the rows of runs. Sends a query if one of them is queued."""
     # Resolve the URL once: only the ID differs.
     page = reverse("runs:detail", args=[_PLACEHOLDER_ID])
-    return [_row(run, page.replace(str(_PLACEHOLDER_ID), str(run.pk)), now) for run in runs]
+    runs = list(runs)
+    waits = place_waits([run.pk for run in runs if run.status == RunStatus.QUEUED])
+    return [_row(run, page.replace(str(_PLACEHOLDER_ID), str(run.pk)), now, waits.get(run.pk)) for run in runs]
 
 
-def _row(run: ListedRun, href: str, now: datetime) -> RunRow:
+def _row(run: ListedRun, href: str, now: datetime, place: PlaceWait | None) -> RunRow:
     times = times_between(run, run.last_event_at, (run.worked_time, run.open_since), now)
     tokens = f"{run.input_tokens:,} in, {run.output_tokens:,} out" if run.input_tokens or run.output_tokens else ""
     return RunRow(
         id=str(run.pk),
         href=href,
         status=_escape(run.status),
-        reason=_escape(reason_label(run.status_reason)),
+        reason=_escape(str(place) if place is not None else reason_label(run.status_reason)),
         agent=_line(run.agent_name or "") or NOTHING,
         title=_line(run.title) or UNTITLED,
         summary=_line(run.summary_start),

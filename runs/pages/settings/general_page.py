@@ -15,19 +15,19 @@ from agentops.projects.memberships import change_project, unarchive_project
 from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
 from agentops.projects.settings_pages.page_parts import add_refusal
-from agentops.projects.settings_pages.settings_forms import PROJECT_FIELDS, ProjectDetailsForm, key_form, member_form
+from agentops.projects.settings_pages.settings_forms import PROJECT_FIELDS, ProjectSettingsForm, key_form, member_form
 from runs.actions import archiving
 from runs.pages.agents.agents_page import page_context
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def index(request: HttpRequest, project: str) -> HttpResponse:
-    """Show the page, or change name and description. Status 422 with errors."""
+    """Show the page, or change name, description and limit. Status 422 with errors."""
     principal = principal_of(request)
     entry = enter(principal, project, Action.MANAGE)
     if request.method != "POST":
         return _page(request, entry)
-    form = ProjectDetailsForm(request.POST)
+    form = ProjectSettingsForm(request.POST)
     if form.is_valid():
         try:
             change_project(entry.project, **form.cleaned_data, actor=principal)
@@ -70,15 +70,15 @@ def _page(
     request: HttpRequest,
     entry: EnteredProject,
     *,
-    form: ProjectDetailsForm | None = None,
+    form: ProjectSettingsForm | None = None,
     archive_error: str = "",
     status: int = 200,
 ) -> HttpResponse:
     owner = Project.objects.get(pk=entry.project.pk) if form else entry.project
-    initial = {"name": owner.name, "description": owner.description}
+    initial = {name: getattr(owner, name) for name in ("name", "description", "max_running")}
     context: dict[str, Any] = {
         **page_context(entry, "settings"),
-        "form": form or ProjectDetailsForm(initial=initial),
+        "form": form or ProjectSettingsForm(initial=initial),
         "member_form": member_form(),
         "key_form": key_form(),
         "archive_error": archive_error,

@@ -19,6 +19,7 @@ from django.template.defaultfilters import filesizeformat
 
 from agentops.http import health
 from runs.lifecycle.suspicion import CHILD_SEPARATOR
+from runs.models import WorkerProcess
 from runs.queries import queue_state
 from timeline import database_clock
 from timeline.display import clean, format_duration, format_ms
@@ -81,10 +82,22 @@ def queue() -> Iterator[Fact]:
     start = "" if workers or not is_stuck else "Runs wait, and no worker is at work. Start one: agentops worker"
     yield Fact("Workers with runs", f"{named}{rest}" if workers else "none; idle workers are not counted", start)
     more = "Start more workers, or raise their concurrency." if workers else "Start a worker: agentops worker"
+    yield from _processes()
     yield Fact("Oldest queued run", _age(queued), more if _seconds(queued) > LONG_WAIT_S else "")
     yield Fact("Oldest due run", _age(due), more if _seconds(due) > LONG_WAIT_S else "")
     gone = "Another worker continues them within seconds. If none does, start one." if lapsed else ""
     yield Fact("Runs whose worker is gone", str(lapsed), gone)
+
+
+def _processes() -> Iterator[Fact]:
+    """Yield the worker processes with the queues that they serve, and the queues that wait for a worker."""
+    processes = list(WorkerProcess.objects.alive().order_by("name"))
+    named = ", ".join(f"{clean(each.name)}: {', '.join(each.queues)}" for each in processes[:MAX_NAMED])
+    rest = f" and {len(processes) - MAX_NAMED} more" if len(processes) > MAX_NAMED else ""
+    yield Fact("Worker processes", f"{named}{rest}" if processes else "none", is_checked=False)
+    for queue, count in queue_state.unserved_counts().items():
+        waiting = f"{count} run{'' if count == 1 else 's'} wait{'s' if count == 1 else ''}, and no worker serves it"
+        yield Fact(f"Queue {queue}", waiting, f"Start a worker for {queue}, or give its agents another queue.")
 
 
 def storage() -> Iterator[Fact]:

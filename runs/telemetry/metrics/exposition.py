@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from runs.models import AgentRun, FlowRun, MetricCount, Sink
+from runs.models import AgentRun, FlowRun, MetricCount, Sink, WorkerProcess
 from runs.queries import queue_state, sink_health
 from runs.statuses import RunStatus
 from runs.telemetry.metrics import metric_counts
@@ -59,6 +59,7 @@ class SiteCollector(Collector):
         for name, help_text in _HISTOGRAMS.items():
             yield _histogram(name, help_text, rows)
         yield from _run_gauges()
+        yield from _queue_gauges()
         yield from _sink_gauges()
         text = "Open event streams of the web process that has answered."
         yield GaugeMetricFamily(f"{PREFIX}stream_clients", text, value=self._streams)
@@ -132,6 +133,26 @@ def _run_gauges() -> Iterator[Metric]:
     yield _age("queue_age_seconds", "How long the oldest queued run has waited for a worker.", waited)
     lapsed = queue_state.lapsed_count()
     yield GaugeMetricFamily(f"{PREFIX}lapsed_leases", "Running runs whose worker no longer renews its lease.", lapsed)
+
+
+def _queue_gauges() -> Iterator[Metric]:
+    """Yield what waits in each queue, and the workers that serve it. One with neither has no series."""
+    queued = queue_state.queued_counts()
+    processes = list(WorkerProcess.objects.alive())
+    slots = GaugeMetricFamily(
+        f"{PREFIX}queue_slots", "Runs that living workers of a queue can execute.", labels=["queue"]
+    )
+    runs = GaugeMetricFamily(f"{PREFIX}queue_runs", "Queued runs, by queue.", labels=["queue"])
+    unserved = GaugeMetricFamily(
+        f"{PREFIX}queue_unserved", "1 if runs wait in the queue and no living worker serves it.", labels=["queue"]
+    )
+    for queue in sorted({*queued, *(name for process in processes for name in process.queues)}):
+        serving = [process for process in processes if queue in process.queues]
+        slots.add_metric([queue], sum(process.concurrency for process in serving))
+        runs.add_metric([queue], queued.get(queue, 0))
+        unserved.add_metric([queue], int(queue in queued and not serving))
+    yield from (slots, runs, unserved)
+    yield GaugeMetricFamily(f"{PREFIX}workers", "Living worker processes.", value=len(processes))
 
 
 def _unended(rows: QuerySet[Any], name: str, help_text: str) -> GaugeMetricFamily:

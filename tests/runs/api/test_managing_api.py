@@ -126,6 +126,12 @@ def test_a_project_is_changed(ada: Client, project: Project) -> None:
     assert audited("project.changed") == BY_ADA
 
 
+def test_a_project_gets_a_limit_of_running_runs(ada: Client, project: Project) -> None:
+    assert send(ada, "PATCH", ALPHA, {"max_running": 3}).json()["max_running"] == 3
+    assert ada.get(ALPHA).json()["max_running"] == 3
+    assert send(ada, "PATCH", ALPHA, {"max_running": None}).json()["max_running"] is None
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
@@ -134,6 +140,8 @@ def test_a_project_is_changed(ada: Client, project: Project) -> None:
         ({"retention_days": 0}, (422, "min_value", ["/retention_days"])),
         ({"retention_days": 36_501}, (422, "max_value", ["/retention_days"])),
         ({"retention_days": "30"}, (422, "invalid", ["/retention_days"])),
+        ({"max_running": 0}, (422, "min_value", ["/max_running"])),
+        ({"max_running": 1_000_001}, (422, "max_value", ["/max_running"])),
         ({"slug": "other"}, (422, "unknown_field", ["/slug"])),
         ({"archived_at": None}, (422, "unknown_field", ["/archived_at"])),
     ],

@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from agentops.http import health
 from agentops.projects.models import Role
+from runs.lifecycle import worker_rows
 from runs.models import AgentRun, Sink, SinkCursor
 from runs.telemetry.sink_claims import disable
 from tests.support.accounts import make_person
@@ -119,3 +120,15 @@ def test_sinks_that_need_attention_are_listed(boss: Client) -> None:
     assert re.fullmatch(
         r"all projects everything files of the workers behind 2 min \d\d s, 1 event 0 It is behind.*", row
     )
+
+
+def test_worker_processes_are_named_with_their_queues_and_queues_without_one(boss: Client) -> None:
+    make_run(make_agent(make_project("alpha"), queue="gpu"))
+    assert facts_of(boss.get(PAGE))["Worker processes"] == "none"
+    assert "Queue gpu" not in facts_of(boss.get(PAGE))
+
+    worker_rows.announce("host:1:a", ["default", "batch"], 4)
+
+    facts = facts_of(boss.get(PAGE))
+    assert facts["Worker processes"] == "host:1:a: default, batch"
+    assert facts["Queue gpu"].startswith("needs attention 1 run waits, and no worker serves it Start a worker for gpu")

@@ -13,6 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 
 from agentops.config.telemetry_settings import TelemetrySettings
+from runs.lifecycle import worker_rows
 from runs.models import AgentRun, MetricCount
 from runs.telemetry.metrics import exposition, metric_counts
 from tests.support.factories import drive, make_agent, make_project, make_run
@@ -102,7 +103,7 @@ def test_reading_takes_few_queries_and_is_cached() -> None:
     with CaptureQueriesContext(connection) as queries:
         Client().get("/metrics")
         Client().get("/metrics")
-    assert len(queries) <= 8
+    assert len(queries) <= 10
 
 
 def test_labels_cannot_grow_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,3 +135,17 @@ def test_the_dashboard_shows_metrics_that_exist() -> None:
     assert named <= families
     assert len(named) > 10
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+def test_queues_are_counted_with_the_workers_that_serve_them() -> None:
+    project = make_project("shop")
+    for queue in ("gpu", "default"):
+        make_run(make_agent(project, queue=queue))
+    worker_rows.announce("host:1:a", ["default", "batch"], 4)
+
+    samples = read()
+    assert samples["agentops_workers", ()] == 1
+    unserved = {queue: total(samples, "agentops_queue_unserved", queue=queue) for queue in ("gpu", "default", "batch")}
+    assert unserved == {"gpu": 1, "default": 0, "batch": 0}
+    assert [total(samples, "agentops_queue_runs", queue=queue) for queue in ("gpu", "default", "batch")] == [1, 1, 0]
+    assert [total(samples, "agentops_queue_slots", queue=queue) for queue in ("gpu", "default", "batch")] == [0, 4, 4]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from typing import Any
 
 from agentops.projects.access import SYSTEM, Action, project_for, projects_for
 from agentops.projects.management.base import AddSubcommand, AgentopsCommand, operator
 from agentops.projects.memberships import change_project, create_project, unarchive_project
 from agentops.projects.models import Project
+from agentops.projects.names import MOST_RUNNING
 
 
 class Command(AgentopsCommand):
@@ -18,12 +20,15 @@ class Command(AgentopsCommand):
         create.add_argument("slug", metavar="SLUG", help="short name for URLs: a-z, 0-9 and dashes")
         create.add_argument("--name", metavar="N", help="display name (default: the slug)")
         create.add_argument("--json", action="store_true", help="print JSON")
-        changed = add("change", self.change, help="Change the name, the description or the telemetry of a project.")
+        changed = add("change", self.change, help="Change the name, the telemetry or the limit of a project.")
         changed.add_argument("slug", metavar="SLUG", help="slug or ID")
         changed.add_argument("--name", metavar="N", help="display name")
         changed.add_argument("--description", metavar="TEXT", help="shown on the list of projects")
         changed.add_argument(
             "--telemetry", choices=("on", "off"), help="whether its events go to sinks, those of the site included"
+        )
+        changed.add_argument(
+            "--max-running", metavar="N", type=_places, help='runs at the same time; "none" removes the limit'
         )
         changed.add_argument("--json", action="store_true", help="print JSON")
         archived = add(
@@ -59,6 +64,8 @@ class Command(AgentopsCommand):
         changes = {name: options[name] for name in ("name", "description") if options[name] is not None}
         if options["telemetry"] is not None:
             changes["exports_telemetry"] = options["telemetry"] == "on"
+        if options["max_running"] is not None:
+            changes["max_running"] = options["max_running"] or None
         project = change_project(project, **changes, actor=operator())
         if options["json"]:
             self.write_json(_row(project))
@@ -80,6 +87,15 @@ class Command(AgentopsCommand):
         self.write_table(["slug", "id", "name"], [(p.slug, p.id, p.name) for p in projects])
 
 
+def _places(text: str) -> int:
+    """Return a limit of running runs; 0 for none. Raise ArgumentTypeError."""
+    if text == "none":
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MOST_RUNNING):
+        raise ArgumentTypeError(f'{text[:20]!r} is not a number from 1 to {MOST_RUNNING}, and not "none"')
+    return int(text)
+
+
 def _row(project: Project) -> dict[str, object]:
     return {
         "id": project.id,
@@ -88,6 +104,7 @@ def _row(project: Project) -> dict[str, object]:
         "description": project.description,
         "archived_at": project.archived_at,
         "retention_days": project.retention_days,
+        "max_running": project.max_running,
         "exports_telemetry": project.exports_telemetry,
         "masks_model_input": project.masks_model_input,
         "created_at": project.created_at,

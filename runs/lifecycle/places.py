@@ -1,0 +1,82 @@
+"""Places: how many runs of an agent, and of a project, workers may execute at the same time; and queues of agents.
+
+A run takes a place while its status is `running`, and none while it waits: a parent that waits for its children leaves
+them its place. Limits are enforced by the claim. A run without a place stays queued, and is woken when one is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from agentops.projects.models import Project
+from runs.lifecycle.wake import wake
+from runs.models import Agent, AgentRun, WorkerProcess
+from runs.models.querysets import RunQuerySet
+from runs.statuses import RunStatus
+from timeline.bulk.after_commit import after_commit
+
+#: Runs that are woken at most when their queue changes. The sweeps of workers find the others.
+MOST_WOKEN = 100
+
+
+def has_place(run: AgentRun) -> bool:
+    """Whether a queued run may start now, by the limits of its agent and its project. Without limits, sends no query.
+
+    The caller has locked the run, in the transaction in which it will be running. The owners of a limit are locked
+    after it, the agent before the project: the second of two claims at once counts the run of the first one.
+    """
+    running = AgentRun.with_removed.running().filter(project=run.project_id)
+    if run.agent is not None and not _has_place(run.agent, running.filter(agent=run.agent_id)):
+        return False
+    return _has_place(run.project, running)
+
+
+def _has_place(owner: Agent | Project, running: RunQuerySet) -> bool:
+    if owner.max_running is None:
+        return True
+    rows = type(owner).objects.select_for_update(no_key=True).filter(pk=owner.pk)
+    limit = rows.values_list("max_running", flat=True).first()
+    return limit is None or running.count() < limit
+
+
+def leave(run: AgentRun) -> None:
+    """Wake the next runs for the place that a run leaves, after the commit. Without limits, does nothing."""
+    if run.agent is not None and run.agent.max_running is not None:
+        after_commit(wake_next, run.project_id, run.agent_id)
+    if run.project.max_running is not None:
+        after_commit(wake_next, run.project_id)
+
+
+def wake_next(project_id: UUID, agent_id: UUID | None = None) -> None:
+    """Wake the first run that can take a free place: by priority, and then the one that has waited longest.
+
+    As far as the queues that workers serve are known, only runs of these are woken. Uses the index `run_for_place`.
+    """
+    queued = AgentRun.objects.runnable().filter(project=project_id, status=RunStatus.QUEUED)
+    if served := WorkerProcess.objects.served_queues():
+        queued = queued.filter(queue__in=served)
+    if agent_id is not None:
+        queued = queued.filter(agent=agent_id)
+    run = queued.order_by("priority", "queued_at").first()
+    if run is not None:
+        wake(run)
+
+
+def follow(project: Project, slug: str, placement: Mapping[str, Any]) -> None:
+    """Give unended runs of an agent its new queue and priority, and wake those that are queued, after the commit.
+
+    In the transaction that changes the agent, before its row is locked. Only the fields in `placement` change.
+    """
+    changes = {name: placement[name] for name in ("queue", "priority") if name in placement}
+    agent = Agent.objects.filter(project=project, slug=slug).exclude(**changes).only("pk").first() if changes else None
+    if agent is None:
+        return
+    # By completed_at, for the index `run_unended`. In the order in which parents and their children are locked.
+    unended = AgentRun.objects.unended().filter(agent=agent, completed_at=None).order_by("pk")
+    rows = list(unended.select_for_update(no_key=True, of=("self",)).values_list("pk", "status"))
+    AgentRun.objects.filter(pk__in=[run_id for run_id, _ in rows]).update(**changes)
+    queued = AgentRun.objects.filter(pk__in=[run_id for run_id, status in rows if status == RunStatus.QUEUED])
+    for run in queued.order_by("queued_at")[:MOST_WOKEN]:
+        wake(run)

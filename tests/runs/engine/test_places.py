@@ -1,0 +1,391 @@
+"""Limits of running runs: a claim never exceeds them, and a place that is free goes to the run that is next."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import connection, connections, transaction
+from django.test.utils import CaptureQueriesContext
+
+from agentops.projects.models import Project
+from runs.actions import agent_definitions
+from runs.actions.resume import resume
+from runs.lifecycle import places, transitions, worker_rows
+from runs.models import Agent, AgentRun
+from runs.statuses import RunStatus
+from runs.worker.worker import Worker
+from tests.support.engine.child_agents import children_of, spawns, task, work
+from tests.support.engine.fixture_types import MakeHelper, MakeScripted
+from tests.support.factories import make_agent, make_project, make_run
+from tests.support.waiting import eventually
+from timeline.database_clock import Now
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def woken(monkeypatch: pytest.MonkeyPatch) -> list[UUID]:
+    """The runs for which hints would be sent, in order."""
+    ids: list[UUID] = []
+    monkeypatch.setattr(places, "wake", ids.append)
+    return ids
+
+
+@pytest.fixture
+def worker(transactional_db: None) -> Iterator[Worker]:
+    worker = Worker(concurrency=4)
+    yield worker
+    worker.close(0.5)
+
+
+def claimed(*runs: AgentRun) -> list[bool]:
+    return [transitions.claim(run.pk, "worker") is not None for run in runs]
+
+
+@pytest.mark.parametrize("owner", [Agent, Project])
+def test_no_more_runs_are_claimed_than_may_run(owner: type[Agent | Project]) -> None:
+    agent = make_agent()
+    runs = [make_run(agent) for _ in range(4)]
+    owner.objects.update(max_running=2)
+
+    assert claimed(*runs) == [True, True, False, False]
+
+    assert [run.status for run in AgentRun.objects.order_by("pk")] == ["running", "running", "queued", "queued"]
+    assert list(AgentRun.objects.runnable()) == []
+    assert set(AgentRun.objects.without_place()) == set(runs[2:])
+
+
+def test_the_limit_of_an_agent_leaves_other_agents_alone() -> None:
+    project = make_project()
+    limited, other = make_agent(project, max_running=1), make_agent(project)
+    runs = [make_run(limited), make_run(limited), make_run(other), make_run(other)]
+
+    assert claimed(*runs) == [True, False, True, True]
+
+
+def test_a_run_that_is_taken_over_keeps_its_place() -> None:
+    agent = make_agent(max_running=1)
+    lost, waiting = make_run(agent), make_run(agent)
+    assert claimed(lost) == [True]
+    assert transitions.expire_leases("worker") == 1
+
+    assert claimed(waiting, lost, waiting) == [False, True, False]
+
+
+def test_a_run_without_limits_pays_nothing_for_them() -> None:
+    """The claim of a limited run reads its limit and counts; that of another one sends what it always sent."""
+    free, limited = make_run(), make_run(make_agent(max_running=1))
+    numbers = []
+    for run in (free, limited):
+        with CaptureQueriesContext(connection) as sent:
+            assert transitions.claim(run.pk, "worker")
+        numbers.append(len(sent))
+
+    assert numbers[1] - numbers[0] == 2
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("owner", [Agent, Project])
+def test_claims_at_once_do_not_exceed_a_limit(owner: type[Agent | Project]) -> None:
+    """Each has locked another run; the second one waits for the first one's commit, and counts its run."""
+    agent = make_agent()
+    runs = [make_run(agent) for _ in range(6)]
+    owner.objects.update(max_running=2)
+    start = threading.Barrier(len(runs))
+
+    def claim(run: AgentRun) -> bool:
+        try:
+            start.wait(30)
+            return claimed(run)[0]
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(len(runs)) as pool:
+        outcomes = list(pool.map(claim, runs))
+
+    assert sum(outcomes) == 2
+    assert AgentRun.objects.running().count() == 2
+
+
+@pytest.mark.postgres
+def test_a_claim_waits_for_another_one_that_may_take_the_last_place() -> None:
+    agent = make_agent(max_running=1)
+    first, second = make_run(agent), make_run(agent)
+    outcome: list[bool] = []
+
+    def claim() -> None:
+        try:
+            outcome.extend(claimed(second))
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=claim)
+    with transaction.atomic():
+        assert claimed(first) == [True]
+        thread.start()
+        eventually(_is_lock_awaited, why="the second claim waits for the row of the agent")
+    thread.join(60)
+
+    assert outcome == [False]
+
+
+@pytest.mark.postgres
+def test_a_change_of_the_queue_and_a_claim_do_not_deadlock() -> None:
+    """Both lock runs before the agent."""
+    agent = make_agent(max_running=9)
+    run = make_run(agent)
+    outcome: list[Any] = []
+
+    def move() -> None:
+        try:
+            outcome.append(agent_definitions.apply(agent.project, definition(agent, queue="gpu"), by="ann")[1])
+        except Exception as error:
+            outcome.append(error)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=move)
+    with transaction.atomic():
+        AgentRun.objects.select_for_update(no_key=True, of=("self",)).get(pk=run.pk)
+        thread.start()
+        eventually(_is_lock_awaited, why="the change waits for the row of the run")
+        assert claimed(run) == [True]
+    thread.join(60)
+
+    assert outcome == ["changed"]
+    assert AgentRun.objects.get(pk=run.pk).queue == "gpu"
+
+
+def _is_lock_awaited() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return bool(cursor.fetchone()[0])
+
+
+# --- Places that become free ------------------------------------------------------------------------------------------
+
+
+def test_a_free_place_goes_to_the_run_that_has_waited_longest(woken: list[UUID]) -> None:
+    agent = make_agent(max_running=1)
+    running, *waiting = [make_run(agent) for _ in range(3)]
+    make_run(make_agent(agent.project))
+    assert claimed(running, *waiting) == [True, False, False]
+    AgentRun.objects.filter(pk=waiting[1].pk).update(queued_at=Now() - timedelta(hours=1))
+
+    leave_place(running)
+
+    assert woken == [waiting[1].pk]
+    assert claimed(waiting[1], waiting[0]) == [True, False]
+
+
+def test_a_free_place_of_a_project_goes_by_priority_and_then_by_waiting_time(woken: list[UUID]) -> None:
+    project = make_project()
+    common, urgent = make_agent(project), make_agent(project, priority=0)
+    running, *_ = [make_run(common) for _ in range(3)]
+    next_runs = [make_run(urgent) for _ in range(2)]
+    Project.objects.update(max_running=1)
+    assert claimed(running) == [True]
+
+    leave_place(running)
+
+    assert woken == [next_runs[0].pk]
+
+
+def test_a_run_whose_own_agent_is_full_is_not_woken_for_a_place_of_the_project(woken: list[UUID]) -> None:
+    project = make_project()
+    full, other = make_agent(project, max_running=1), make_agent(project)
+    holding, running = make_run(full), make_run(other)
+    make_run(full)
+    ready = make_run(other)
+    Project.objects.update(max_running=2)
+    assert claimed(holding, running) == [True, True]
+
+    leave_place(running)
+
+    assert woken == [ready.pk]
+
+
+def test_a_run_of_a_queue_that_nobody_serves_is_not_woken_before_others(woken: list[UUID]) -> None:
+    project = make_project()
+    running, unserved = make_run(make_agent(project)), make_run(make_agent(project, queue="gpu", priority=0))
+    served = make_run(make_agent(project))
+    Project.objects.update(max_running=1)
+    assert claimed(running) == [True]
+    worker_rows.announce("host:1:a", ["default"], 4)
+
+    leave_place(running)
+
+    assert woken == [served.pk]
+    assert unserved.pk in set(AgentRun.objects.runnable().values_list("pk", flat=True))
+
+
+def test_nothing_is_looked_for_when_a_run_without_limits_ends(woken: list[UUID]) -> None:
+    agent = make_agent()
+    running, _ = make_run(agent), make_run(agent)
+    assert claimed(running) == [True]
+
+    leave_place(running)
+
+    assert woken == []
+
+
+def leave_place(run: AgentRun) -> None:
+    with transaction.atomic():
+        transitions.kill(AgentRun.objects.select_for_update().get(pk=run.pk), by="ann")
+
+
+def test_a_worker_executes_all_runs_of_a_limited_agent(scripted: MakeScripted, worker: Worker) -> None:
+    first = scripted(calls=[["ledger_read"]])
+    Agent.objects.update(max_running=1)
+    rest = [make_run(first.agent, "Go.") for _ in range(3)]
+
+    work(worker)
+
+    ended = AgentRun.objects.filter(pk__in=[first.pk, *(run.pk for run in rest)], status=RunStatus.COMPLETED)
+    assert ended.count() == 4
+
+
+def test_a_parent_that_waits_for_its_children_leaves_them_its_place(
+    scripted: MakeScripted, helper: MakeHelper, worker: Worker
+) -> None:
+    """One place for parent and children of the project: they take it in turns."""
+    run = scripted(lambda _: iter([spawns(task("below"), task("below"))]), tools=["spawn_agents"])
+    helper(run, "below", ["Seen."])
+    Project.objects.update(max_running=1)
+
+    worker.sweep_once()
+
+    run.refresh_from_db()
+    assert (run.status, run.status_reason) == ("waiting", "children")
+    assert AgentRun.objects.running().count() == 0
+    assert claimed(*children_of(run)) == [True, False]
+
+
+# --- The sweep --------------------------------------------------------------------------------------------------------
+
+
+def test_waiting_runs_do_not_hide_others_from_the_sweep() -> None:
+    full, other = make_agent(max_running=1), make_agent()
+    running, *_ = [make_run(full) for _ in range(3)]
+    ready = make_run(other)
+    assert claimed(running) == [True]
+
+    assert [run.pk for run in AgentRun.objects.runnable()] == [ready.pk]
+    assert transitions.expire_leases("worker") == 1
+    assert [run.pk for run in AgentRun.objects.runnable()] == [running.pk, ready.pk]
+
+
+@pytest.mark.postgres
+def test_the_sweep_stays_fast_beside_ten_thousand_runs_that_wait_for_a_place() -> None:
+    """The limits are looked at once, not for each run, and the order is read from its index."""
+    agent = make_agent(max_running=1)
+    running, waiting = make_run(agent), make_run(agent)
+    assert claimed(running) == [True]
+    with _copies(waiting, 10_000):
+        ready = make_run()
+        with connection.cursor() as cursor:
+            cursor.execute("ANALYZE agent_runs")
+        assert [run.pk for run in AgentRun.objects.runnable()[:50]] == [ready.pk]
+        plan = AgentRun.objects.runnable()[:50].explain(analyze=True)
+
+    assert "run_order" in plan
+    assert "run_places" in plan
+    assert set(re.findall(r"run_places.*loops=(\d+)", plan)) <= {"1"}, plan
+
+
+@contextmanager
+def _copies(run: AgentRun, count: int) -> Iterator[None]:
+    """Store copies of a queued run, which have no logs, for the time of a block."""
+    columns = ", ".join(field.column for field in AgentRun._meta.concrete_fields if field.column != "id")
+    _unchecked(
+        f"INSERT INTO agent_runs (id, {columns}) SELECT gen_random_uuid(), {columns} FROM agent_runs"
+        " CROSS JOIN generate_series(1, %s) WHERE id = %s",
+        [count, run.pk],
+    )
+    yield
+    _unchecked("DELETE FROM agent_runs WHERE id NOT IN (SELECT id FROM timeline_log)", [])
+
+
+def _unchecked(statement: str, values: list[object]) -> None:
+    """Send a statement without its foreign keys and triggers."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL session_replication_role = replica")
+        cursor.execute(statement, values)
+
+
+# --- Queues and priorities of runs ------------------------------------------------------------------------------------
+
+
+def definition(agent: Agent, **placement: Any) -> dict[str, Any]:
+    frozen = agent_definitions.definition_at(agent, agent.version)
+    assert frozen is not None
+    return frozen | placement
+
+
+def test_a_run_has_the_queue_and_the_priority_of_its_agent() -> None:
+    run = make_run(make_agent(queue="gpu", priority=2))
+    assert (run.queue, run.priority) == ("gpu", 2)
+    assert "queue" not in run.agent_config
+
+
+def test_a_run_that_continues_another_has_those_that_the_agent_has_now() -> None:
+    run = make_run(make_agent(queue="gpu"))
+    assert claimed(run) == [True]
+    Agent.objects.update(queue="cpu", priority=1)
+
+    new = resume(run.pk, by="ann", kill=True).run
+
+    assert (new.queue, new.priority) == ("cpu", 1)
+
+
+def test_a_run_whose_agent_is_gone_is_continued_in_its_queue() -> None:
+    run = make_run(make_agent(queue="gpu", priority=2))
+    assert claimed(run) == [True]
+    AgentRun.objects.update(agent=None)
+
+    new = resume(run.pk, by="ann", kill=True).run
+
+    assert (new.queue, new.priority) == ("gpu", 2)
+
+
+def test_runs_that_have_not_ended_follow_their_agent_into_another_queue(woken: list[UUID]) -> None:
+    agent = make_agent()
+    running, queued, other = make_run(agent), make_run(agent), make_run()
+    assert claimed(running) == [True]
+
+    apply(agent, queue="gpu", priority=0)
+
+    assert list(AgentRun.objects.order_by("pk").values_list("queue", "priority")) == [
+        ("gpu", 0), ("gpu", 0), ("default", 5),
+    ]  # fmt: skip
+    assert woken == [queued.pk]
+    assert other.queue == "default"
+    woken.clear()
+    apply(agent, queue="gpu", priority=0)
+    assert woken == []
+
+
+def test_a_part_of_the_placement_that_is_left_out_stays(woken: list[UUID]) -> None:
+    agent = make_agent(queue="gpu", priority=2, max_running=3)
+
+    apply(agent, instructions="Look twice.")
+
+    agent.refresh_from_db()
+    assert agent.placement == {"queue": "gpu", "priority": 2, "max_running": 3}
+    assert agent.version == 2
+    apply(agent, max_running=None)
+    agent.refresh_from_db()
+    assert (agent.max_running, agent.version, agent.versions.count()) == (None, 2, 2)
+
+
+def apply(agent: Agent, **changes: Any) -> None:
+    agent.refresh_from_db()
+    agent_definitions.apply(agent.project, definition(agent, **changes), by="ann")
