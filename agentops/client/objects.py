@@ -27,6 +27,8 @@ class Run(_Object):
     status: str
     #: Why it waits, paused, failed or was stopped.
     status_reason: str = ""
+    #: agent or project, if it is queued because as many runs of it run as may.
+    waiting_for: str | None = None
     #: native, external, import or otlp.
     source: str = "native"
     labels: list[str] = []

@@ -43,6 +43,8 @@ def _has_place(owner: Agent | Project, running: RunQuerySet) -> bool:
 
 def leave(run: AgentRun) -> None:
     """Wake the next runs for the place that a run leaves, after the commit. Without limits, does nothing."""
+    if run.is_recorded:
+        return
     if run.agent is not None and run.agent.max_running is not None:
         after_commit(wake_next, run.project_id, run.agent_id)
     if run.project.max_running is not None:

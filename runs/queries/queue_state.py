@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from datetime import datetime
 
 from django.db.models import Count, Min
@@ -42,13 +43,7 @@ def queued_counts() -> dict[str, int]:
     return dict(rows.annotate(number=Count("pk")))
 
 
-def unserved_counts() -> dict[str, int]:
-    """Return the number of queued runs of each queue that no worker serves; nothing while no worker is at work."""
+def unserved(queues: Iterable[str]) -> frozenset[str]:
+    """Return those of these queues that no worker serves; none while no worker is at work at all. One query."""
     served = WorkerProcess.objects.served_queues()
-    return {queue: number for queue, number in queued_counts().items() if served and queue not in served}
-
-
-def is_unserved(queue: str) -> bool:
-    """Whether workers are at work, but none of them serves the queue."""
-    served = WorkerProcess.objects.served_queues()
-    return bool(served) and queue not in served
+    return frozenset(queues) - served if served else frozenset()

@@ -52,7 +52,7 @@ def defs(command: AgentopsCommand, options: dict[str, Any]) -> None:
             [{"id": agent.pk, "project": agent.project.slug, **_frozen(agent), **agent.placement} for agent in agents]
         )
         return
-    headers = ["project", "agent", "version", "provider", "model", "tools", "max steps"]
+    headers = ["project", "agent", "version", "provider", "model", "tools", "max steps", "queue"]
     command.write_table(headers, [_definition(agent) for agent in agents])
 
 
@@ -127,4 +127,4 @@ def _frozen(agent: Agent) -> dict[str, Any]:
 
 def _definition(agent: Agent) -> Sequence[object]:
     tools, model = redacted(", ".join(str(tool) for tool in agent.tools)), redacted(agent.model)
-    return agent.project.slug, agent.slug, agent.version, agent.provider, model, tools, agent.max_steps
+    return agent.project.slug, agent.slug, agent.version, agent.provider, model, tools, agent.max_steps, agent.queue

@@ -25,8 +25,8 @@ from runs.pages.runs.list_columns import DEFAULT, headings
 from runs.pages.runs.listed_run import listed_runs, read
 from runs.pages.runs.row_markup import markup_of
 from runs.pages.runs.run_row import rows_of
+from runs.queries import queue_state
 from runs.queries.agent_activity import activity_of
-from runs.queries.queue_state import is_unserved
 from timeline import database_clock
 from timeline.display import clean
 
@@ -116,8 +116,8 @@ def _page(
         "is_current": shown == agent.version,
         "is_version_page": number is not None,
         "previous": shown - 1 if shown > 1 else None,
-        "definition": shown_definition(definition or agent.frozen()),
-        "is_unserved": number is None and is_unserved(agent.queue),
+        "definition": shown_definition(definition or {**agent.frozen(), **agent.placement}),
+        "is_unserved": number is None and bool(queue_state.unserved([agent.queue])),
         "project_rules": _project_rules(entry),
         "site_hooks": settings.AGENTOPS_HOOKS,
         "versions": [_shown(each, agent) for each in rows[:RECENT_VERSIONS]],

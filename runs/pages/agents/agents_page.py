@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,6 +19,7 @@ from agentops.projects.names import SLUG_PATTERN
 from agentops.projects.requests import principal_of
 from runs.models import Agent
 from runs.pages import commands
+from runs.queries import queue_state
 from runs.queries.agent_activity import AgentActivity, activity_of, with_last_run
 from timeline import database_clock
 from timeline.display import clean
@@ -36,6 +38,8 @@ class ListedAgent:
     model: str
     version: int
     tools: int
+    #: Its queue, if no worker serves it; empty otherwise.
+    unserved_queue: str
     last_run: UUID | None
     last_status: str
     last_run_at: datetime | None
@@ -49,14 +53,15 @@ def index(request: HttpRequest, project: str) -> HttpResponse:
     after = request.GET.get("after", "")
     if after and not re.match(SLUG_PATTERN, after):
         raise InvalidQuery(f"after must be the name of an agent, not {after[:64]!r}")
-    columns = ("slug", "provider", "model", "version", "tools")
+    columns = ("slug", "provider", "model", "version", "tools", "queue")
     agents = Agent.objects.filter(project=entry.project, slug__gt=after).only(*columns).order_by("slug")
     # One more than a page, to know whether there are more.
     found: list[Any] = list(with_last_run(agents)[: PAGE_SIZE + 1])
     activity = activity_of([agent.pk for agent in found], database_clock.now())
+    unserved = queue_state.unserved(agent.queue for agent in found)
     context = {
         **page_context(entry, "agents"),
-        "rows": [_row(agent, activity[agent.pk]) for agent in found[:PAGE_SIZE]],
+        "rows": [_row(agent, activity[agent.pk], unserved) for agent in found[:PAGE_SIZE]],
         "after": after,
         "next": found[PAGE_SIZE - 1].slug if len(found) > PAGE_SIZE else "",
         "commands": commands.first_run(entry.project)[:1],
@@ -76,13 +81,14 @@ def page_context(entry: EnteredProject, section: str) -> dict[str, Any]:
     }
 
 
-def _row(agent: Any, activity: AgentActivity) -> ListedAgent:
+def _row(agent: Any, activity: AgentActivity, unserved: Collection[str]) -> ListedAgent:
     return ListedAgent(
         slug=agent.slug,
         provider=clean(agent.provider),
         model=clean(agent.model),
         version=agent.version,
         tools=len(agent.tools),
+        unserved_queue=agent.queue if agent.queue in unserved else "",
         last_run=agent.last_run,
         last_status=agent.last_status or "",
         last_run_at=agent.last_run_at,

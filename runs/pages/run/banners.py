@@ -20,8 +20,8 @@ from runs.pages.run.child_banners import child_banners
 from runs.pages.run.external_banners import abandoned_banner, external_banners
 from runs.pages.run.facts import RunData, unknown_call_count
 from runs.pages.run.lineage import Lineage
+from runs.queries import queue_state
 from runs.queries.place_waits import place_waits
-from runs.queries.queue_state import is_unserved
 from runs.statuses import LOST, PauseReason, RunStatus, WaitReason
 from timeline import database_clock
 from timeline.display import clean, clip
@@ -93,7 +93,7 @@ def _queued(data: RunData, lineage: Lineage) -> list[Banner]:
     if (place := place_waits([run.pk]).get(run.pk)) is not None:
         text = f"{why}The run {place}. It starts when one is free. {queue_text}".rstrip()
         return [Banner(level="info", icon="queued", head="Waiting for a place", text=text, since=run.queued_at)]
-    if is_unserved(run.queue):
+    if queue_state.unserved([run.queue]):
         text = f"{why}Start a worker for this queue, or give the agent another queue."
         head = f"No worker serves the queue {run.queue}"
         return [Banner(level="warn", icon="queued", head=head, text=text, since=run.queued_at)]

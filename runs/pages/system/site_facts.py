@@ -95,7 +95,9 @@ def _processes() -> Iterator[Fact]:
     named = ", ".join(f"{clean(each.name)}: {', '.join(each.queues)}" for each in processes[:MAX_NAMED])
     rest = f" and {len(processes) - MAX_NAMED} more" if len(processes) > MAX_NAMED else ""
     yield Fact("Worker processes", f"{named}{rest}" if processes else "none", is_checked=False)
-    for queue, count in queue_state.unserved_counts().items():
+    queued = queue_state.queued_counts()
+    for queue in sorted(queue_state.unserved(queued)):
+        count = queued[queue]
         waiting = f"{count} run{'' if count == 1 else 's'} wait{'s' if count == 1 else ''}, and no worker serves it"
         yield Fact(f"Queue {queue}", waiting, f"Start a worker for {queue}, or give its agents another queue.")
 

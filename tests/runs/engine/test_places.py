@@ -258,7 +258,7 @@ def test_a_parent_that_waits_for_its_children_leaves_them_its_place(
 ) -> None:
     """One place for parent and children of the project: they take it in turns."""
     run = scripted(lambda _: iter([spawns(task("below"), task("below"))]), tools=["spawn_agents"])
-    helper(run, "below", ["Seen."])
+    helper(run, "below", ["Seen."], queue="gpu")
     Project.objects.update(max_running=1)
 
     worker.sweep_once()
@@ -266,6 +266,7 @@ def test_a_parent_that_waits_for_its_children_leaves_them_its_place(
     run.refresh_from_db()
     assert (run.status, run.status_reason) == ("waiting", "children")
     assert AgentRun.objects.running().count() == 0
+    assert {child.queue for child in children_of(run)} == {"gpu"}
     assert claimed(*children_of(run)) == [True, False]
 
 

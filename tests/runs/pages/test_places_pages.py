@@ -105,12 +105,14 @@ def test_the_list_costs_the_same_with_many_waiting_runs(project: Project, admin:
 def test_pages_say_that_no_worker_serves_a_queue(project: Project, admin: Client) -> None:
     agent = make_agent(project, slug="reviewer", queue="gpu")
     run = make_run(agent)
+    assert "no worker serves gpu" not in text_of(admin.get("/p/alpha/agents"))
     sentence, pages = "No worker serves the queue gpu", (f"/runs/{run.pk}", "/p/alpha/agents/reviewer")
 
     # Without any worker, the run's page says that after a few seconds.
     assert all(sentence not in text_of(admin.get(page)) for page in pages)
     worker_rows.announce("host:1:a", ["default"], 4)
     assert all(sentence in text_of(admin.get(page)) for page in pages)
+    assert "no worker serves gpu" in text_of(admin.get("/p/alpha/agents"))
     worker_rows.announce("host:2:b", ["gpu", "default"], 1)
     assert all(sentence not in text_of(admin.get(page)) for page in pages)
     worker_rows.leave("host:2:b")
