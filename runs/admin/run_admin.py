@@ -154,6 +154,7 @@ class AgentRunAdmin(RecordAdmin):
                 *(cells.moment("created_at", "created"), cells.moment("queued_at", "last queued")),
                 *(cells.moment("started_at", "started"), cells.moment("completed_at", "ended")),
                 *(cells.moment("log__last_event_at", "last event"), cells.moment("not_before", "not before")),
+                *(cells.plain("queue"), cells.plain("priority")),
                 *(cells.words("lease_owner", "worker"), cells.plain("lease_epoch", "epoch")),
                 *(cells.moment("lease_expires_at", "lease expires"), cells.moment("held_at", "held since")),
             ),

@@ -39,7 +39,7 @@ from runs.engine.spending import Spending
 from runs.engine.turns.calls_ahead import CallsAhead
 from runs.hooks.base import TURN_EVENTS, HookEvent
 from runs.hooks.deciding import ActiveHook
-from runs.lifecycle import command_outcomes
+from runs.lifecycle import command_outcomes, places
 from runs.lifecycle.error_contexts import LLM_STREAM
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
 from runs.providers import base as providers
@@ -262,7 +262,7 @@ class Drive:
     def is_release_due(self) -> bool:
         """Whether to release the run: the worker is ending, or the slice is over, no tool runs, and another run waits.
 
-        A release ends the program of a session. So its turn is not cut.
+        Also for a run that waits for the place of this one. A release ends the program of a session. So its turn is not cut.
         """
         if self.shutdown.requested.is_set():
             return True
@@ -272,8 +272,9 @@ class Drive:
         return (self.session is None or self.session.is_between_turns) and self._do_others_wait()
 
     def _do_others_wait(self) -> bool:
-        """Whether a run waits for a worker of this queue. If none does, it is looked again after a second."""
-        if settings.AGENTOPS_SLICE_S == 0 or AgentRun.objects.runnable().filter(queue=self.run.queue).exists():
+        """Whether a run waits for a worker of this queue, or for the place of this run. Looks once a second."""
+        waiting = AgentRun.objects.runnable().filter(queue=self.run.queue)
+        if settings.AGENTOPS_SLICE_S == 0 or waiting.exists() or places.is_awaited(self.run):
             return True
         self.slice_end = time.monotonic() + LOOK_FOR_OTHERS_S
         return False

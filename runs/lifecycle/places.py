@@ -41,6 +41,16 @@ def _has_place(owner: Agent | Project, running: RunQuerySet) -> bool:
     return limit is None or running.count() < limit
 
 
+def is_awaited(run: AgentRun) -> bool:
+    """Whether a queued run waits for the place of this running one. Without limits, sends no query."""
+    queued = AgentRun.objects.native().filter(project=run.project_id, status=RunStatus.QUEUED)
+    if run.project.max_running is None:
+        if run.agent is None or run.agent.max_running is None:
+            return False
+        queued = queued.filter(agent=run.agent_id)
+    return queued.exists()
+
+
 def leave(run: AgentRun) -> None:
     """Wake the next runs for the place that a run leaves, after the commit. Without limits, does nothing."""
     if run.is_recorded:

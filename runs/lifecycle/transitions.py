@@ -21,7 +21,16 @@ from runs import chaos
 from runs.conversation import tool_results, writes
 from runs.database_errors import done_alone
 from runs.errors import MoveRefused
-from runs.lifecycle import approval_rows, causes, command_outcomes, pause_notifications, places, run_lines, summaries, suspicion
+from runs.lifecycle import (
+    approval_rows,
+    causes,
+    command_outcomes,
+    pause_notifications,
+    places,
+    run_lines,
+    summaries,
+    suspicion,
+)
 from runs.lifecycle.suspicion import CHILD_SEPARATOR
 from runs.lifecycle.wake import wake, wake_flows
 from runs.models import AgentRun, Attempt

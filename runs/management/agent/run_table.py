@@ -13,6 +13,8 @@ from agentops.projects.models import Project
 from runs.lifecycle.title_limits import MAX_TITLE
 from runs.models import AgentRun
 from runs.queries.durations import times_of, with_times
+from runs.queries.place_waits import PlaceWait, place_waits
+from runs.statuses import RunStatus
 from timeline import database_clock
 from timeline.preview import preview
 from timeline.reasons import reason_label
@@ -25,12 +27,15 @@ Facts = dict[str, Any]
 
 def ls(command: AgentopsCommand, options: dict[str, Any]) -> None:
     project = project_for(SYSTEM, options["project"], Action.READ) if options["project"] is not None else None
-    rows = [row_of(run) for run in _listed_runs(project, options["status"])[: options["limit"]]]
+    runs = list(_listed_runs(project, options["status"])[: options["limit"]])
+    waits = place_waits([run.pk for run in runs if run.state is RunStatus.QUEUED])
     if options["json"]:
-        command.write_json(rows)
+        kinds = {run_id: wait.kind for run_id, wait in waits.items()}
+        command.write_json([row_of(run) | {"waiting_for": kinds.get(run.pk)} for run in runs])
         return
     headers = ["id", "project", "agent", "status", "reason", "steps", "created", "title"]
-    command.write_table(headers, [_cells(row, for_people=command.stdout.isatty()) for row in rows])
+    rows = [(row_of(run), waits.get(run.pk)) for run in runs]
+    command.write_table(headers, [_cells(row, place, for_people=command.stdout.isatty()) for row, place in rows])
 
 
 def row_of(run: AgentRun) -> Facts:
@@ -85,9 +90,11 @@ def _listed_runs(project: Project | None, statuses: list[str] | None) -> QuerySe
     return runs.filter(project=project).order_by("-created_at", "-pk") if project else runs.order_by("-pk")
 
 
-def _cells(row: Facts, *, for_people: bool) -> list[object]:
+def _cells(row: Facts, place: PlaceWait | None, *, for_people: bool) -> list[object]:
     """Return the cells of a row. Pipes get the reason code and the whole title."""
     reason = reason_label(row["status_reason"]) if for_people else row["status_reason"]
+    if place is not None and for_people:
+        reason = str(place)
     return [
         row["id"],
         row["project"],

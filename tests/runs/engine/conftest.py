@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pytest_django import Settings
@@ -15,7 +16,7 @@ from pytest_django import Settings
 from runs import chaos
 from runs.hooks import hook_catalogue
 from runs.hooks.base import HookContext
-from runs.lifecycle import suspects
+from runs.lifecycle import places, suspects
 from runs.lifecycle.suspicion import CHILD_SEPARATOR
 from runs.models import Agent, AgentRun
 from runs.worker.worker import Worker
@@ -155,3 +156,11 @@ def helper() -> Iterator[MakeHelper]:
     yield make
     for name in names:
         del PLAYS[name]
+
+
+@pytest.fixture
+def woken(monkeypatch: pytest.MonkeyPatch) -> list[UUID]:
+    """The runs for which hints would be sent, in order."""
+    ids: list[UUID] = []
+    monkeypatch.setattr(places, "wake", ids.append)
+    return ids

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -16,8 +15,6 @@ from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
 from agentops.projects.models import Project
-from runs.actions import agent_definitions
-from runs.actions.resume import resume
 from runs.lifecycle import places, transitions, worker_rows
 from runs.models import Agent, AgentRun
 from runs.statuses import RunStatus
@@ -29,14 +26,6 @@ from tests.support.waiting import eventually
 from timeline.database_clock import Now
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def woken(monkeypatch: pytest.MonkeyPatch) -> list[UUID]:
-    """The runs for which hints would be sent, in order."""
-    ids: list[UUID] = []
-    monkeypatch.setattr(places, "wake", ids.append)
-    return ids
 
 
 @pytest.fixture
@@ -137,33 +126,6 @@ def test_a_claim_waits_for_another_one_that_may_take_the_last_place() -> None:
     assert outcome == [False]
 
 
-@pytest.mark.postgres
-def test_a_change_of_the_queue_and_a_claim_do_not_deadlock() -> None:
-    """Both lock runs before the agent."""
-    agent = make_agent(max_running=9)
-    run = make_run(agent)
-    outcome: list[Any] = []
-
-    def move() -> None:
-        try:
-            outcome.append(agent_definitions.apply(agent.project, definition(agent, queue="gpu"), by="ann")[1])
-        except Exception as error:
-            outcome.append(error)
-        finally:
-            connections.close_all()
-
-    thread = threading.Thread(target=move)
-    with transaction.atomic():
-        AgentRun.objects.select_for_update(no_key=True, of=("self",)).get(pk=run.pk)
-        thread.start()
-        eventually(_is_lock_awaited, why="the change waits for the row of the run")
-        assert claimed(run) == [True]
-    thread.join(60)
-
-    assert outcome == ["changed"]
-    assert AgentRun.objects.get(pk=run.pk).queue == "gpu"
-
-
 def _is_lock_awaited() -> bool:
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
@@ -235,6 +197,23 @@ def test_nothing_is_looked_for_when_a_run_without_limits_ends(woken: list[UUID])
     leave_place(running)
 
     assert woken == []
+
+
+@pytest.mark.parametrize("owner", [Agent, Project])
+def test_a_session_is_handed_back_for_runs_that_wait_for_its_place(owner: type[Agent | Project]) -> None:
+    agent = make_agent()
+    running = make_run(agent)
+    owner.objects.update(max_running=1)
+    assert claimed(running) == [True]
+    assert not places.is_awaited(AgentRun.objects.get(pk=running.pk))
+    make_run()
+    assert not places.is_awaited(AgentRun.objects.get(pk=running.pk))
+
+    make_run(agent)
+
+    assert places.is_awaited(AgentRun.objects.get(pk=running.pk))
+    owner.objects.update(max_running=None)
+    assert not places.is_awaited(AgentRun.objects.get(pk=running.pk))
 
 
 def leave_place(run: AgentRun) -> None:
@@ -320,73 +299,3 @@ def _unchecked(statement: str, values: list[object]) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
         cursor.execute(statement, values)
-
-
-# --- Queues and priorities of runs ------------------------------------------------------------------------------------
-
-
-def definition(agent: Agent, **placement: Any) -> dict[str, Any]:
-    frozen = agent_definitions.definition_at(agent, agent.version)
-    assert frozen is not None
-    return frozen | placement
-
-
-def test_a_run_has_the_queue_and_the_priority_of_its_agent() -> None:
-    run = make_run(make_agent(queue="gpu", priority=2))
-    assert (run.queue, run.priority) == ("gpu", 2)
-    assert "queue" not in run.agent_config
-
-
-def test_a_run_that_continues_another_has_those_that_the_agent_has_now() -> None:
-    run = make_run(make_agent(queue="gpu"))
-    assert claimed(run) == [True]
-    Agent.objects.update(queue="cpu", priority=1)
-
-    new = resume(run.pk, by="ann", kill=True).run
-
-    assert (new.queue, new.priority) == ("cpu", 1)
-
-
-def test_a_run_whose_agent_is_gone_is_continued_in_its_queue() -> None:
-    run = make_run(make_agent(queue="gpu", priority=2))
-    assert claimed(run) == [True]
-    AgentRun.objects.update(agent=None)
-
-    new = resume(run.pk, by="ann", kill=True).run
-
-    assert (new.queue, new.priority) == ("gpu", 2)
-
-
-def test_runs_that_have_not_ended_follow_their_agent_into_another_queue(woken: list[UUID]) -> None:
-    agent = make_agent()
-    running, queued, other = make_run(agent), make_run(agent), make_run()
-    assert claimed(running) == [True]
-
-    apply(agent, queue="gpu", priority=0)
-
-    assert list(AgentRun.objects.order_by("pk").values_list("queue", "priority")) == [
-        ("gpu", 0), ("gpu", 0), ("default", 5),
-    ]  # fmt: skip
-    assert woken == [queued.pk]
-    assert other.queue == "default"
-    woken.clear()
-    apply(agent, queue="gpu", priority=0)
-    assert woken == []
-
-
-def test_a_part_of_the_placement_that_is_left_out_stays(woken: list[UUID]) -> None:
-    agent = make_agent(queue="gpu", priority=2, max_running=3)
-
-    apply(agent, instructions="Look twice.")
-
-    agent.refresh_from_db()
-    assert agent.placement == {"queue": "gpu", "priority": 2, "max_running": 3}
-    assert agent.version == 2
-    apply(agent, max_running=None)
-    agent.refresh_from_db()
-    assert (agent.max_running, agent.version, agent.versions.count()) == (None, 2, 2)
-
-
-def apply(agent: Agent, **changes: Any) -> None:
-    agent.refresh_from_db()
-    agent_definitions.apply(agent.project, definition(agent, **changes), by="ann")

@@ -1,0 +1,119 @@
+"""The queue and the priority of runs: those of their agent, from their creation on and after each change of it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import connection, connections, transaction
+
+from runs.actions import agent_definitions
+from runs.actions.resume import resume
+from runs.lifecycle import transitions
+from runs.models import Agent, AgentRun
+from tests.support.factories import make_agent, make_run
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def definition(agent: Agent, **placement: Any) -> dict[str, Any]:
+    frozen = agent_definitions.definition_at(agent, agent.version)
+    assert frozen is not None
+    return frozen | placement
+
+
+def test_a_run_has_the_queue_and_the_priority_of_its_agent() -> None:
+    run = make_run(make_agent(queue="gpu", priority=2))
+    assert (run.queue, run.priority) == ("gpu", 2)
+    assert "queue" not in run.agent_config
+
+
+def test_a_run_that_continues_another_has_those_that_the_agent_has_now() -> None:
+    run = make_run(make_agent(queue="gpu"))
+    assert transitions.claim(run.pk, "worker")
+    Agent.objects.update(queue="cpu", priority=1)
+
+    new = resume(run.pk, by="ann", kill=True).run
+
+    assert (new.queue, new.priority) == ("cpu", 1)
+
+
+def test_a_run_whose_agent_is_gone_is_continued_in_its_queue() -> None:
+    run = make_run(make_agent(queue="gpu", priority=2))
+    assert transitions.claim(run.pk, "worker")
+    AgentRun.objects.update(agent=None)
+
+    new = resume(run.pk, by="ann", kill=True).run
+
+    assert (new.queue, new.priority) == ("gpu", 2)
+
+
+def test_runs_that_have_not_ended_follow_their_agent_into_another_queue(woken: list[UUID]) -> None:
+    agent = make_agent()
+    running, queued, other = make_run(agent), make_run(agent), make_run()
+    assert transitions.claim(running.pk, "worker")
+
+    apply(agent, queue="gpu", priority=0)
+
+    assert list(AgentRun.objects.order_by("pk").values_list("queue", "priority")) == [
+        ("gpu", 0), ("gpu", 0), ("default", 5),
+    ]  # fmt: skip
+    assert woken == [queued.pk]
+    assert other.queue == "default"
+    woken.clear()
+    apply(agent, queue="gpu", priority=0)
+    assert woken == []
+
+
+def test_a_part_of_the_placement_that_is_left_out_stays(woken: list[UUID]) -> None:
+    agent = make_agent(queue="gpu", priority=2, max_running=3)
+
+    apply(agent, instructions="Look twice.")
+
+    agent.refresh_from_db()
+    assert agent.placement == {"queue": "gpu", "priority": 2, "max_running": 3}
+    assert agent.version == 2
+    apply(agent, max_running=None)
+    agent.refresh_from_db()
+    assert (agent.max_running, agent.version, agent.versions.count()) == (None, 2, 2)
+
+
+def apply(agent: Agent, **changes: Any) -> None:
+    agent.refresh_from_db()
+    agent_definitions.apply(agent.project, definition(agent, **changes), by="ann")
+
+
+@pytest.mark.postgres
+def test_a_change_of_the_queue_and_a_claim_do_not_deadlock() -> None:
+    """Both lock runs before the agent."""
+    agent = make_agent(max_running=9)
+    run = make_run(agent)
+    outcome: list[Any] = []
+
+    def move() -> None:
+        try:
+            outcome.append(agent_definitions.apply(agent.project, definition(agent, queue="gpu"), by="ann")[1])
+        except Exception as error:
+            outcome.append(error)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=move)
+    with transaction.atomic():
+        AgentRun.objects.select_for_update(no_key=True, of=("self",)).get(pk=run.pk)
+        thread.start()
+        eventually(_is_lock_awaited, why="the change waits for the row of the run")
+        assert transitions.claim(run.pk, "worker")
+    thread.join(60)
+
+    assert outcome == ["changed"]
+    assert AgentRun.objects.get(pk=run.pk).queue == "gpu"
+
+
+def _is_lock_awaited() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        return bool(cursor.fetchone()[0])
