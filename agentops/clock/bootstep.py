@@ -48,7 +48,7 @@ class ClockThread:
 class ClockStep(bootsteps.StartStopStep):  # type: ignore[misc]
     """Starts the clock with a worker that has the option `with_clock`, in the process that has the broker.
 
-    Celery's own option, `-B`, forks a process for it.
+    runs/worker/startup.py turns Celery's `--beat`, which forks a process, into that option.
     """
 
     # After the pool: a process that forks children does it before there is another thread with a connection.

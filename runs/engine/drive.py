@@ -262,7 +262,7 @@ class Drive:
     def is_release_due(self) -> bool:
         """Whether to release the run: the worker is ending, or the slice is over, no tool runs, and another run waits.
 
-        Also for a run that waits for the place of this one. A release ends the program of a session. So its turn is not cut.
+        Or if one waits for the place of this run. A release ends the program of a session. So its turn is not cut.
         """
         if self.shutdown.requested.is_set():
             return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -51,9 +51,13 @@ class Lease:
 
 
 class LeaseKeeper:
-    """Renews all leases of the process from one thread, on one database connection."""
+    """Renews all leases of the process from one thread, on one database connection.
 
-    def __init__(self) -> None:
+    Calls `on_period` in that thread, at its start and after each renewal, to say that the process lives.
+    """
+
+    def __init__(self, on_period: Callable[[], None] | None = None) -> None:
+        self._on_period = on_period
         self._leases: set[Lease] = set()
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -86,11 +90,21 @@ class LeaseKeeper:
         self._thread.join(max(until - time.monotonic(), 0))
 
     def _run(self) -> None:
+        self._announce()
         next_at = time.monotonic() + settings.AGENTOPS_RENEW_S
         while not self._closing.wait(max(next_at - time.monotonic(), 0)):
             next_at = time.monotonic() + settings.AGENTOPS_RENEW_S
             self._renew(next_at)
+            self._announce()
         connection.close()
+
+    def _announce(self) -> None:
+        try:
+            if self._on_period is not None:
+                self._on_period()
+        except Exception as error:  # if this thread ended, the process would lose all its runs
+            connection.close()
+            log.warning("cannot say that this worker lives: %s", type(error).__name__)
 
     def _renew(self, until: float) -> None:
         """Renew all leases; then, until a time of `time.monotonic()`, wait for the rows that somebody has locked."""

@@ -69,10 +69,15 @@ def _prepare(sender: Any, **_: Any) -> None:
         _close_pool()
     else:
         wake.expect_worker()
+    runs = sorted(set(sender.app.amqp.queues.consume_from) - {UPKEEP})
+    worker.served = worker.Served(runs, 1 if "solo" in pool or _forking_parent is not None else sender.concurrency)
     _set_places(sender, is_solo="solo" in pool)
     # Workers need nothing from each other, and would have to believe what others write into Redis.
     sender.options |= {"without_gossip": True, "without_mingle": True}
     sender.app.steps["worker"].add(OpeningStep)
+    # In a thread: Celery would fork a process, and without Redis no other process can send this one a message.
+    if sender.options.pop("beat", False) or not settings.REDIS_URL:
+        sender.options["with_clock"] = True
 
 
 def _set_places(sender: Any, *, is_solo: bool) -> None:
@@ -112,6 +117,8 @@ def _open() -> bool:
     import_module("runs.management.site.warm_up").try_to_load_vendors()
     if _forking_parent is not None:
         _close_pool()
+    else:
+        worker.current()
     places.here.open()
     # What was queued while no worker was here.
     wake.wake_sweep()

@@ -11,9 +11,11 @@ import threading
 import time
 from collections.abc import Callable
 from itertools import count
+from typing import NamedTuple
 from uuid import UUID
 
 from django.conf import settings
+from django.db import Error, connection
 
 from runs.database_errors import concerns_all
 from runs.engine import engine_errors
@@ -24,7 +26,7 @@ from runs.engine.shutdown import Shutdown
 from runs.engine.step import drive_run
 from runs.errors import MoveRefused
 from runs.external.sessions.session_agents import SessionAgents
-from runs.lifecycle import suspects, suspicion, wake
+from runs.lifecycle import suspects, suspicion, wake, worker_rows
 from runs.lifecycle.suspicion import Suspected
 from runs.models import AgentRun
 from runs.statuses import RunStatus
@@ -46,7 +48,7 @@ class Worker:
         self.pid = os.getpid()
         self.owner = owner or f"{socket.gethostname()[:64]}:{self.pid}:{secrets.token_hex(4)}"
         self.shutdown = Shutdown()
-        self._keeper = LeaseKeeper()
+        self._keeper = LeaseKeeper(self._announce)
         self.loop = LoopThread()
         self._tries = count(1)
 
@@ -106,6 +108,11 @@ class Worker:
                 return engine_errors.note_unclaimed(suspect.run_id, error)
             log.warning("cannot set a run aside: %s", type(error).__name__, extra={"run_id": str(suspect.run_id)})
 
+    def _announce(self) -> None:
+        """Store that this process is at work, if it is a Celery worker."""
+        if served is not None and not self.shutdown.requested.is_set():
+            worker_rows.announce(self.owner, served.queues, served.concurrency)
+
     def ask_to_stop(self) -> None:
         """Claim no more runs. Current calls may finish within the grace period."""
         self.shutdown.request(settings.AGENTOPS_GRACE_S)
@@ -126,6 +133,16 @@ class Worker:
         until = max(until, time.monotonic() + THREADS_END_S)
         self._keeper.close(until)
         self.loop.close(until)
+        if served is not None:
+            self._leave()
+
+    def _leave(self) -> None:
+        try:
+            worker_rows.leave(self.owner)
+        except Error as error:
+            log.warning("the row of this worker stays for a while: %s", type(error).__name__)
+        finally:
+            connection.close()
 
 
 def leave_handler(act: Callable[[], None]) -> None:
@@ -137,6 +154,16 @@ def leave_handler(act: Callable[[], None]) -> None:
     _thread.start_new_thread(act, ())
 
 
+class Served(NamedTuple):
+    """What the Celery worker of this process serves."""
+
+    #: Without that of upkeep.
+    queues: list[str]
+    concurrency: int
+
+
+#: None in a process that drives single runs, such as a command.
+served: Served | None = None
 _current: Worker | None = None
 _making = threading.Lock()
 

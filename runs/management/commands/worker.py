@@ -25,11 +25,11 @@ from agentops.config.database_config import SPARE
 from agentops.projects.management.base import EXIT_USAGE, AgentopsCommand
 from agentops.projects.names import SLUG_PATTERN
 from runs import environment
+from runs.agents.placement import DEFAULT_QUEUE
 from runs.lifecycle.wake import CELERY_APP
 from runs.management.site.pools import warn_of_pools
 from runs.management.site.schema_at_start import refuse_unusable_schema
 from runs.management.site.worker_processes import WorkerProcesses
-from runs.models.agent import DEFAULT_QUEUE
 
 log = logging.getLogger(__name__)
 LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
@@ -91,8 +91,7 @@ class Command(AgentopsCommand):
             # Events for monitors of Celery, every two seconds; leases and the alive file say who works.
             without_heartbeat=True,
             quiet=True,
-            # Without Redis, no other process can send this one a task.
-            with_clock=options["beat"] or not settings.REDIS_URL,
+            beat=options["beat"],
         )
         shutdowns = _record_shutdowns()
         worker.start()

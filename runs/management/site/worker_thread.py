@@ -33,7 +33,6 @@ class WorkerThread:
             hostname=f"up-{os.getpid()}@{socket.gethostname()}",
             pool_cls="threads",
             without_heartbeat=True,
-            with_clock=True,
         )
         self._thread.start()
 

@@ -18,7 +18,6 @@ from tests.chaos.verdict.result import Result
 from tests.support.processes.child_processes import ChildProcess
 from tests.support.processes.stage import Stage
 
-FLAGS = ["--without-mingle", "--without-gossip"]
 #: How long an operator takes to start another worker.
 RESTART_S = 0.2
 #: On a machine under load.
@@ -94,7 +93,8 @@ class ChaosWorkers:
     def start(self, armed: str = "", action: Action = "KILL", *, pool: str = "threads", **env: str) -> ChaosWorker:
         name = f"agentops-worker-{len(self.all)}"
         size = "4" if pool == "threads" else "2"
-        argv = ["-A", "agentops", "worker", "--pool", pool, "-c", size, *FLAGS, "-n", f"{name}@%h"]
+        argv = ["-A", "agentops", "worker", "--pool", pool, "-c", size, "-n", f"{name}@%h"]
+        argv += ["--beat"] if self.stage.redis else []
         chaos = f"{armed}:{'STOP' if action == 'CUT' else action}" if armed else ""
         own = {"AGENTOPS_PROCESS_NAME": name, "AGENTOPS_CHAOS": chaos}
         if self.skews:

@@ -24,7 +24,7 @@ from tests.support.processes.stage import Stage
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.redis
-QUEUE, CONTROL = "agentops", "/0.celery.pidbox"
+QUEUE, CONTROL = "default", "/0.celery.pidbox"
 
 
 class Bomb:
@@ -179,7 +179,7 @@ def test_workers_work_whatever_the_keys_of_redis_hold(stage: Stage, own_redis: O
     workers = [stage.worker()]
     hears_hints(stage, own_redis, workers[0])
     with redis.Redis.from_url(own_redis.url) as client:
-        keys = {*client.keys(), QUEUE, "_kombu.binding.agentops", "unacked", "unacked_index", "unacked_mutex"}
+        keys = {*client.keys(), QUEUE, "_kombu.binding.default", "unacked", "unacked_index", "unacked_mutex"}
         for key in keys:
             client.set(key, bomb)
         workers.append(stage.worker())

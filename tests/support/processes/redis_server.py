@@ -56,7 +56,7 @@ class OwnRedis:
         """What a web process does after it has committed a queued run."""
         with Celery("hints", broker=self.url) as app:
             for _ in range(times):
-                app.send_task("runs.advance", args=[str(run_id)], queue="agentops", retry=False)
+                app.send_task("runs.advance", args=[str(run_id)], queue="default", priority=6, retry=False)
 
     def _answers(self) -> bool:
         with redis.Redis.from_url(self.url, socket_connect_timeout=1) as client:

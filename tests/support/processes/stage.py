@@ -98,7 +98,7 @@ class Stage:
 
     def worker(self, chaos: str = "", *, slots: int = 4, **env: str) -> ChildProcess:
         argv = ["-A", "agentops", "worker", "--pool", "threads", "-c", str(slots)]
-        argv += ["--without-mingle", "--without-gossip"]
+        argv += ["--beat"] if self.redis else []
         return self.spawn([*argv, "-n", f"w{len(self.workers)}@%h"], AGENTOPS_CHAOS=chaos, **env)
 
     def beat(self) -> ChildProcess:
