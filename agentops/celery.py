@@ -45,6 +45,6 @@ def _close_own_connections(*_: Any, **__: Any) -> None:
     connections.close_all()
 
 
-# Celery closes the connection pool of a forked child before and after each task, but the thread that renews its leases
-# uses it too. Only the task's own connection has to be closed. runs/worker/startup.py drops inherited ones.
-DjangoWorkerFixup.close_database = _close_own_connections
+# Celery closes the connection pool of a forked child at its start, and before and after each task, but the thread that
+# renews its leases uses it too. Only the task's own connection has to be closed. runs/worker/startup.py drops inherited ones.
+DjangoWorkerFixup._close_database = _close_own_connections

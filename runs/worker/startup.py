@@ -30,6 +30,7 @@ from runs.worker.exporting import exporting
 from runs.worker.schema_gate import is_migrated
 
 log = logging.getLogger(__name__)
+EXIT_CONFIG = 78  # EX_CONFIG of sysexits.h
 #: By which the parent of a forking pool lets its children hand back their runs.
 END_OF_CHILD = signal.SIGUSR2
 #: The Celery worker of this process.
@@ -54,6 +55,10 @@ def connect_signals() -> None:
 def _prepare(sender: Any, **_: Any) -> None:
     global _controller, _forking_parent
     _controller = sender
+    pool = str(sender.pool_cls)
+    if "prefork" in pool and not settings.REDIS_URL:
+        log.error("a worker with the pool prefork needs REDIS_URL: its processes share no memory")
+        raise SystemExit(EXIT_CONFIG)
     environment.hide_secrets()
     # By name, because it belongs to the commands, another entry point.
     warm_up = import_module("runs.management.site.warm_up")
@@ -61,10 +66,7 @@ def _prepare(sender: Any, **_: Any) -> None:
     warm_up.try_to_load_vendors()
     # What is loaded by now lives as long as the process, so the garbage collector can skip it.
     gc.freeze()
-    pool = str(sender.pool_cls)
     if "prefork" in pool:
-        if not settings.REDIS_URL:
-            raise SystemExit("a worker with the pool prefork needs REDIS_URL: its processes share no memory")
         _forking_parent = os.getpid()
         _close_pool()
     else:

@@ -1,0 +1,152 @@
+"""The worker under Celery's own command, with each pool: what it shows, and what a killed slice costs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+import redis
+from celery import Celery
+from celery.app.control import Inspect
+
+from runs.models import AgentRun, Attempt, WorkerProcess
+from runs.statuses import RunStatus
+from tests.support.processes.child_processes import ChildProcess
+from tests.support.processes.redis_server import OwnRedis
+from tests.support.processes.stage import Stage
+from tests.support.run_checks import check
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.redis, pytest.mark.postgres]
+POOLS = ("threads", "prefork")
+#: Steps of half a second, so that a slice lasts longer than a look at it.
+LONG = [["ledger_read"]] * 40
+#: No worker may look dead because the machine is busy.
+LONG_LEASE = {"AGENTOPS_LEASE_S": "20", "AGENTOPS_RENEW_S": "0.5"}
+
+Inspected = Callable[[], set[str]]
+
+
+@pytest.fixture
+def active(own_redis: OwnRedis) -> Inspected:
+    """The runs that `celery inspect active` names."""
+
+    def ask() -> set[str]:
+        with Celery("inspector", broker=own_redis.url) as app:
+            answers = Inspect(app=app, timeout=2).active() or {}
+        tasks = [task for tasks in answers.values() for task in tasks]
+        return {task["args"][0] for task in tasks if task["type"] == "runs.advance"}
+
+    return ask
+
+
+def start(stage: Stage, pool: str, places: int, **env: str) -> ChildProcess:
+    name = f"w{len(stage.workers)}@%h"
+    argv = ["-A", "agentops", "worker", "--pool", pool, "-c", str(places), "--beat", "-n", name]
+    worker = stage.spawn(argv, **LONG_LEASE | env)
+    eventually(lambda: "[queues]" in worker.said(), within_s=60, why="the worker is up")
+    return worker
+
+
+def at_work(*runs: AgentRun) -> set[str]:
+    return {str(run.pk) for run in runs}
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_inspect_names_exactly_the_runs_at_work(
+    stage: Stage, own_redis: OwnRedis, active: Inspected, pool: str
+) -> None:
+    """Eight at work, and two that wait in Redis, where another worker could take them."""
+    runs = [stage.run(LONG, tool_sleep_s=0.5, max_steps=50) for _ in range(10)]
+    worker = start(stage, pool, 8)
+    eventually(lambda: len(active()) == 8, within_s=60, why="eight runs are at work")
+
+    assert active() <= at_work(*runs)
+    with redis.Redis.from_url(own_redis.url) as client:
+        assert client.llen("default\x06\x166") == 2
+    assert AgentRun.objects.filter(status=RunStatus.RUNNING).count() == 8
+    assert "WARNING" not in worker.said(), worker.said()
+    assert set(WorkerProcess.objects.values_list("queues", flat=True)[0]) == {"default"}
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_an_idle_worker_takes_what_a_busy_one_leaves(
+    stage: Stage, own_redis: OwnRedis, active: Inspected, pool: str
+) -> None:
+    first, second = (stage.run(LONG, tool_sleep_s=0.5) for _ in range(2))
+    start(stage, pool, 1)
+    eventually(lambda: len(active()) == 1, within_s=60, why="the first run is at work")
+
+    start(stage, pool, 1)
+
+    eventually(lambda: active() == at_work(first, second), within_s=60, why="both runs are at work")
+    assert Attempt.objects.filter(ended_at=None).values("owner").distinct().count() == 2
+
+
+def test_a_killed_child_costs_a_lease_and_nothing_else(stage: Stage, own_redis: OwnRedis) -> None:
+    """Its siblings work on, and Celery forks another one."""
+    killed, other = (stage.run(tool_sleep_s=0.5) for _ in range(2))
+    start(stage, "prefork", 2, AGENTOPS_LEASE_S="2")
+    eventually(lambda: Attempt.objects.filter(ended_at=None).count() == 2, within_s=60, why="both runs are at work")
+    owner = Attempt.objects.get(run=killed, ended_at=None).owner
+
+    os.kill(int(owner.split(":")[1]), signal.SIGKILL)
+
+    for run in (killed, other):
+        stage.reaches(run, RunStatus.COMPLETED)
+        check(run)
+    assert Attempt.objects.filter(run=killed, end_reason="died").count() == 1
+    assert not Attempt.objects.filter(run=other, end_reason="died").exists()
+
+
+def test_a_revoked_slice_costs_a_lease_and_nothing_else(stage: Stage, own_redis: OwnRedis, active: Inspected) -> None:
+    """`celery control revoke --terminate` kills the child. The next message of the run is another one."""
+    run = stage.run(LONG[:10], tool_sleep_s=0.5)
+    start(stage, "prefork", 2, AGENTOPS_LEASE_S="2", AGENTOPS_CELERY_CONTROL="true")
+    eventually(lambda: active() == at_work(run), within_s=60, why="the run is at work")
+    with Celery("operator", broker=own_redis.url) as app:
+        [[task]] = (Inspect(app=app, timeout=2).active() or {}).values()
+        app.control.revoke(task["id"], terminate=True, signal="SIGKILL")
+    eventually(lambda: Attempt.objects.filter(run=run).count() > 1, why="the run continues")
+
+    stage.reaches(run, RunStatus.COMPLETED)
+
+    check(run)
+    assert Attempt.objects.filter(run=run, end_reason="died").count() == 1
+
+
+def test_the_pool_solo_works_too(stage: Stage, own_redis: OwnRedis) -> None:
+    """One message after the other, those of upkeep among them."""
+    runs = [stage.run() for _ in range(3)]
+    worker = start(stage, "solo", 1)
+    for run in runs:
+        stage.reaches(run, RunStatus.COMPLETED)
+        check(run)
+    worker.signal(stage.TERM)
+    assert worker.wait(within_s=60, why="ended by SIGTERM") == 0
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_sigterm_hands_runs_back_at_once(stage: Stage, own_redis: OwnRedis, active: Inspected, pool: str) -> None:
+    """Not when their leases run out: another worker continues them by the message that is sent then."""
+    run = stage.run(LONG, tool_sleep_s=0.2)
+    first = start(stage, pool, 2)
+    eventually(lambda: active() == at_work(run), within_s=60, why="the run is at work")
+    first.signal(stage.TERM)
+    assert first.wait(within_s=60, why="ended by SIGTERM") == 0
+    run.refresh_from_db()
+    assert run.status == RunStatus.QUEUED
+    assert not WorkerProcess.objects.exists()
+
+    start(stage, pool, 2)
+    eventually(lambda: active() == at_work(run), within_s=60, why="the run is at work again")
+    assert not Attempt.objects.filter(run=run, end_reason="died").exists()
+
+
+def test_prefork_without_redis_is_refused(stage: Stage) -> None:
+    """Its processes share no memory, so no message would reach them."""
+    worker = stage.spawn(["-A", "agentops", "worker", "--pool", "prefork"])
+    assert worker.wait(within_s=60, why="refused") != 0
+    assert "prefork needs REDIS_URL" in worker.said()
