@@ -14,7 +14,7 @@ from typing import Any
 from csp.constants import NONE, SELF
 
 from agentops.broker.queues import FIRST
-from agentops.clock.timetable import PeriodicTask, routes_of, schedule_of, upkeep
+from agentops.clock.timetable import PlannedTask, routes_of, schedule_of, upkeep
 from agentops.config import telemetry_settings
 from agentops.config.database_config import database_config
 from agentops.env import BadSetting, Reader
@@ -385,7 +385,7 @@ LOGGING = logging_config(
 env.refuse_unknown()
 
 # --- The clock ------------------------------------------------------------------------------------------
-_upkeep = {"runs.sweep": PeriodicTask(AGENTOPS_SWEEP_S, FIRST)}
+_upkeep = {"runs.sweep": PlannedTask(AGENTOPS_SWEEP_S, FIRST)}
 _upkeep |= upkeep(alerts_s=AGENTOPS_ALERTS_S, sends_mail=AGENTOPS_EMAIL)
 CELERY_TASK_ROUTES = routes_of(_upkeep)
 CELERY_BEAT_SCHEDULE = schedule_of(_upkeep)

@@ -24,7 +24,7 @@ MOMENT_S = 0.05
 SET_S = 2.0
 
 
-class ScheduleEntry(ModelEntry):  # type: ignore[misc]
+class ClockEntry(ModelEntry):  # type: ignore[misc]
     """An entry of the schedule that also becomes due if the clock of a machine is set, or differs from others'."""
 
     def is_due(self) -> Any:
@@ -40,7 +40,7 @@ class SiteScheduler(DatabaseScheduler):  # type: ignore[misc]
     At its start it writes the entries of the settings again, and removes those that the settings had before.
     """
 
-    Entry = ScheduleEntry
+    Entry = ClockEntry
     #: Seconds between two stores of when tasks were sent, and two touches of the file.
     sync_every = 120
 
@@ -98,7 +98,7 @@ class SiteScheduler(DatabaseScheduler):  # type: ignore[misc]
     def install_default_entries(self, data: Any) -> None:
         """Install none: Celery's own task deletes results of tasks, and none are stored."""
 
-    def all_as_schedule(self) -> dict[str, ModelEntry]:
+    def all_as_schedule(self) -> dict[str, ClockEntry]:
         """Return the enabled entries by name. One that cannot be read is left out."""
         entries = {}
         for row in self.enabled_models():

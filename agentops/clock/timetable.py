@@ -16,7 +16,7 @@ EXPIRES_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class PeriodicTask:
+class PlannedTask:
     """A task that the clock sends every `every_s` seconds."""
 
     every_s: float
@@ -24,29 +24,29 @@ class PeriodicTask:
     queue: str = UPKEEP
 
 
-def upkeep(*, alerts_s: float, sends_mail: bool) -> dict[str, PeriodicTask]:
+def upkeep(*, alerts_s: float, sends_mail: bool) -> dict[str, PlannedTask]:
     """Return the tasks of upkeep by name.
 
     Whoever creates work asks for its task at once (runs.lifecycle.wake), so the clock only finds what was not asked
     for: attempts that are due again, and work whose message was lost.
     """
     tasks = {
-        "runs.settle_traces": PeriodicTask(5, QUICK),
-        "runs.advance_flows": PeriodicTask(5, QUICK),
-        "runs.evaluate_alerts": PeriodicTask(alerts_s, QUICK),
-        "runs.export_events": PeriodicTask(5),
-        "runs.index_texts": PeriodicTask(10),
-        "runs.send_alerts": PeriodicTask(10),
-        "runs.import_uploads": PeriodicTask(10),
-        "runs.delete_projects": PeriodicTask(10),
+        "runs.settle_traces": PlannedTask(5, QUICK),
+        "runs.advance_flows": PlannedTask(5, QUICK),
+        "runs.evaluate_alerts": PlannedTask(alerts_s, QUICK),
+        "runs.export_events": PlannedTask(5),
+        "runs.index_texts": PlannedTask(10),
+        "runs.send_alerts": PlannedTask(10),
+        "runs.import_uploads": PlannedTask(10),
+        "runs.delete_projects": PlannedTask(10),
         # Looked at every minute, because some sites run for an hour a day; done once a day and once an hour.
-        "runs.apply_retention": PeriodicTask(60),
-        "runs.end_abandoned": PeriodicTask(60),
+        "runs.apply_retention": PlannedTask(60),
+        "runs.end_abandoned": PlannedTask(60),
     }
-    return tasks | {"runs.send_mail": PeriodicTask(10)} if sends_mail else tasks
+    return tasks | {"runs.send_mail": PlannedTask(10)} if sends_mail else tasks
 
 
-def schedule_of(tasks: dict[str, PeriodicTask]) -> dict[str, dict[str, Any]]:
+def schedule_of(tasks: dict[str, PlannedTask]) -> dict[str, dict[str, Any]]:
     """Return CELERY_BEAT_SCHEDULE. The name of an entry is that of its task."""
     return {name: _entry(name, task.every_s) for name, task in tasks.items()}
 
@@ -57,6 +57,6 @@ def _entry(name: str, every_s: float) -> dict[str, Any]:
     return {"task": name, "schedule": every_s, "options": {"expire_seconds": max(every_s, int(EXPIRES_S))}}
 
 
-def routes_of(tasks: dict[str, PeriodicTask]) -> dict[str, dict[str, Any]]:
+def routes_of(tasks: dict[str, PlannedTask]) -> dict[str, dict[str, Any]]:
     """Return CELERY_TASK_ROUTES, which also route what is sent by other processes than the clock."""
     return {name: {"queue": task.queue, "priority": task.priority} for name, task in tasks.items()}

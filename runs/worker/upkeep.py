@@ -25,7 +25,7 @@ from runs.upkeep import project_removal, retention, search_index
 from runs.upkeep.group_removal import Removal
 from runs.worker import worker
 from runs.worker.exporting import exporting
-from runs.worker.upkeep_call import UpkeepTurn, upkeep_task
+from runs.worker.upkeep_call import CallTime, upkeep_task
 
 #: A claim ends before the period of the clock does, so that a clock that is a moment early does not skip a period.
 SHARE = 0.8
@@ -38,10 +38,10 @@ EVALUATE, EVALUATE_STATES, ABANDONED, INDEX = "evaluate_alerts", "evaluate_alert
 
 
 @upkeep_task(wake.SETTLE, "the filing of traces")
-def settle_traces(turn: UpkeepTurn) -> bool:
+def settle_traces(time_left: CallTime) -> bool:
     """File the entries of traces and sessions that are due, and plan the next look."""
     while settling.settle_due():
-        if turn.is_over():
+        if time_left.is_over():
             return True
     if (wait_s := settling.next_due_s()) is not None:
         wake.ask_now(wake.SETTLE, countdown_s=wait_s)
@@ -49,15 +49,15 @@ def settle_traces(turn: UpkeepTurn) -> bool:
 
 
 @upkeep_task(wake.FLOWS, "the advance of flow runs")
-def advance_flows(turn: UpkeepTurn) -> bool:
+def advance_flows(time_left: CallTime) -> bool:
     """Advance flow runs that are due."""
-    while advancing.advance_due(turn.is_over):
+    while advancing.advance_due(time_left.is_over):
         pass
-    return turn.is_over()
+    return time_left.is_over()
 
 
 @upkeep_task("runs.evaluate_alerts", "the evaluation of alert rules")
-def evaluate_alerts(_: UpkeepTurn) -> bool:
+def evaluate_alerts(_: CallTime) -> bool:
     """Evaluate the alert rules, once a period in the whole site."""
     every = timedelta(seconds=settings.AGENTOPS_ALERTS_S)
     if not AlertRule.objects.enabled().exists() or not Chore.objects.take(EVALUATE, every=every * SHARE):
@@ -70,39 +70,39 @@ def evaluate_alerts(_: UpkeepTurn) -> bool:
 
 
 @upkeep_task(wake.SEND_ALERTS, "the sending of alerts")
-def send_alerts(turn: UpkeepTurn) -> bool:
+def send_alerts(time_left: CallTime) -> bool:
     """Send alerts to webhooks."""
-    sending.send_due(turn.is_over)
-    return turn.is_over()
+    sending.send_due(time_left.is_over)
+    return time_left.is_over()
 
 
 @upkeep_task(wake.SEND_MAIL, "the mailing of notifications")
-def send_mail(turn: UpkeepTurn) -> bool:
+def send_mail(time_left: CallTime) -> bool:
     """Send notifications by e-mail, if the site has a mail server."""
     if not settings.AGENTOPS_EMAIL:
         return False
-    mailing.send_due(worker.is_stopping, is_over=turn.is_over)
-    return turn.is_over()
+    mailing.send_due(worker.is_stopping, is_over=time_left.is_over)
+    return time_left.is_over()
 
 
 @upkeep_task(wake.EXPORT, "the export of events")
-def export_events(turn: UpkeepTurn) -> bool:
+def export_events(time_left: CallTime) -> bool:
     """Let the exporter of this process begin what is due for sinks, and count events."""
     exporting.look()
-    return exporting.count_events(turn.is_over)
+    return exporting.count_events(time_left.is_over)
 
 
 @upkeep_task(wake.IMPORT, "the import of uploaded files")
-def import_uploads(turn: UpkeepTurn) -> bool:
+def import_uploads(time_left: CallTime) -> bool:
     """Import uploaded files. One that was begun is imported whole, however long it takes."""
     while execution.import_next(worker.is_stopping):
-        if turn.is_over():
+        if time_left.is_over():
             return True
     return False
 
 
 @upkeep_task(wake.INDEX, "the search index")
-def index_texts(turn: UpkeepTurn) -> bool:
+def index_texts(time_left: CallTime) -> bool:
     """Bring the search index up to date. One process of the site does."""
     if not search_index.is_behind():
         return False
@@ -111,19 +111,19 @@ def index_texts(turn: UpkeepTurn) -> bool:
         wake.ask_now(wake.INDEX, countdown_s=INDEX_AGAIN_S)
         return False
     try:
-        return _index(turn)
+        return _index(time_left)
     finally:
         Chore.objects.release(INDEX, every=INDEX_HELD)
 
 
-def _index(turn: UpkeepTurn) -> bool:
+def _index(time_left: CallTime) -> bool:
     began = time.monotonic()
     for _ in search_index.catch_up():
-        if turn.is_over():
+        if time_left.is_over():
             return True
         Chore.objects.keep(INDEX)
         # Rest as long as it worked, because runs need the database too.
-        turn.rest(time.monotonic() - began)
+        time_left.rest(time.monotonic() - began)
         began = time.monotonic()
     if search_index.is_behind():
         # Events that were not settled, or were appended meanwhile.
@@ -132,51 +132,51 @@ def _index(turn: UpkeepTurn) -> bool:
 
 
 @upkeep_task(wake.DELETE_PROJECTS, "the deletion of projects")
-def delete_projects(turn: UpkeepTurn) -> bool:
+def delete_projects(time_left: CallTime) -> bool:
     """Delete hidden projects, which may take hours: in many calls."""
-    if _work_off(project_removal.remove_pending(), turn):
+    if _work_off(project_removal.remove_pending(), time_left):
         project_removal.release_claim()
         return True
     return False
 
 
 @upkeep_task("runs.apply_retention", "the retention")
-def apply_retention(turn: UpkeepTurn) -> bool:
+def apply_retention(time_left: CallTime) -> bool:
     """Apply the retention of all projects once a day, in as many calls as it takes."""
-    if _work_off(retention.daily(), turn):
+    if _work_off(retention.daily(), time_left):
         retention.release_claim()
         return True
     return False
 
 
 @upkeep_task("runs.end_abandoned", "the search for abandoned runs")
-def end_abandoned(turn: UpkeepTurn) -> bool:
+def end_abandoned(time_left: CallTime) -> bool:
     """Once an hour, let sessions wait that nobody follows, and end abandoned runs."""
     if not Chore.objects.take(ABANDONED, every=HOURLY * SHARE):
         return False
     try:
         live_sessions.let_forgotten_wait()
     finally:
-        has_more = _end_abandoned(turn)
+        has_more = _end_abandoned(time_left)
     if has_more:
         Chore.objects.release(ABANDONED, every=HOURLY)
     return has_more
 
 
-def _end_abandoned(turn: UpkeepTurn) -> bool:
+def _end_abandoned(time_left: CallTime) -> bool:
     while recorded_ends.end_abandoned():
-        if turn.is_over():
+        if time_left.is_over():
             return True
     return False
 
 
-def _work_off(removal: Removal, turn: UpkeepTurn) -> bool:
-    """Work until the turn is over. Return whether more is left. Rests as long as it worked, for the database's sake."""
+def _work_off(removal: Removal, time_left: CallTime) -> bool:
+    """Work until the time is over, and rest as long. Return whether more is left. Runs need the database too."""
     began = time.monotonic()
     with closing(removal):
         for _ in removal:
-            turn.rest(time.monotonic() - began)
-            if turn.is_over():
+            time_left.rest(time.monotonic() - began)
+            if time_left.is_over():
                 return True
             began = time.monotonic()
     return False

@@ -21,7 +21,7 @@ CALL_S = 10.0
 _has_schema = False
 
 
-class UpkeepTurn:
+class CallTime:
     """The time that a call has."""
 
     def __init__(self) -> None:
@@ -32,12 +32,12 @@ class UpkeepTurn:
         return worker.is_stopping() or time.monotonic() >= self._until
 
     def rest(self, seconds: float) -> None:
-        """Sleep, but not longer than the turn and the worker last."""
+        """Sleep, but not beyond the time of the call or the end of the worker."""
         worker.current().shutdown.requested.wait(min(seconds, max(self._until - time.monotonic(), 0)))
 
 
-#: Works until nothing is left or its turn is over. Returns whether something is left.
-Work = Callable[[UpkeepTurn], bool]
+#: Works until nothing is left or its time is over. Returns whether something is left.
+Work = Callable[[CallTime], bool]
 
 
 class UpkeepCall:
@@ -52,23 +52,23 @@ class UpkeepCall:
         self._working = threading.Lock()
 
     def __call__(self) -> None:
-        turn = UpkeepTurn()
+        time_left = CallTime()
         self._again.set()
         while self._again.is_set() and not worker.is_stopping() and self._working.acquire(blocking=False):
             try:
                 self._again.clear()
-                if self._attempt(turn):
+                if self._attempt(time_left):
                     self._again.set()
-                is_over = turn.is_over()
+                is_over = time_left.is_over()
             finally:
                 self._working.release()
             if is_over and self._again.is_set():
                 ask_now(self._name)
                 return
 
-    def _attempt(self, turn: UpkeepTurn) -> bool:
+    def _attempt(self, time_left: CallTime) -> bool:
         with logged_errors(self._what):
-            return _may_work() and self._work(turn)
+            return _may_work() and self._work(time_left)
         return False
 
 

@@ -9,7 +9,7 @@ import pytest
 from django.db import DatabaseError
 
 from runs.worker import upkeep_call
-from runs.worker.upkeep_call import UpkeepCall, UpkeepTurn
+from runs.worker.upkeep_call import CallTime, UpkeepCall
 from tests.support.celery_messages import messages, task_names
 from tests.support.factories import make_agent, make_project, make_run
 from tests.support.waiting import eventually
@@ -27,7 +27,7 @@ def test_a_call_during_another_one_lets_it_look_again() -> None:
     looks: list[int] = []
     began, may_end = threading.Event(), threading.Event()
 
-    def work(_: UpkeepTurn) -> bool:
+    def work(_: CallTime) -> bool:
         looks.append(len(looks))
         began.set()
         may_end.wait(60)
@@ -48,10 +48,10 @@ def test_a_call_during_another_one_lets_it_look_again() -> None:
 
 def test_a_call_ends_after_its_time_and_asks_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upkeep_call, "CALL_S", 0.0)
-    looks: list[UpkeepTurn] = []
+    looks: list[CallTime] = []
 
-    def work(turn: UpkeepTurn) -> bool:
-        looks.append(turn)
+    def work(time_left: CallTime) -> bool:
+        looks.append(time_left)
         return True
 
     UpkeepCall(TASK, "the test", work)()
@@ -64,7 +64,7 @@ def test_a_call_ends_after_its_time_and_asks_for_another(monkeypatch: pytest.Mon
 def test_an_error_is_logged_and_the_next_call_works(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     errors, done = [error], []
 
-    def work(_: UpkeepTurn) -> bool:
+    def work(_: CallTime) -> bool:
         if errors:
             raise errors.pop()
         done.append(True)
