@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
+import os
 import threading
-from typing import Any
+from typing import Any, cast
 
 from celery import bootsteps
 from django.db import connection
 from django.utils.module_loading import import_string
 
-log = logging.getLogger(__name__)
 #: Seconds that the thread gets to store when it has sent what.
 END_S = 2.0
 
@@ -18,8 +17,13 @@ END_S = 2.0
 class ClockThread:
     """Ticks in a thread until it is stopped. Several in a site do no harm: a task itself claims what it does."""
 
-    def __init__(self, app: Any) -> None:
-        self._app = app
+    def __init__(self, app: Any, *, forks: bool = False) -> None:
+        """`forks`: this process forks children, which must inherit no connection to the database."""
+        self._app, self._forks = app, forks
+        self._ticking = threading.Lock()
+        if forks:
+            lock = self._ticking
+            os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
         self._is_stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="clock", daemon=True)
 
@@ -35,14 +39,26 @@ class ClockThread:
     def _run(self) -> None:
         self._app.set_current()
         scheduler = import_string(self._app.conf.beat_scheduler.replace(":", "."))(self._app)
-        try:
-            while not self._is_stopping.wait(scheduler.tick()):
+        while not self._is_stopping.wait(self._tick(scheduler)):
+            pass
+        with self._ticking:
+            scheduler.close()
+            self._disconnect()
+
+    def _tick(self, scheduler: Any) -> float:
+        with self._ticking:
+            wait: float = scheduler.tick()
+            if wait > 0:
                 if scheduler.should_sync():
                     scheduler._do_sync()
-                    connection.close()
-        finally:
-            scheduler.close()
-            connection.close()
+                self._disconnect()
+        return wait
+
+    def _disconnect(self) -> None:
+        connection.close()
+        if self._forks and connection.vendor == "postgresql":
+            # Otherwise a child would take the connections in it for its own.
+            cast("Any", connection).close_pool()
 
 
 class ClockStep(bootsteps.StartStopStep):  # type: ignore[misc]
@@ -59,4 +75,4 @@ class ClockStep(bootsteps.StartStopStep):  # type: ignore[misc]
         super().__init__(worker, **kwargs)
 
     def create(self, worker: Any) -> ClockThread:
-        return ClockThread(worker.app)
+        return ClockThread(worker.app, forks="prefork" in str(worker.pool_cls))

@@ -18,7 +18,10 @@ from runs.worker.schema_gate import is_migrated
 log = logging.getLogger(__name__)
 #: Seconds for which a call works before it lets other tasks of upkeep have its place.
 CALL_S = 10.0
+#: Seconds between two looks whether the database has the schema of this version.
+SCHEMA_S = 5.0
 _has_schema = False
+_look_at = 0.0
 
 
 class CallTime:
@@ -104,6 +107,8 @@ def logged_errors(what: str) -> Iterator[None]:
 
 def _may_work() -> bool:
     """Return whether the database has the schema of this version: on another one, results could be lost."""
-    global _has_schema
-    _has_schema = _has_schema or is_migrated()
+    global _has_schema, _look_at
+    if not _has_schema and time.monotonic() >= _look_at:
+        _look_at = time.monotonic() + SCHEMA_S
+        _has_schema = is_migrated()
     return _has_schema
