@@ -52,10 +52,6 @@ class RunQuerySet(models.QuerySet["AgentRun"]):
         """Return the runs that take a place, those with a lapsed lease too. Uses the index `run_places`."""
         return self.native().filter(status=RunStatus.RUNNING)
 
-    def without_place(self) -> RunQuerySet:
-        """Return the queued runs whose agent, or project, has as many running runs as it may."""
-        return self.native().filter(_is_without_place(self.model))
-
     def runnable(self) -> RunQuerySet:
         """Return the runs that a worker may claim now, in the order of claiming: without those that wait for a place.
 
@@ -130,7 +126,10 @@ class RunQuerySet(models.QuerySet["AgentRun"]):
 
 
 def _is_without_place(runs: type[AgentRun]) -> Q:
-    """Return the condition of `without_place`. The lists of full agents and projects do not depend on the run."""
+    """Return the condition for queued runs whose agent, or project, has as many running runs as it may.
+
+    The lists of full agents and projects do not depend on the run.
+    """
     running = RunQuerySet(runs).running().order_by()
     of_agent = running.filter(project=OuterRef("project"), agent=OuterRef("pk")).values("agent")
     of_project = running.filter(project=OuterRef("pk")).values("project")

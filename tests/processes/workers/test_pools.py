@@ -50,6 +50,13 @@ def start(stage: Stage, pool: str, places: int, **env: str) -> ChildProcess:
     return worker
 
 
+def slice_of(run: AgentRun, app: Celery) -> str:
+    """The ID of the task that drives a run."""
+    [tasks] = (Inspect(app=app, timeout=2).active() or {}).values()
+    [task_id] = [task["id"] for task in tasks if task["args"] == [str(run.pk)]]
+    return str(task_id)
+
+
 def at_work(*runs: AgentRun) -> set[str]:
     return {str(run.pk) for run in runs}
 
@@ -107,8 +114,7 @@ def test_a_revoked_slice_costs_a_lease_and_nothing_else(stage: Stage, own_redis:
     start(stage, "prefork", 2, AGENTOPS_LEASE_S="2", AGENTOPS_CELERY_CONTROL="true")
     eventually(lambda: active() == at_work(run), within_s=60, why="the run is at work")
     with Celery("operator", broker=own_redis.url) as app:
-        [[task]] = (Inspect(app=app, timeout=2).active() or {}).values()
-        app.control.revoke(task["id"], terminate=True, signal="SIGKILL")
+        app.control.revoke(slice_of(run, app), terminate=True, signal="SIGKILL")
     eventually(lambda: Attempt.objects.filter(run=run).count() > 1, why="the run continues")
 
     stage.reaches(run, RunStatus.COMPLETED)

@@ -72,14 +72,15 @@ def body(client: Client, url: str) -> Any:
 def test_the_values_of_a_run(golden: AgentRun, client: Client) -> None:
     row = {
         "id": str(FIRST), "agent_id": "z-agent", "title": ODD, "status": "failed", "status_reason": "",
-        "source": "native", "run_kind": "session", "labels": ["é", ODD], "parent_run_id": None,
+        "waiting_for": None, "source": "native", "run_kind": "session", "labels": ["é", ODD], "parent_run_id": None,
         "root_run_id": str(FIRST), "resumed_from": None, "step_count": 0, "max_steps": 50, "duration": 61.000050,
         "input_tokens": 0, "output_tokens": 0, "cost_usd": "0.10000000", "unpriced_calls": 0, "last_seq": 2,
         "created_at": "2026-11-20T12:00:00.000120Z", "started_at": "2026-11-20T12:00:00.000000Z",
         "completed_at": "2026-11-20T12:01:01.000050Z", "last_event_at": "2026-11-20T12:00:00.000000Z",
     }  # fmt: skip
     detail = row | {
-        "project_id": str(golden.project_id), "external_id": None, "silent_since": None, "session_id": "",
+        "project_id": str(golden.project_id), "queue": "default", "priority": 5,
+        "external_id": None, "silent_since": None, "session_id": "",
         "summary": "", "prompt": [ODD], "result": "",
         "structured_output": NESTED, "error_type": "", "error_message": "", "agent_config": NESTED,
         "flow_run_id": None,

@@ -63,6 +63,22 @@ def test_it_works(project: Project) -> None:
     assert (second.before, second.after) == ({"max_steps": 50}, {"agent_id": "player", "version": 2, "max_steps": 9})
 
 
+def test_the_placement_is_part_of_a_definition_and_of_no_version(project: Project) -> None:
+    placement = {"queue": "gpu", "priority": 0, "max_running": 2}
+    agent, _ = agent_definitions.apply(project, DEFINITION | placement, by="cli:alice")
+    assert agent.placement == placement
+
+    # A file without it leaves it as an operator has set it.
+    assert agent_definitions.apply(project, DEFINITION, by="cli:bob")[1] == "unchanged"
+    agent, outcome = agent_definitions.apply(project, {**DEFINITION, "priority": 9}, by="cli:bob")
+
+    assert (outcome, agent.version, agent.placement) == ("changed", 1, {**placement, "priority": 9})
+    [version] = AgentVersion.objects.all()
+    assert version.definition.keys().isdisjoint(placement)
+    last = AuditEntry.objects.filter(object_id=str(agent.pk)).latest("created_at", "pk")
+    assert (last.before, last.after) == ({"priority": 0}, {"agent_id": "player", "version": 1, "priority": 9})
+
+
 def test_each_change_stores_a_version_in_its_transaction(project: Project) -> None:
     agent, _ = agent_definitions.apply(project, DEFINITION, by="cli:alice")
     agent_definitions.apply(project, {**DEFINITION, "max_steps": 9, "instructions": "Be brief."}, by="cli:bob")

@@ -21,7 +21,7 @@ from agentops.projects.memberships import create_project
 from agentops.projects.models import Project
 from runs.actions import agent_definitions
 from runs.fixtures import library
-from runs.lifecycle import creation, inbox
+from runs.lifecycle import creation, inbox, transitions
 from runs.management.agent import start_commands
 from runs.models import Agent, AgentRun
 from runs.statuses import RunStatus
@@ -292,13 +292,23 @@ def test_ls_filters(make_run: MakeRun, command: Command, refused: Any) -> None:
             command("agent", "ls", *words)
 
 
+def test_ls_says_what_a_queued_run_waits_for(make_run: MakeRun, command: Command) -> None:
+    running, waiting = make_run(), make_run()
+    Agent.objects.update(max_running=1)
+    assert transitions.claim(running.pk, "worker")
+
+    rows = {row["id"]: row["waiting_for"] for row in json.loads(command("agent", "ls", "--json"))}
+
+    assert rows == {str(waiting.pk): "agent", str(running.pk): None}
+
+
 def test_ls_asks_the_database_the_same_number_of_times(
     make_run: MakeRun, command: Command, django_assert_num_queries: Any
 ) -> None:
     for _ in range(5):
         make_run()
 
-    with django_assert_num_queries(1):
+    with django_assert_num_queries(2):
         command("agent", "ls")
 
 

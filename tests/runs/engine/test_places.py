@@ -49,7 +49,6 @@ def test_no_more_runs_are_claimed_than_may_run(owner: type[Agent | Project]) -> 
 
     assert [run.status for run in AgentRun.objects.order_by("pk")] == ["running", "running", "queued", "queued"]
     assert list(AgentRun.objects.runnable()) == []
-    assert set(AgentRun.objects.without_place()) == set(runs[2:])
 
 
 def test_the_limit_of_an_agent_leaves_other_agents_alone() -> None:
