@@ -72,20 +72,12 @@ def trace(path: str) -> None:
 
 
 def _trace_hints(note: Any) -> None:
-    from runs import tasks
+    from runs.worker.worker import Worker
 
-    plain = tasks.worker.current
+    plain = Worker.drive
 
-    def current() -> Any:
-        worker = plain()
-        if not hasattr(worker, "traced"):
-            hear = worker.on_hint
+    def drive(self: Any, run_id: Any) -> bool:
+        note("hint", run_id)
+        return plain(self, run_id)
 
-            def traced(run_id: Any) -> bool:
-                note("hint", run_id)
-                return bool(hear(run_id))
-
-            worker.on_hint, worker.traced = traced, True
-        return worker
-
-    tasks.worker.current = current
+    Worker.drive = drive  # type: ignore[method-assign]

@@ -103,10 +103,9 @@ def no_persist_before_act() -> None:
 @sabotage
 def acknowledge_then_lose() -> None:
     """A task that was taken is all there is: who dies with it takes the run along, for nobody looks."""
-    from runs.worker.worker import Worker
+    from runs.worker import sweep
 
-    Worker.sweep_once = lambda self, pool=None: 0  # type: ignore[method-assign]
-    Worker.on_hint = Worker.drive  # type: ignore[method-assign]
+    _replace(sweep, "send_missing", lambda: 0)
 
 
 @sabotage

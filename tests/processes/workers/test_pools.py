@@ -110,7 +110,7 @@ def test_a_killed_child_costs_a_lease_and_nothing_else(stage: Stage, own_redis: 
 
 def test_a_revoked_slice_costs_a_lease_and_nothing_else(stage: Stage, own_redis: OwnRedis, active: Inspected) -> None:
     """`celery control revoke --terminate` kills the child. The next message of the run is another one."""
-    run = stage.run(LONG[:10], tool_sleep_s=0.5)
+    run = stage.run(LONG, tool_sleep_s=0.5)
     start(stage, "prefork", 2, AGENTOPS_LEASE_S="2", AGENTOPS_CELERY_CONTROL="true")
     eventually(lambda: active() == at_work(run), within_s=60, why="the run is at work")
     with Celery("operator", broker=own_redis.url) as app:
