@@ -99,6 +99,11 @@ ALERT_POINTS = {
     "alert.in_transaction": "in the transaction that stores what a rule has found",
     "alert.delivered": "alert accepted by a webhook, before that is stored",
 }
+#: Those of a worker that starts the runs of schedules.
+SCHEDULE_POINTS = {
+    "schedule.in_transaction": "in the transaction that decides due times of a schedule, after its run was created",
+    "schedule.committed": "due times decided, before the next look",
+}
 #: Those of a worker that sends events to sinks.
 EXPORT_POINTS = {
     "export.sent": "events accepted by a sink, before its cursor is moved",
@@ -124,7 +129,7 @@ class _ArmedPoint:
         name, _, rest = spec.partition(":")
         hit, _, action = rest.partition(":")
         groups = [POINTS, APPROVAL_POINTS, DECISION_POINTS, TREE_POINTS, FLOW_POINTS]
-        groups += [INGEST_POINTS, SESSION_POINTS, INDEX_POINTS, ALERT_POINTS, EXPORT_POINTS]
+        groups += [INGEST_POINTS, SESSION_POINTS, INDEX_POINTS, ALERT_POINTS, SCHEDULE_POINTS, EXPORT_POINTS]
         if not any(name in group for group in groups):
             raise ValueError(f"unknown crash point {name!r} in AGENTOPS_CHAOS; see runs/chaos.py")
         self.name = name

@@ -11,6 +11,7 @@ from celery import shared_task
 from django.db import connections
 
 from runs import chaos
+from runs.actions.schedules import starting
 from runs.lifecycle import wake
 from runs.worker import startup, sweep, worker
 from runs.worker import upkeep as upkeep  # noqa: PLC0414 - registers its tasks
@@ -37,3 +38,10 @@ def sweep_runs(now: int = 0) -> None:
     """End waits, and send messages that are missing; `now`: also if another worker has just done so."""
     with logged_errors("the sweep"):
         sweep.sweep(now=bool(now))
+
+
+@shared_task(name="runs.start_scheduled")
+def start_scheduled(schedule_id: str) -> None:
+    """Decide the due times of a schedule that have come. Sent by the clock at each of them; only a request to look."""
+    with logged_errors("the start of a schedule"):
+        starting.start_due(UUID(schedule_id))

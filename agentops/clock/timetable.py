@@ -33,6 +33,7 @@ def upkeep(*, alerts_s: float, sends_mail: bool) -> dict[str, PlannedTask]:
     tasks = {
         "runs.settle_traces": PlannedTask(5, QUICK),
         "runs.advance_flows": PlannedTask(5, QUICK),
+        "runs.start_due": PlannedTask(5, QUICK),
         "runs.evaluate_alerts": PlannedTask(alerts_s, QUICK),
         "runs.export_events": PlannedTask(5),
         "runs.index_texts": PlannedTask(10),

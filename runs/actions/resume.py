@@ -77,6 +77,7 @@ def resume(
             labels=old.labels,
             by=by,
             message=message,
+            schedule_id=old.schedule_id,
         )
         plan = _with_media(_plan(old, message, append=append), message, media)
         new = _open_successor(old, plan, opening)

@@ -106,6 +106,8 @@ class Opening:
     by: str = ""
     #: The message of a resume or a fork, one of the user messages: recorded as a command of the new run too.
     message: str | None = None
+    #: The schedule that starts the run, or that has started the run that it continues.
+    schedule_id: UUID | None = None
 
 
 def create(
@@ -158,6 +160,7 @@ def open_run(project: Project, agent: Agent | None, opening: Opening, origin: Or
             agent_config=opening.config,
             root_run_id=before.root_run_id if before else ledger.pk,
             resumed_from=before,
+            schedule_id=opening.schedule_id,
             **origin.columns,
             **_placement(agent, origin),
             forked_from=origin.forked_at.run if origin.forked_at else None,

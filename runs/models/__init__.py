@@ -23,6 +23,7 @@ from runs.models.message import AgentRunMessage
 from runs.models.otlp import OtlpGroup, OtlpItem
 from runs.models.reported_call import ReportedCall
 from runs.models.run import AgentRun
+from runs.models.schedule import Schedule, ScheduleStart
 from runs.models.search_entry import SearchEntry, SearchPosition
 from runs.models.telemetry.delivery import Delivery
 from runs.models.telemetry.metric import MetricCount, MetricPosition
@@ -69,6 +70,8 @@ __all__ = [
     "RunError",
     "RunNote",
     "SavedView",
+    "Schedule",
+    "ScheduleStart",
     "SearchEntry",
     "SearchPosition",
     "ShareLink",

@@ -66,6 +66,8 @@ class AgentRun(models.Model):
     forked_from = models.ForeignKey("self", models.PROTECT, null=True, related_name="forks")
     #: The flow run that this run executes a node of.
     flow_run = models.ForeignKey("runs.FlowRun", models.PROTECT, null=True, related_name="agent_runs", db_index=False)
+    #: The schedule that started it; also of a run that continues such a run. Not of the runs of a flow's nodes.
+    schedule = models.ForeignKey("runs.Schedule", models.SET_NULL, null=True, related_name="runs", db_index=False)
     #: True for a resume whose message starts a new conversation, without the earlier runs of the lineage.
     starts_fresh = models.BooleanField(default=False)
     forked_at_step = models.PositiveIntegerField(null=True)
@@ -155,6 +157,10 @@ class AgentRun(models.Model):
             ),
             # The runs of a flow run's nodes. Most runs have no flow.
             models.Index("flow_run", name="run_of_flow_run", condition=Q(flow_run__isnull=False)),
+            # The runs of a schedule, newest first. Most runs have none.
+            models.Index(
+                "schedule", F("created_at").desc(), name="run_of_schedule", condition=Q(schedule__isnull=False)
+            ),
             # runs.upkeep.retention: ended runs, oldest first.
             models.Index(
                 fields=["project", "completed_at", "log"],

@@ -13,6 +13,7 @@ from datetime import timedelta
 from django.conf import settings
 
 from agentops.projects import mailing
+from runs.actions.schedules import starting
 from runs.alerts import evaluation, sending
 from runs.alerts.conditions import STATES
 from runs.external import live_sessions, recorded_ends
@@ -54,6 +55,13 @@ def advance_flows(time_left: CallTime) -> bool:
     while advancing.advance_due(time_left.is_over):
         pass
     return time_left.is_over()
+
+
+@upkeep_task("runs.start_due", "the start of schedules")
+def start_due(_: CallTime) -> bool:
+    """Start the runs of schedules whose time has come: also those whose messages were lost."""
+    starting.start_due_schedules()
+    return False
 
 
 @upkeep_task("runs.evaluate_alerts", "the evaluation of alert rules")

@@ -45,11 +45,11 @@ def create(actor: Actor, flow: Flow, inputs: Mapping[str, Any]) -> FlowRun:
     return create_checked(actor, flow_creation.check_inputs(flow, inputs))
 
 
-def create_checked(actor: Actor, checked: flow_creation.CheckedInputs) -> FlowRun:
+def create_checked(actor: Actor, checked: flow_creation.CheckedInputs, *, schedule_id: UUID | None = None) -> FlowRun:
     """Create a queued run of a flow, whose inputs were checked."""
     flow = checked.flow
     with transaction.atomic():
-        flow_run = flow_creation.create(checked, by=name_of(actor))
+        flow_run = flow_creation.create(checked, by=name_of(actor), schedule_id=schedule_id)
         after = {"status": flow_run.status, "flow_id": flow.slug, "version": flow.version}
         record(actor, FlowRunAuditAction.FLOW_RUN_CREATED, project=flow.project, obj=flow_run, after=after)
     return flow_run

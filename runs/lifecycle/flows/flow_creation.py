@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from django.db import transaction
 
@@ -42,7 +43,7 @@ def check_inputs(flow: Flow, inputs: Mapping[str, Any]) -> CheckedInputs:
     return CheckedInputs(flow, inputs)
 
 
-def create(checked: CheckedInputs, *, by: str) -> FlowRun:
+def create(checked: CheckedInputs, *, by: str, schedule_id: UUID | None = None) -> FlowRun:
     """Create a queued run of a flow, and wake a worker after the commit."""
     flow, inputs = checked.flow, checked.inputs
     graph = graph_of(flow.definition)
@@ -52,6 +53,7 @@ def create(checked: CheckedInputs, *, by: str) -> FlowRun:
             log=ledger,
             project=flow.project,
             flow=flow,
+            schedule_id=schedule_id,
             definition=flow.definition,
             flow_version=flow.version,
             snapshot=snapshots.initial(graph, str(ledger.pk)),

@@ -65,6 +65,8 @@ class FlowRun(models.Model):
     log = models.OneToOneField(Log, models.PROTECT, primary_key=True, db_column="id", related_name="flow_run")
     project = models.ForeignKey(Project, models.PROTECT, related_name="flow_runs", db_index=False)
     flow = models.ForeignKey(Flow, models.SET_NULL, null=True, related_name="runs", db_index=False)
+    #: The schedule that started it.
+    schedule = models.ForeignKey("runs.Schedule", models.SET_NULL, null=True, related_name="flow_runs", db_index=False)
     #: The definition, and its version, at the creation of the run.
     definition = models.JSONField()
     flow_version = models.PositiveIntegerField()
@@ -106,6 +108,8 @@ class FlowRun(models.Model):
             models.Index("project", F("log").desc(), name="flow_run_list"),
             # The newest runs of a flow.
             models.Index("flow", F("log").desc(), name="flow_run_of_flow"),
+            # The runs of a schedule, newest first. Most flow runs have none.
+            models.Index("schedule", F("log").desc(), name="flow_run_of_schedule", condition=Q(schedule__isnull=False)),
             # FlowRunQuerySet.due, which every sweep queries.
             models.Index("log", name="flow_run_moving", condition=Q(status__in=MOVING)),
             # The flow runs that have not ended, by status: metrics, the start page, and the paused ones of flow_needs.

@@ -9,7 +9,7 @@ from django.db.models import Q
 class Migration(migrations.Migration):
     dependencies = [
         ("projects", "0011_queues_and_places"),
-        ("runs", "0052_queues_and_places"),
+        ("runs", "0054_runs_of_schedules"),
     ]
 
     operations = [

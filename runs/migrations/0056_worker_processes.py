@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("runs", "0057_places"),
+        ("runs", "0055_places"),
     ]
 
     operations = [

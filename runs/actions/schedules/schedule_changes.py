@@ -1,0 +1,210 @@
+"""Changes to the schedules of a project, each with an audit entry in the same transaction.
+
+The caller checks the permission (Action.OPERATE).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+
+from agentops.projects.audit import Actor, name_of, record
+from agentops.projects.models import Project
+from runs.actions.schedules import periodic_tasks, starting
+from runs.actions.schedules.due_times import Cron, Interval, Timing, upcoming
+from runs.actions.schedules.periodic_tasks import state_of, timing_of, whole_second, with_timing
+from runs.actions.schedules.schedule_definition import ScheduleDefinition, checked
+from runs.actions.schedules.schedule_errors import InvalidSchedule, ScheduleNotFound
+from runs.models import AgentRun, FlowRun, Schedule
+from timeline import database_clock
+from timeline.redaction.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import MODEL_INPUT
+
+MAX_SCHEDULES = 50
+#: The due times that are shown of a schedule.
+SHOWN_TIMES = 5
+#: Where an anchor makes no difference.
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ALTERNATIVES = (
+    *(("cron", "every_s"), ("every_s", "cron"), ("agent", "flow"), ("agent", "inputs"), ("flow", "agent")),
+    ("flow", "prompt"),
+)
+_NOTHING: dict[str, Any] = {"cron": "", "every_s": None, "agent": "", "flow": "", "prompt": "", "inputs": {}}
+_COLUMNS = ("name", "agent", "flow", "prompt", "inputs", "overlap", "catch_up")
+
+
+class ScheduleAuditAction(enum.StrEnum):
+    """The audited actions on schedules."""
+
+    ADDED = "schedule.added"
+    CHANGED = "schedule.changed"
+    REMOVED = "schedule.removed"
+    STARTED = "schedule.started"
+
+
+def schedules_of(project: Project) -> list[Schedule]:
+    """Return the schedules of a project by name."""
+    return list(with_timing(Schedule.objects.filter(project=project)).order_by("name"))
+
+
+def schedule_of(project: Project, name_or_id: str | UUID) -> Schedule:
+    """Return a schedule by its ID or its name. Raises `ScheduleNotFound`."""
+    rows = with_timing(Schedule.objects.filter(project=project).select_related("project"))
+    try:
+        schedule = rows.filter(pk=UUID(str(name_or_id))).first()
+    except ValueError:
+        schedule = rows.filter(name=str(name_or_id)[:64]).first()
+    if schedule is None:
+        raise ScheduleNotFound("the project has no such schedule")
+    return schedule
+
+
+def add_schedule(project: Project, values: Mapping[str, Any], *, by: Actor) -> Schedule:
+    """Add a schedule. `values` are the fields of `ScheduleDefinition`. Raises `InvalidSchedule`.
+
+    Its first due time is the first one after now.
+    """
+    now = database_clock.now()
+    definition = checked(project, values, whole_second(now))
+    schedule = Schedule(project=project, created_by=name_of(by), anchor=whole_second(now), handled_until=now)
+    with transaction.atomic():
+        Project.objects.locked(project)
+        if Schedule.objects.filter(project=project).count() >= MAX_SCHEDULES:
+            raise InvalidSchedule(f"a project can have at most {MAX_SCHEDULES} schedules", "")
+        _set_columns(schedule, definition)
+        timing = definition.timing(schedule.anchor)
+        schedule.periodic_task = periodic_tasks.new_task(schedule, timing, is_enabled=definition.is_enabled)
+        schedule.state = state_of(schedule)
+        schedule.save(force_insert=True)
+        record(by, ScheduleAuditAction.ADDED, project=project, obj=schedule, after=document_of(schedule))
+    return schedule
+
+
+def change_schedule(project: Project, schedule_id: UUID, values: Mapping[str, Any], *, by: Actor) -> Schedule:
+    """Change the fields in `values`. A new timing counts from now on, and so does a schedule that is enabled again.
+
+    Raises `ScheduleNotFound` or `InvalidSchedule`. A schedule whose agent is gone can be enabled and disabled too.
+    """
+    # What was due before the change is decided by the old definition.
+    starting.start_due(schedule_id)
+    stored = values_of(schedule_of(project, schedule_id))
+    definition = None if values.keys() == {"is_enabled"} else checked(project, _merged(stored, values), _EPOCH)
+    with transaction.atomic():
+        Project.objects.locked(project)
+        schedule = _locked(project, schedule_id)
+        before, now = document_of(schedule), database_clock.now()
+        if definition is None:
+            schedule.periodic_task.enabled = bool(values["is_enabled"])
+            schedule.periodic_task.save()
+        else:
+            _change(schedule, definition, whole_second(now))
+        starting.begin_anew(schedule, now)
+        schedule.save()
+        after = document_of(schedule)
+        if after != before:
+            record(by, ScheduleAuditAction.CHANGED, project=project, obj=schedule, before=before, after=after)
+    return schedule
+
+
+def remove_schedule(project: Project, schedule_id: UUID, *, by: Actor) -> None:
+    """Remove a schedule with the list of its starts. Its runs stay. Raises `ScheduleNotFound`."""
+    with transaction.atomic():
+        Project.objects.locked(project)
+        schedule = _locked(project, schedule_id)
+        record(by, ScheduleAuditAction.REMOVED, project=project, obj=schedule, before=document_of(schedule))
+        task = schedule.periodic_task
+        schedule.delete()
+        task.delete()
+
+
+def run_now(project: Project, schedule_id: UUID, *, by: Actor) -> AgentRun | FlowRun:
+    """Start a run of a schedule now, see `starting.start_now`, with an audit entry for schedule and run."""
+    schedule = schedule_of(project, schedule_id)
+    with transaction.atomic():
+        run = starting.start_now(schedule.pk, by=by)
+        record(by, ScheduleAuditAction.STARTED, project=project, obj=schedule, after={"run_id": str(run.pk)})
+    return run
+
+
+def next_times(schedule: Schedule) -> list[Any]:
+    """Return the next due times of a schedule, in UTC; none if it is disabled, or if an admin has made it invalid."""
+    if not schedule.is_enabled:
+        return []
+    try:
+        return upcoming(timing_of(schedule), max(database_clock.now(), schedule.handled_until), SHOWN_TIMES)
+    except InvalidSchedule:
+        return []
+
+
+def problem_of(schedule: Schedule) -> str:
+    """Return why a schedule has no due times, if an admin has made it invalid; otherwise nothing."""
+    try:
+        timing_of(schedule)
+    except InvalidSchedule as problem:
+        return str(problem)
+    return ""
+
+
+def values_of(schedule: Schedule) -> dict[str, Any]:
+    """Return the fields of `ScheduleDefinition` as they are stored."""
+    values = {name: getattr(schedule, name) for name in _COLUMNS} | {"is_enabled": schedule.is_enabled}
+    try:
+        timing: Timing | None = timing_of(schedule)
+    except InvalidSchedule:
+        timing = None
+    cron = timing if isinstance(timing, Cron) else None
+    return {
+        **values,
+        "cron": cron.expression if cron else "",
+        "time_zone": cron.zone if cron else "UTC",
+        "every_s": timing.seconds if isinstance(timing, Interval) else None,
+    }
+
+
+def document_of(schedule: Schedule) -> dict[str, Any]:
+    """Return a schedule as the audit log has it: prompt and inputs are masked."""
+    values = values_of(schedule)
+    return {**values, "prompt": REDACTOR.clean_text(schedule.prompt)[0], "inputs": REDACTOR.clean(schedule.inputs)[0]}
+
+
+def _change(schedule: Schedule, definition: ScheduleDefinition, now: datetime) -> None:
+    before = values_of(schedule)
+    _set_columns(schedule, definition)
+    if definition.every_s != before["every_s"]:
+        schedule.anchor = now
+    timing = definition.timing(schedule.anchor)
+    periodic_tasks.save_task(schedule.periodic_task, schedule, timing, is_enabled=definition.is_enabled)
+
+
+def _set_columns(schedule: Schedule, definition: ScheduleDefinition) -> None:
+    others = Schedule.objects.filter(project=schedule.project_id, name=definition.name).exclude(pk=schedule.pk)
+    if others.exists():
+        raise InvalidSchedule(f"a schedule {definition.name!r} already exists", "name")
+    for name in _COLUMNS:
+        setattr(schedule, name, getattr(definition, name))
+    # Redacted as they are in a run: a schedule keeps no secrets either.
+    schedule.prompt = MODEL_INPUT.clean_text(definition.prompt)[0] if definition.prompt.strip() else ""
+    schedule.inputs = REDACTOR.clean(definition.inputs)[0]
+    schedule.overlap, schedule.catch_up = definition.overlap.value, definition.catch_up.value
+
+
+def _merged(stored: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with changes. One of two alternatives that is set takes the place of the other."""
+    merged = {**stored, **values}
+    for name, other in _ALTERNATIVES:
+        if values.get(name) and other not in values:
+            merged[other] = _NOTHING[other]
+    return merged
+
+
+def _locked(project: Project, schedule_id: UUID) -> Schedule:
+    rows = with_timing(Schedule.objects.select_for_update(no_key=True, of=("self",)).select_related("project"))
+    schedule = rows.filter(project=project, pk=schedule_id).first()
+    if schedule is None:
+        raise ScheduleNotFound("the project has no such schedule")
+    return schedule

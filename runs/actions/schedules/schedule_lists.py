@@ -1,0 +1,63 @@
+"""Schedules and their starts in words, and what lists show of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from django.db.models import QuerySet
+
+from runs.actions.schedules.schedule_changes import values_of
+from runs.models import Schedule, ScheduleStart
+
+_OVERLAPS = {
+    Schedule.Overlap.SKIP: "skipped while a run is going",
+    Schedule.Overlap.QUEUE: "one waits while a run is going",
+    Schedule.Overlap.ALLOW: "also while a run is going",
+}
+_UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
+
+
+def says(schedule: Schedule) -> str:
+    """Return a schedule as a sentence: what it starts, when, and by which rules."""
+    target = f"agent {schedule.agent}" if schedule.agent else f"flow {schedule.flow}"
+    return f"{target}, {says_timing(schedule)}; {says_rules(schedule)}"
+
+
+def says_rules(schedule: Schedule) -> str:
+    """Return the rules for overlaps and for what was missed."""
+    rules = [_OVERLAPS[Schedule.Overlap(schedule.overlap)]]
+    if schedule.catch_up == Schedule.CatchUp.LAST:
+        rules.append("the last missed one is started after downtime")
+    return "; ".join(rules)
+
+
+def says_timing(schedule: Schedule) -> str:
+    """Return the timing in words: "every 2 hours", "0 9 * * 1-5 in Europe/Berlin"."""
+    values = values_of(schedule)
+    if values["every_s"] is not None:
+        unit, seconds = next((unit, each) for unit, each in _UNITS if values["every_s"] % each == 0)
+        count = values["every_s"] // seconds
+        return f"every {unit}" if count == 1 else f"every {count} {unit}s"
+    return f"{values['cron']} in {values['time_zone']}" if values["cron"] else "never"
+
+
+def says_outcome(start: ScheduleStart) -> str:
+    """Return why no run was started; empty if one was."""
+    if start.outcome == ScheduleStart.Outcome.MISSED:
+        times = "1 due time" if start.count == 1 else f"{start.count} due times"
+        return f"{times} came while no worker looked"
+    if start.outcome == ScheduleStart.Outcome.WAITING:
+        return "starts when the last run has ended"
+    return start.detail
+
+
+def starts_of(schedule: Schedule) -> QuerySet[ScheduleStart]:
+    """Return what became of the due times of a schedule, newest first."""
+    return ScheduleStart.objects.filter(schedule=schedule).order_by("-pk")
+
+
+def last_starts(schedules: Iterable[Schedule]) -> dict[UUID, ScheduleStart]:
+    """Return the newest start of each schedule. One query each, by an index."""
+    newest = ((schedule.pk, starts_of(schedule).first()) for schedule in schedules)
+    return {pk: start for pk, start in newest if start is not None}

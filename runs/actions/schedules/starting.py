@@ -1,0 +1,295 @@
+"""Starts the runs of schedules. Each due time is decided once, whatever clocks, messages and workers do.
+
+A transaction locks the schedule, reads the database's clock, and decides the due times since `handled_until`: it writes
+what became of them, the run, and the new `handled_until`. Messages only say that it is time to look. So a message that
+is lost, late or doubled, and a worker that dies, change nothing but when the next look comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from itertools import islice
+from typing import Any, TypeVar
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Exists, OuterRef
+
+from agentops.projects.audit import Actor
+from agentops.projects.errors import AccessError, ProjectArchived
+from runs import chaos
+from runs.actions import agent_definitions, run_actions
+from runs.actions.flows import flow_definitions, flow_run_actions
+from runs.actions.schedules import due_times
+from runs.actions.schedules.periodic_tasks import NOT_DUE, state_of, timing_of, with_timing
+from runs.actions.schedules.schedule_errors import ScheduleNotFound
+from runs.actions.schedules.schedule_plan import MAX_DUE, decide
+from runs.database_errors import done_alone
+from runs.errors import RunRefusal
+from runs.lifecycle.flows import flow_creation
+from runs.lifecycle.flows.flow_creation import CheckedInputs
+from runs.models import AgentRun, FlowRun, Schedule, ScheduleStart
+from runs.providers import loading
+from runs.statuses import LIVE
+from timeline import database_clock
+from timeline.redaction import project_scope
+
+T = TypeVar("T")
+Outcome = ScheduleStart.Outcome
+#: Transactions for one schedule in one look. The next look continues.
+MAX_LOOKS = 20
+MAX_DETAIL = 300
+
+
+class StillGoing(RunRefusal):
+    """A run of the schedule is still going."""
+
+    code = "schedule_still_going"
+
+
+class StartWaits(RunRefusal):
+    """A start of the schedule waits already."""
+
+    code = "schedule_start_waits"
+
+
+@dataclass(frozen=True)
+class _Look:
+    """One look at a schedule, in the transaction that has locked its row."""
+
+    schedule: Schedule
+    now: datetime
+    #: The inputs of a flow that were checked before the lock was taken, or why they were refused.
+    prepared: CheckedInputs | Exception | None
+    by: Actor
+
+
+class ScheduleDisabled(RunRefusal):
+    """The schedule was disabled while a start waited."""
+
+    code = "schedule_disabled"
+
+
+class _ChangedMeanwhile(Exception):
+    """The flow or its inputs are not those that were checked."""
+
+
+def start_due_schedules() -> int:
+    """Decide all due times of all schedules that have come, and return how many schedules had one.
+
+    Cheap if there are none: two queries. An error in one schedule does not keep the others from their starts.
+    """
+    return sum(map(_try_to_start_due, due_schedules()))
+
+
+def due_schedules() -> list[UUID]:
+    """Return the schedules with a due time that is not decided, or with a start that need not wait any more."""
+    now = database_clock.now()
+    rows = with_timing(Schedule.objects.filter(project__removed_at=None)).order_by("pk")
+    ids = [schedule.pk for schedule in rows if _is_due(schedule, now)]
+    waiting = ScheduleStart.objects.filter(outcome=Outcome.WAITING, schedule__project__removed_at=None)
+    free = waiting.exclude(_is_going(AgentRun, OuterRef("schedule"))).exclude(_is_going(FlowRun, OuterRef("schedule")))
+    return list(dict.fromkeys([*ids, *free.order_by("schedule").values_list("schedule", flat=True)]))
+
+
+def start_due(schedule_id: UUID) -> bool:
+    """Decide the due times of one schedule that have come, each in the order of time, and return whether there were.
+
+    Any number of calls at once, and any calls again, do the same as one.
+    """
+    looks = 0
+    while looks < MAX_LOOKS and _repeated(lambda prepared: _decide_next(schedule_id, prepared), schedule_id):
+        looks += 1
+    return looks > 0
+
+
+def start_now(schedule_id: UUID, *, by: Actor) -> AgentRun | FlowRun:
+    """Start a run of a schedule now, whether it is enabled, and whatever runs are going.
+
+    Raises `ScheduleNotFound`, and what the creation of the run raises; nothing is written then.
+    """
+
+    def write(prepared: CheckedInputs | Exception | None) -> AgentRun | FlowRun:
+        with transaction.atomic():
+            schedule = _locked(schedule_id)
+            if schedule is None:
+                raise ScheduleNotFound("the project has no such schedule")
+            look = _Look(schedule, database_clock.now(), prepared, by)
+            run = _open_run(look)
+            ScheduleStart(schedule=schedule, **_started(run), decided_at=look.now).save(force_insert=True)
+        return run
+
+    return _repeated(write, schedule_id)
+
+
+def _try_to_start_due(schedule_id: UUID) -> bool:
+    return done_alone(lambda: start_due(schedule_id), "a schedule could not be started", schedule_id=str(schedule_id))
+
+
+# --- A look, in one transaction -----------------------------------------------------------------------------------
+
+
+def _repeated(act: Callable[[CheckedInputs | Exception | None], T], schedule_id: UUID) -> T:
+    """Return what `act` returns, with the inputs of the flow, which may take seconds to check outside of any lock."""
+    while True:
+        try:
+            return loading.repeating(partial(act, _prepare(schedule_id)))
+        except _ChangedMeanwhile:
+            continue
+
+
+def _prepare(schedule_id: UUID) -> CheckedInputs | Exception | None:
+    schedule = Schedule.objects.filter(pk=schedule_id).exclude(flow="").select_related("project").first()
+    if schedule is None:
+        return None
+    try:
+        flow = flow_definitions.find(schedule.project, schedule.flow)
+        return flow_creation.check_inputs(flow, schedule.inputs)
+    except RunRefusal as refusal:
+        return refusal
+
+
+def _decide_next(schedule_id: UUID, prepared: CheckedInputs | Exception | None) -> bool:
+    """Decide the next due times: those that were missed, and one that was not. Returns whether to look again."""
+    with transaction.atomic():
+        schedule = _locked(schedule_id)
+        if schedule is None:
+            return False
+        look = _Look(schedule, database_clock.now(), prepared, f"schedule {schedule.name}")
+        with project_scope.limited_to(schedule.project_id):
+            changed = _start_waiting(look) | _decide_due(look)
+        if changed:
+            chaos.point("schedule.in_transaction")
+    if changed:
+        chaos.point("schedule.committed")
+    return changed
+
+
+def _locked(schedule_id: UUID) -> Schedule | None:
+    rows = with_timing(Schedule.objects.select_for_update(no_key=True, of=("self",)).select_related("project"))
+    return rows.filter(pk=schedule_id, project__removed_at=None).first()
+
+
+def _decide_due(look: _Look) -> bool:
+    """Decide due times, and return whether there were any."""
+    schedule, now = look.schedule, look.now
+    if not _is_due(schedule, now):
+        return False
+    if begin_anew(schedule, now):
+        schedule.save(update_fields=["state", "handled_until"])
+        return False
+    timing = timing_of(schedule)
+    due = [each for each in islice(due_times.after(timing, schedule.handled_until), MAX_DUE + 1) if each <= now]
+    plan = decide(due, now, catches_up=schedule.catch_up == Schedule.CatchUp.LAST)
+    assert plan.handled_until is not None  # something is due
+    if plan.missed:
+        ScheduleStart(
+            schedule=schedule, first_due_at=plan.missed[0], due_at=plan.missed[-1], count=len(plan.missed),
+            outcome=Outcome.MISSED, reason="missed", decided_at=now,
+        ).save(force_insert=True)  # fmt: skip
+    if plan.start is not None:
+        ScheduleStart(schedule=schedule, due_at=plan.start, decided_at=now, **_outcome(look)).save(force_insert=True)
+    schedule.handled_until = plan.handled_until
+    schedule.save(update_fields=["handled_until"])
+    return True
+
+
+def _outcome(look: _Look) -> dict[str, Any]:
+    """Start a run for a due time if the schedule's rule for overlaps allows it, and return what became of it."""
+    schedule = look.schedule
+    if schedule.overlap == Schedule.Overlap.ALLOW or not _has_going(schedule):
+        return _try_to_start(look)
+    if schedule.overlap == Schedule.Overlap.SKIP:
+        return _refused(Outcome.SKIPPED, StillGoing("the last run of the schedule was still going"))
+    if _waiting(schedule) is not None:
+        return _refused(Outcome.SKIPPED, StartWaits("another start was already waiting for the last run"))
+    return {"outcome": Outcome.WAITING}
+
+
+def _start_waiting(look: _Look) -> bool:
+    """Start the run that waits, if no run of the schedule is going any more. Returns whether it did."""
+    waiting = _waiting(look.schedule)
+    if waiting is None or _has_going(look.schedule):
+        return False
+    disabled = _refused(Outcome.SKIPPED, ScheduleDisabled("the schedule was disabled while the start waited"))
+    result = _try_to_start(look) if look.schedule.is_enabled else disabled
+    for name, value in {**result, "decided_at": look.now}.items():
+        setattr(waiting, name, value)
+    waiting.save()
+    return True
+
+
+def _try_to_start(look: _Look) -> dict[str, Any]:
+    """Create a run, and return what became of it. What refuses the run is recorded, and the schedule stays."""
+    try:
+        with transaction.atomic():
+            return _started(_open_run(look))
+    except (RunRefusal, AccessError) as refusal:
+        return _refused(Outcome.FAILED, refusal)
+
+
+def _open_run(look: _Look) -> AgentRun | FlowRun:
+    schedule = look.schedule
+    if schedule.project.archived_at is not None:
+        raise ProjectArchived
+    if schedule.agent:
+        agent = agent_definitions.find(schedule.project, schedule.agent)
+        prompt = schedule.prompt or None
+        return run_actions.create(look.by, schedule.project, agent, prompt, schedule_id=schedule.pk)
+    flow, prepared = flow_definitions.find(schedule.project, schedule.flow), look.prepared
+    if isinstance(prepared, RunRefusal):
+        raise prepared
+    if not isinstance(prepared, CheckedInputs) or (prepared.flow.pk, prepared.flow.version) != (flow.pk, flow.version):
+        raise _ChangedMeanwhile
+    if prepared.inputs != schedule.inputs:
+        raise _ChangedMeanwhile
+    return flow_run_actions.create_checked(look.by, prepared, schedule_id=schedule.pk)
+
+
+def _started(run: AgentRun | FlowRun) -> dict[str, Any]:
+    name = "run_id" if isinstance(run, AgentRun) else "flow_run_id"
+    return {"outcome": Outcome.STARTED, name: run.pk}
+
+
+def _refused(outcome: Outcome, refusal: RunRefusal | AccessError) -> dict[str, Any]:
+    return {"outcome": outcome, "reason": refusal.code, "detail": str(refusal)[:MAX_DETAIL]}
+
+
+# --- What is going, and what is due --------------------------------------------------------------------------------
+
+
+def begin_anew(schedule: Schedule, now: datetime) -> bool:
+    """Count due times from now on if the timing has changed, or the schedule was enabled. Returns whether it was so.
+
+    The caller stores the schedule. Never goes back, whatever the clock does: no due time is decided twice.
+    """
+    if schedule.state == (state := state_of(schedule)):
+        return False
+    schedule.state, schedule.handled_until = state, max(now, schedule.handled_until)
+    return True
+
+
+def _is_due(schedule: Schedule, now: datetime) -> bool:
+    """Return whether there is something to decide."""
+    if schedule.state != state_of(schedule):
+        return True
+    if schedule.state in NOT_DUE:
+        return False
+    due = due_times.next_after(timing_of(schedule), schedule.handled_until)
+    return due is not None and due <= now
+
+
+def _is_going(model: type[AgentRun] | type[FlowRun], schedule: OuterRef) -> Exists:
+    return Exists(model.objects.filter(schedule=schedule, status__in=LIVE))
+
+
+def _has_going(schedule: Schedule) -> bool:
+    """Return whether a run of the schedule is queued, running or waiting. A paused one may stay so for ever."""
+    return any(model.objects.filter(schedule=schedule, status__in=LIVE).exists() for model in (AgentRun, FlowRun))
+
+
+def _waiting(schedule: Schedule) -> ScheduleStart | None:
+    return ScheduleStart.objects.filter(schedule=schedule, outcome=Outcome.WAITING).first()

@@ -1,0 +1,147 @@
+"""The models of schedules, and of what became of their due times."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.db import models
+from django.db.models import Q
+from django_celery_beat.models import PeriodicTask
+from uuid_utils.compat import uuid7
+
+from agentops.projects.models import Project
+from timeline.database_clock import StampField
+
+
+class Schedule(models.Model):
+    """An agent or a flow that is started at due times. Written by runs.actions.schedules only.
+
+    The due times, the time zone and whether it is enabled are those of the periodic task, which an admin may edit in
+    the administration too.
+    """
+
+    class Overlap(models.TextChoices):
+        """What happens at a due time while a run of the schedule is still going."""
+
+        SKIP = "skip"
+        #: The start waits until no run of the schedule is going. At most one waits.
+        QUEUE = "queue"
+        ALLOW = "allow"
+
+    class CatchUp(models.TextChoices):
+        """Which of the due times that were missed are started later."""
+
+        NONE = "none"
+        LAST = "last"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    project = models.ForeignKey(Project, models.CASCADE, related_name="schedules", db_index=False)
+    name = models.CharField(max_length=63)
+    periodic_task = models.OneToOneField(PeriodicTask, models.PROTECT, related_name="run_schedule")
+    #: The name of the agent or of the flow; exactly one is set. By name: a schedule stays when its agent is deleted,
+    #: and its starts fail until there is an agent of that name again.
+    agent = models.CharField(max_length=63, blank=True)
+    flow = models.CharField(max_length=63, blank=True)
+    #: The prompt of an agent. Empty: that of the agent's recording.
+    prompt = models.TextField(blank=True)
+    #: The inputs of a flow.
+    inputs = models.JSONField(default=dict)
+    overlap = models.CharField(max_length=5, choices=Overlap.choices, default=Overlap.SKIP)
+    catch_up = models.CharField(max_length=4, choices=CatchUp.choices, default=CatchUp.NONE)
+    #: Intervals are counted from here, so that due times follow from the definition alone.
+    anchor = models.DateTimeField()
+    #: What `handled_until` is about: the timing at that time (runs.actions.schedules.periodic_tasks.state_of). If an
+    #: admin changes it, or disables and enables the schedule, due times before that are nobody's.
+    state = models.TextField()
+    #: The due times up to here are decided.
+    handled_until = models.DateTimeField()
+    #: The actor, in the form of the audit log.
+    created_by = models.CharField(max_length=200)
+    created_at = StampField(auto_now_add=True)
+    updated_at = StampField(auto_now=True)
+
+    class Meta:
+        db_table = "schedules"
+        constraints = [
+            # Also lists the schedules of a project.
+            models.UniqueConstraint(fields=["project", "name"], name="schedule_once"),
+            models.CheckConstraint(
+                condition=(Q(agent="") & ~Q(flow="")) | (~Q(agent="") & Q(flow="")), name="schedule_of_one"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def target(self) -> str:
+        """The name of the agent or of the flow."""
+        return self.agent or self.flow
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether due times are started."""
+        return bool(self.periodic_task.enabled)
+
+
+class ScheduleStart(models.Model):
+    """What became of a due time, written in the transaction that starts its run."""
+
+    class Outcome(models.TextChoices):
+        """What was decided."""
+
+        STARTED = "started"
+        #: Starts when the runs of the schedule that are going have ended.
+        WAITING = "waiting"
+        #: Not started because of the schedule's rule for overlaps.
+        SKIPPED = "skipped"
+        #: Not started because it was found too late.
+        MISSED = "missed"
+        #: The run could not be created.
+        FAILED = "failed"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    schedule = models.ForeignKey(Schedule, models.CASCADE, related_name="starts", db_index=False)
+    #: Null: a person or a program started the run.
+    due_at = models.DateTimeField(null=True)
+    #: Of missed due times, which share a row: the first one, and how many they are.
+    first_due_at = models.DateTimeField(null=True)
+    count = models.PositiveIntegerField(default=1)
+    outcome = models.CharField(max_length=7, choices=Outcome.choices)
+    #: Why it was not started: a code, and a sentence.
+    reason = models.CharField(max_length=64, blank=True)
+    detail = models.CharField(max_length=300, blank=True)
+    #: The run or flow run. No reference, because retention deletes it before this row, or after it.
+    run_id = models.UUIDField(null=True)
+    flow_run_id = models.UUIDField(null=True)
+    decided_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "schedule_starts"
+        indexes = [
+            # The starts of a schedule, newest first: IDs are ordered by time.
+            models.Index(fields=["schedule", "-id"], name="schedule_starts_newest"),
+            # runs.upkeep.old_records: oldest first.
+            models.Index(fields=["decided_at"], name="schedule_starts_oldest"),
+        ]
+        constraints = [
+            # A due time starts one run.
+            models.UniqueConstraint(fields=["schedule", "due_at"], name="schedule_start_once"),
+            # At most one waits. Also finds it.
+            models.UniqueConstraint(
+                fields=["schedule"], condition=Q(outcome="waiting"), name="schedule_start_waits_once"
+            ),
+            models.CheckConstraint(
+                condition=(Q(outcome="started") & (Q(run_id__isnull=False) | Q(flow_run_id__isnull=False)))
+                | (~Q(outcome="started") & Q(run_id=None, flow_run_id=None)),
+                name="schedule_start_has_run",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.outcome} {self.due_at}"
+
+    @property
+    def started_id(self) -> UUID | None:
+        """The ID of the run or of the flow run."""
+        return self.run_id or self.flow_run_id

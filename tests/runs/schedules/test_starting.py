@@ -1,0 +1,266 @@
+"""Which due times start a run: one each, with the rules for overlaps and for what was missed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from django.db import IntegrityError, transaction
+from django_celery_beat.models import CrontabSchedule, PeriodicTask
+
+from agentops.projects.access import SYSTEM
+from agentops.projects.models import AuditEntry, Project
+from runs.actions import run_actions
+from runs.actions.flows import flow_definitions
+from runs.actions.schedules.schedule_changes import change_schedule, next_times, problem_of, run_now
+from runs.actions.schedules.schedule_plan import MAX_DUE, ON_TIME, decide
+from runs.actions.schedules.starting import due_schedules, start_due, start_due_schedules
+from runs.errors import InvalidAgent
+from runs.models import Agent, AgentRun, FlowRun, ScheduleStart
+from runs.statuses import RunStatus
+from tests.support.factories import drive
+from tests.support.flows.flow_runs import make_flow
+from tests.support.schedules import SetClock, make_schedule, outcomes, runs_of
+
+
+def test_a_due_time_starts_one_run(project: Project, clock: SetClock) -> None:
+    schedule = make_schedule(project, cron="0 9-17 * * *", time_zone="Europe/Berlin", prompt="Report.")
+    assert start_due_schedules() == 0
+    clock.set("2026-06-01 10:00")
+    assert start_due_schedules() == 1
+    assert [start_due_schedules(), start_due(schedule.pk)] == [0, False]
+    [run] = runs_of(schedule)
+    assert (run.status, run.prompt, run.agent.slug) == ("queued", "Report.", "player")
+    [start] = ScheduleStart.objects.all()
+    assert (start.due_at, start.run_id, start.outcome) == (clock.at, run.pk, "started")
+    created = AuditEntry.objects.get(action="run.created")
+    assert (created.actor, created.object_id) == ("schedule nightly", str(run.pk))
+    with pytest.raises(IntegrityError), transaction.atomic():
+        ScheduleStart.objects.create(schedule=schedule, due_at=start.due_at, outcome="skipped", decided_at=clock.at)
+
+
+def test_a_clock_that_goes_back_starts_nothing_again(project: Project, clock: SetClock) -> None:
+    schedule = make_schedule(project, overlap="allow")
+    clock.set("2026-06-01 09:03:10")
+    assert start_due(schedule.pk)
+    clock.set("2026-06-01 08:00")
+    assert not start_due(schedule.pk)
+    clock.set("2026-06-01 09:04")
+    assert start_due(schedule.pk)
+    assert outcomes(schedule) == [(f"09:0{minute}", "started") for minute in (1, 2, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("overlap", "expected"),
+    [
+        ("allow", ["started", "started", "started"]),
+        ("skip", ["started", "skipped", "skipped"]),
+        ("queue", ["started", "waiting", "skipped"]),
+    ],
+)
+def test_a_run_that_is_still_going(project: Project, clock: SetClock, overlap: str, expected: list[str]) -> None:
+    schedule = make_schedule(project, overlap=overlap)
+    for _ in expected:
+        clock.move(minutes=1)
+        start_due_schedules()
+    assert [outcome for _, outcome in outcomes(schedule)] == expected
+    refused = ScheduleStart.objects.filter(outcome="skipped").values_list("reason", flat=True)
+    assert set(refused) <= {"schedule_still_going", "schedule_start_waits"}
+    # The last run ends.
+    drive(runs_of(schedule)[0])
+    clock.move(seconds=5)
+    assert start_due_schedules() == (overlap == "queue")
+    assert start_due_schedules() == 0
+    expected = ["started" if each == "waiting" else each for each in expected]
+    assert [outcome for _, outcome in outcomes(schedule)] == expected
+    assert len(runs_of(schedule)) == expected.count("started")
+
+
+def test_a_paused_run_is_not_going_and_a_resumed_one_is(project: Project, clock: SetClock) -> None:
+    schedule = make_schedule(project)
+    clock.move(minutes=1)
+    start_due_schedules()
+    [run] = runs_of(schedule)
+    run_actions.pause(SYSTEM, run)
+    run.refresh_from_db()
+    assert run.state is RunStatus.PAUSED
+    clock.move(minutes=1)
+    start_due_schedules()
+    assert outcomes(schedule)[-1] == ("09:02", "started")
+    resumed = run_actions.resume(SYSTEM, run).run
+    assert resumed.schedule_id == schedule.pk
+    AgentRun.objects.exclude(pk=resumed.pk).filter(status="queued")
+    drive(runs_of(schedule)[1])
+    clock.move(minutes=1)
+    start_due_schedules()
+    assert outcomes(schedule)[-1] == ("09:03", "skipped")
+
+
+def test_a_start_that_waits_is_dropped_when_the_schedule_is_disabled(project: Project, clock: SetClock) -> None:
+    schedule = make_schedule(project, overlap="queue")
+    for _ in range(2):
+        clock.move(minutes=1)
+        start_due_schedules()
+    change_schedule(project, schedule.pk, {"is_enabled": False}, by=SYSTEM)
+    drive(runs_of(schedule)[0])
+    start_due_schedules()
+    assert outcomes(schedule) == [("09:01", "started"), ("09:02", "skipped")]
+    assert ScheduleStart.objects.last().reason == "schedule_disabled"
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "expected"),
+    [
+        ("none", [("11:00", "missed")]),
+        ("last", [("10:00", "missed"), ("11:00", "started")]),
+    ],
+)
+def test_what_was_missed_while_the_site_was_down(
+    project: Project, clock: SetClock, catch_up: str, expected: list[tuple[str, str]]
+) -> None:
+    schedule = make_schedule(project, cron="0 * * * *", catch_up=catch_up)
+    clock.set("2026-06-03 11:59")
+    assert start_due_schedules() == 1
+    assert outcomes(schedule) == expected
+    missed = ScheduleStart.objects.filter(outcome="missed").first()
+    assert missed is not None
+    assert (missed.first_due_at, missed.count) == (datetime(2026, 6, 1, 10, tzinfo=UTC), 50 - (catch_up == "last"))
+    clock.set("2026-06-03 12:00")
+    drive(runs_of(schedule)[0]) if runs_of(schedule) else None
+    start_due_schedules()
+    assert outcomes(schedule)[-1] == ("12:00", "started")
+
+
+def test_a_long_downtime_is_decided_in_pieces(project: Project, clock: SetClock) -> None:
+    schedule = make_schedule(project, catch_up="last")
+    clock.move(minutes=2 * MAX_DUE + 100)
+    assert start_due_schedules() == 1
+    missed = ScheduleStart.objects.filter(outcome="missed").values_list("count", flat=True)
+    # The due times of the last five minutes are on time.
+    assert sum(missed) == 2 * MAX_DUE + 100 - 5
+    assert [outcome for _, outcome in outcomes(schedule)].count("started") == 1
+    assert due_schedules() == []
+
+
+def test_the_plan() -> None:
+    now = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    late, on_time = now - ON_TIME * 2, now - ON_TIME
+    assert decide([late, on_time, now], now, catches_up=True).start == on_time
+    assert decide([late], now, catches_up=True).start == late
+    assert decide([late], now, catches_up=False).missed == (late,)
+    many = [late] * (MAX_DUE + 1)
+    assert decide(many, now, catches_up=True).missed == (late,) * MAX_DUE
+    assert decide(many, now, catches_up=True).has_more
+
+
+@pytest.mark.parametrize("reason", ["agent_not_found", "invalid_agent", "project_archived"])
+def test_a_start_that_fails_is_recorded_and_the_schedule_stays(project: Project, clock: SetClock, reason: str) -> None:
+    schedule = make_schedule(project, catch_up="last")
+    agent = Agent.objects.get(slug="player")
+    if reason == "agent_not_found":
+        agent.delete()
+    elif reason == "invalid_agent":
+        Agent.objects.update(tools=["no-such-tool"])
+    else:
+        Project.objects.update(archived_at=clock.at)
+    clock.move(minutes=1)
+    start_due_schedules()
+    [start] = ScheduleStart.objects.all()
+    assert (start.outcome, start.reason) == ("failed", reason)
+    assert start.detail
+    assert runs_of(schedule) == []
+    assert next_times(schedule)[0] == datetime(2026, 6, 1, 9, 2, tzinfo=UTC)
+
+
+def test_a_flow(project: Project, clock: SetClock) -> None:
+    flow = make_flow(
+        {
+            "flow_id": "sample",
+            "inputs": {"type": "object", "properties": {"day": {"type": "string"}}, "required": ["day"]},
+            "nodes": [{"id": "only", "type": "constant", "value": 1}],
+        },
+        project,
+    )
+    schedule = make_schedule(project, flow="sample", inputs={"day": "Monday"})
+    clock.move(minutes=1)
+    start_due_schedules()
+    [flow_run] = FlowRun.objects.all()
+    assert (flow_run.schedule_id, flow_run.inputs) == (schedule.pk, {"day": "Monday"})
+    assert ScheduleStart.objects.get().flow_run_id == flow_run.pk
+    # The flow requires something else now.
+    changed = {**flow.definition, "inputs": {"type": "object", "required": ["week"]}}
+    flow_definitions.apply(project, changed, by=SYSTEM)
+    FlowRun.objects.update(status="completed", completed_at=clock.at)
+    clock.move(minutes=1)
+    start_due_schedules()
+    assert outcomes(schedule)[-1] == ("09:02", "failed")
+    assert ScheduleStart.objects.last().reason == "invalid_inputs"
+
+
+def test_a_run_that_a_person_starts(project: Project, clock: SetClock) -> None:
+    """Whether the schedule is enabled, and whatever is going. Later due times see it as going."""
+    schedule = make_schedule(project, is_enabled=False)
+    runs = [run_now(project, schedule.pk, by="user:ada") for _ in range(2)]
+    assert [run.pk for run in runs] == [run.pk for run in runs_of(schedule)]
+    assert outcomes(schedule) == [("now", "started"), ("now", "started")]
+    assert AuditEntry.objects.filter(action="schedule.started", actor="user:ada").count() == 2
+    change_schedule(project, schedule.pk, {"is_enabled": True}, by=SYSTEM)
+    clock.move(minutes=1)
+    start_due_schedules()
+    assert outcomes(schedule)[-1] == ("09:01", "skipped")
+    Agent.objects.update(tools=["no-such-tool"])
+    with pytest.raises(InvalidAgent):
+        run_now(project, schedule.pk, by="user:ada")
+    assert len(outcomes(schedule)) == 3
+
+
+def test_what_comes_due_while_it_is_disabled_is_not_missed(project: Project, clock: SetClock) -> None:
+    schedule = make_schedule(project, catch_up="last")
+    change_schedule(project, schedule.pk, {"is_enabled": False}, by=SYSTEM)
+    clock.move(hours=5)
+    assert start_due_schedules() == 0
+    change_schedule(project, schedule.pk, {"is_enabled": True}, by=SYSTEM)
+    assert start_due_schedules() == 0
+    clock.move(minutes=1)
+    start_due_schedules()
+    assert outcomes(schedule) == [("14:01", "started")]
+
+
+def test_changes_in_the_administration_count_from_the_next_look_on(project: Project, clock: SetClock) -> None:
+    schedule = make_schedule(project, cron="0 0 * * *", catch_up="last")
+    clock.set("2026-06-01 15:30:10")
+    CrontabSchedule.objects.update(hour="*")
+    assert start_due_schedules() == 0
+    clock.set("2026-06-01 16:00")
+    start_due_schedules()
+    assert outcomes(schedule) == [("16:00", "started")]
+    # Something that is no schedule of ours.
+    CrontabSchedule.objects.update(minute="61")
+    assert start_due_schedules() == 0
+    clock.set("2026-06-02 16:00")
+    assert start_due_schedules() == 0
+    schedule.refresh_from_db()
+    assert "61" in problem_of(schedule)
+    assert next_times(schedule) == []
+    # It is disabled there, and enabled again.
+    CrontabSchedule.objects.update(minute="0")
+    PeriodicTask.objects.update(enabled=False)
+    assert start_due_schedules() == 0
+    clock.set("2026-06-04 12:30")
+    PeriodicTask.objects.update(enabled=True)
+    assert start_due_schedules() == 0
+    clock.set("2026-06-04 13:00")
+    start_due_schedules()
+    # The last run is still going.
+    assert outcomes(schedule) == [("16:00", "started"), ("13:00", "skipped")]
+
+
+def test_an_error_in_one_schedule_does_not_keep_others(
+    project: Project, clock: SetClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken, other = make_schedule(project), make_schedule(project, name="other")
+    Agent.objects.create(project=project, slug="odd", provider="fixture", model="claude-code-5c", max_steps=0)
+    type(broken).objects.filter(pk=broken.pk).update(agent="odd")
+    clock.move(minutes=1)
+    start_due_schedules()
+    assert outcomes(other) == [("09:01", "started")]

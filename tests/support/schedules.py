@@ -1,0 +1,57 @@
+"""Schedules of a recording, and a database clock that a test sets. May import the product."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from agentops.projects.access import SYSTEM
+from agentops.projects.models import Project
+from runs.actions.schedules.schedule_changes import add_schedule
+from runs.models import Agent, AgentRun, Schedule, ScheduleStart
+from tests.support.factories import make_agent
+from timeline import database_clock
+
+
+class SetClock:
+    """The database's clock as the product reads it: a time that a test sets, and each thread may be off by some."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, at: datetime) -> None:
+        self.at = at
+        self._of_thread = threading.local()
+        patch.setattr(database_clock, "now", self.now)
+
+    def now(self) -> datetime:
+        return self.at + getattr(self._of_thread, "error", timedelta())
+
+    def set(self, text: str) -> None:
+        """Set the time: as "2026-03-29 01:00", in UTC."""
+        self.at = datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+    def move(self, **later: float) -> None:
+        self.at += timedelta(**later)
+
+    def be_wrong_in_this_thread(self, error: timedelta) -> None:
+        self._of_thread.error = error
+
+
+def make_schedule(project: Project, agent: Agent | None = None, **values: Any) -> Schedule:
+    """A schedule, by default of an agent that plays a recording, each minute."""
+    if "flow" not in values:
+        agent = agent or Agent.objects.filter(project=project, slug="player").first()
+        values["agent"] = (agent or make_agent(project, slug="player")).slug
+    timing = {} if "every_s" in values else {"cron": "* * * * *"}
+    return add_schedule(project, {"name": "nightly", **timing, **values}, by=SYSTEM)
+
+
+def outcomes(schedule: Schedule) -> list[tuple[str, str]]:
+    """The due times of a schedule with what became of them, in the order of time: ("09:00", "started")."""
+    starts = ScheduleStart.objects.filter(schedule=schedule).order_by("pk")
+    return [(f"{start.due_at:%H:%M}" if start.due_at else "now", start.outcome) for start in starts]
+
+
+def runs_of(schedule: Schedule) -> list[AgentRun]:
+    return list(AgentRun.objects.filter(schedule=schedule).order_by("pk"))
