@@ -79,6 +79,7 @@ class RunsQuery(UnindexedFilters):
     )
     forked_from = IdField(required=False, help_text="Filter by the run that was forked.")
     source = Choice(choices=AgentRun.Source.values, required=False, help_text="Filter by source.")
+    schedule_id = IdField(required=False, help_text="Filter by the schedule that started the run.")
     label = Text(help_text="Filter by label, exact match.", style={"example": "nightly"})
     created_after = Time(
         required=False, help_text="Runs created at this time or later.", style={"example": "2026-11-20T00:00:00Z"}
@@ -101,6 +102,7 @@ FILTERS: dict[str, Callable[[Where, Any], Where]] = {
     "parent_run_id": lambda where, value: with_id(where, "r.parent_run_id", value),
     "root_run_id": lambda where, value: with_id(where, "r.root_run_id", value),
     "forked_from": lambda where, value: with_id(where, "r.forked_from_id", value),
+    "schedule_id": lambda where, value: with_id(where, "r.schedule_id", value),
     "source": lambda where, value: where.also("r.source = %s", value),
     "label": with_label,
     "created_after": since,

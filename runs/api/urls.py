@@ -25,6 +25,7 @@ from runs.api.flows import urls as flow_urls
 from runs.api.ingest import event_posts, hook_posts, import_views, otlp_views, session_aliases, session_posts
 from runs.api.managing import key_views, member_views, project_views
 from runs.api.recordings import fixture_views, replay_views
+from runs.api.schedules import schedule_views
 from runs.api.schema import docs
 from runs.api.search import search_views
 
@@ -86,6 +87,10 @@ of_project = [
     path("alert-rules/<uuid:rule_id>", alert_views.AlertRuleDetail.as_view(), name="alert-rule"),
     path("alerts", alert_views.Alerts.as_view(), name="alerts"),
     path("alert-mutes", alert_views.AlertMutes.as_view(), name="alert-mutes"),
+    path("schedules", schedule_views.Schedules.as_view(), name="schedules"),
+    path("schedules/<uuid:schedule_id>", schedule_views.ScheduleDetail.as_view(), name="schedule"),
+    path("schedules/<uuid:schedule_id>/run", schedule_views.ScheduleRun.as_view(), name="run-schedule"),
+    path("schedules/<uuid:schedule_id>/starts", schedule_views.ScheduleStarts.as_view(), name="schedule-starts"),
     path("approvals", approval_views.Approvals.as_view(), name="approvals"),
     path("imports", import_views.Imports.as_view(), name="imports"),
     path("imports/<uuid:import_id>", import_views.ImportDetail.as_view(), name="import"),

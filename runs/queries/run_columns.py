@@ -181,6 +181,13 @@ _RUN = (
     ),
     Column("starts_fresh", BOOLEAN, "r.starts_fresh", note="True if it resumes another run without its messages."),
     Column("flow_run_id", ID, "r.flow_run_id", note="The flow run that it executes a node of.", nullable=True),
+    Column(
+        "schedule_id",
+        ID,
+        "r.schedule_id",
+        note="The schedule that started it, or the run that it continues.",
+        nullable=True,
+    ),
     Column("forked_from", ID, "r.forked_from_id", nullable=True),
     Column("forked_at_step", INTEGER, "r.forked_at_step", nullable=True),
     Column("cache_read_tokens", INTEGER, "r.cache_read_tokens"),

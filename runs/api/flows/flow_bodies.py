@@ -90,12 +90,13 @@ class FlowRunRow(serializers.ModelSerializer):  # type: ignore[misc]
     id = serializers.UUIDField(source="pk")
     flow_id = serializers.CharField(source="slug", help_text="Name of the flow.")
     duration = serializers.SerializerMethodField(help_text="Seconds since the start, until the end.")
+    schedule_id = serializers.UUIDField(allow_null=True, help_text="The schedule that started it.")
 
     class Meta:
         model = FlowRun
         fields: tuple[str, ...] = (
             *("id", "flow_id", "flow_version", "status", "status_reason", "duration", "created_by", "created_at"),
-            *("started_at", "completed_at"),
+            *("started_at", "completed_at", "schedule_id"),
         )
 
     def get_duration(self, flow_run: FlowRun) -> float | None:

@@ -32,7 +32,7 @@ from runs.api.flows.flow_bodies import (
 from runs.api.flows.flow_views import masked
 from runs.api.problems import Fault, InvalidParameters, Problem
 from runs.api.recordings.replay_views import SnapshotQuery
-from runs.api.requests.bodies import document_of
+from runs.api.requests.bodies import IdField, document_of
 from runs.api.requests.idempotency import answer_once
 from runs.api.requests.queries import Choices, Cursor, Dialect, Limit, QuerySerializer, Text
 from runs.api.stream_views import STREAM, EventStreamView, StreamQuery
@@ -55,6 +55,7 @@ class FlowRunsQuery(QuerySerializer):
         style={"example": ["paused", "failed"]},
     )
     flow_id = Text(help_text="Filter by flow name.", style={"example": "review"})
+    schedule_id = IdField(required=False, help_text="Filter by the schedule that started the flow run.")
     limit, cursor = Limit(), Cursor()
 
 
@@ -88,6 +89,8 @@ class FlowRuns(ActionView, ListView):
             rows = rows.filter(status__in=self.query["status"])
         if "flow_id" in self.query:
             rows = rows.filter(flow__slug=self.query["flow_id"])
+        if "schedule_id" in self.query:
+            rows = rows.filter(schedule=self.query["schedule_id"])
         return rows.defer("snapshot", "inputs")
 
     @extend_schema(request=NewFlowRun, responses={201: OpenApiResponse(FlowRunAnswer, "The new flow run, queued.")})

@@ -1,0 +1,1 @@
+"""Schedules, their starts, and runs that are started by hand."""
