@@ -21,12 +21,13 @@ from agentops.projects.keys import create_key
 from agentops.projects.memberships import add_member
 from agentops.projects.models import Invitation, Project, Role
 from runs.alerts.alert_rule_changes import add_rule
-from runs.models import AgentRun, AlertRule, FileImport, FlowRun, Sink
+from runs.models import AgentRun, AlertRule, FileImport, FlowRun, Schedule, Sink
 from runs.telemetry import deliveries
 from tests.support.accounts import make_person, with_key
 from tests.support.annotations import annotation_ids
 from tests.support.factories import drive, make_agent, make_import, make_project, make_run
 from tests.support.flows.flow_runs import CONSTANT, make_ended_flow_run
+from tests.support.schedules import make_schedule
 from tests.support.second_pass import cases
 from tests.support.sinks import make_sink
 from tests.support.web.addresses import addresses, bare, headers_of
@@ -41,9 +42,11 @@ CONFIGURE, ADD, REMOVE, SEND, SUPER = "configure", "add", "remove", "send", "sup
 UNCONFIRMED = "unconfirmed"
 #: What belongs to somebody else here: nobody may change it. OWN: everyone may who may read, OWN_RUN: operate.
 OWN, OWN_RUN, SAVE = "own", "own of a run", "save"
+SCHEDULE, UNSCHEDULE = "schedule", "unschedule"
 _SESSION = "api/projects/<str:project>/agent/sessions/<str:session>"
 _CLAUDE = "api/projects/<str:project>/claude-sessions"
 _ALERT_RULES = "api/projects/<str:project>/alert-rules"
+_SCHEDULES = "api/projects/<str:project>/schedules"
 _RUN = "api/projects/<str:project>/agent-runs/<uuid:run_id>"
 _FLOWS = "api/projects/<str:project>/flows"
 _FLOW_RUN = "api/projects/<str:project>/flow-runs/<uuid:flow_run_id>"
@@ -100,6 +103,11 @@ API: dict[str, dict[str, str]] = {
     f"{_ALERT_RULES}/<uuid:rule_id>": {"GET": READ, "PATCH": CONFIGURE, "DELETE": CONFIGURE},
     "api/projects/<str:project>/alerts": {"GET": READ},
     "api/projects/<str:project>/alert-mutes": {"GET": READ, "POST": OPERATE},
+    _SCHEDULES: {"GET": READ, "POST": SCHEDULE},
+    f"{_SCHEDULES}/<uuid:schedule_id>/starts": {"GET": READ},
+    f"{_SCHEDULES}/<uuid:schedule_id>/run": {"POST": SCHEDULE},
+    # Last, because it removes the schedule.
+    f"{_SCHEDULES}/<uuid:schedule_id>": {"GET": READ, "PATCH": OPERATE, "DELETE": UNSCHEDULE},
     "api/projects/<str:project>/imports": {"GET": VIEW_IMPORTS, "POST": UPLOAD},
     "api/projects/<str:project>/imports/<uuid:import_id>": {"GET": VIEW_IMPORTS},
     "api/projects/<str:project>/imports/<uuid:import_id>/cancel": {"POST": CANCEL},
@@ -196,6 +204,8 @@ BODIES = {
     _ALERT_RULES: {"name": "Failures", "kind": "run_failed"},
     f"{_ALERT_RULES}/<uuid:rule_id>": {"group_minutes": 5},
     "api/projects/<str:project>/alert-mutes": {"agent_id": "AGENT", "minutes": 5},
+    _SCHEDULES: {"name": "Another", "agent_id": "AGENT", "every_s": 60},
+    f"{_SCHEDULES}/<uuid:schedule_id>": {"is_enabled": False},
     _SINKS: {"name": "another", "kind": "jsonl"},
     _WEBHOOKS: {"name": "one-more", "url": "https://example.org/hook"},
     _CLAUDE: {"project_key": "work", "session_id": "theirs", "entries": [{"type": "x"}]},
@@ -215,6 +225,7 @@ BODIES = {
     f"{_RUN}/tool-calls/<uuid:call_id>/resolve": {"choice": "retry"},
 }
 DONE = {ADD: 201, SUPER: 201, UNCONFIRMED: 422, SAVE: 201, REMOVE: 204, UPLOAD: 202, SEND: 202, CANCEL: 409}
+DONE |= {SCHEDULE: 201, UNSCHEDULE: 204}
 READERS = {"viewer", "operator", "admin", "superuser", "key:read", "key:write"}
 OPERATORS = {"operator", "admin", "superuser", "key:write"}
 PEOPLE = {"viewer", "operator", "admin", "superuser"}
@@ -228,6 +239,7 @@ ALLOWED = {
     OWN: READERS,
     SAVE: PEOPLE,
     OWN_RUN: OPERATORS,
+    **dict.fromkeys([SCHEDULE, UNSCHEDULE], OPERATORS),
     "report": {"key:ingest", "key:write"},
     UPLOAD: UPLOADERS,
     CANCEL: UPLOADERS,
@@ -278,6 +290,8 @@ def parts_of(run: AgentRun) -> Parts:
     own |= {"flow": flow_run.slug, "flow_run_id": flow_run.pk}
     rule = AlertRule.objects.filter(project=run.project).first()
     rule = rule or add_rule(run.project, {"name": "Stalls", "kind": "run_stalled"}, by="test")[0]
+    schedule = Schedule.objects.filter(project=run.project).first() or make_schedule(run.project, run.agent)
+    own |= {"schedule_id": schedule.pk}
     annotations = {name.removeprefix("uuid:"): pk for name, pk in annotation_ids(run).items()}
     ids = annotations | {"rule_id": rule.pk, "message_id": message.pk, "call_id": call.pk, "import_id": file_import.pk}
     sink, webhook = sinks_of(run.project)

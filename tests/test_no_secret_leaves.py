@@ -49,6 +49,7 @@ from tests.support.admin.alert_rows import fill_alerts
 from tests.support.annotations import annotate
 from tests.support.factories import drive, make_agent, make_import, make_project, make_run
 from tests.support.flows.flow_runs import make_ended_flow_run
+from tests.support.schedules import fill_schedule
 from tests.support.searching import index_all
 from tests.support.second_pass import cases
 from tests.support.secret_canaries import CANARIES, TEXT, add_rules, answer_of, seen_in, store_raw
@@ -83,7 +84,8 @@ API = {
     "api/projects/<str:project>/search",
     *("api/projects/<str:project>/agent-runs/export", "api/projects/<str:project>/saved-views"),
     "api/projects/<str:project>/approvals",
-    *(f"api/projects/<str:project>/{part}" for part in ("alerts", "alert-rules", "alert-mutes")),
+    *(f"api/projects/<str:project>/{part}" for part in ("alerts", "alert-rules", "alert-mutes", "schedules")),
+    *(f"api/projects/<str:project>/schedules/<uuid:schedule_id>{part}" for part in ("", "/starts")),
     *(
         f"{RUN}/{part}"
         for part in (
@@ -122,6 +124,7 @@ OTHERS = {
     "api/projects/<str:project>/saved-views/<uuid:view_id>",
     "api/projects/<str:project>/imports/<uuid:import_id>/cancel",
     *(f"api/projects/<str:project>/alert-rules/<uuid:rule_id>{part}" for part in ("", "/test")),
+    "api/projects/<str:project>/schedules/<uuid:schedule_id>/run",
     *("api/docs", "api/projects/<str:project>/agent-runs/resume", "api/projects/<str:project>/notifications/read"),
     *(f"api/internal/{part}" for part in ("agent-events", "agent-hooks/claude-code")),
     *(f"api/internal/{part}" for part in ("sessions", "sessions/known", "sessions/wait")),
@@ -156,6 +159,7 @@ def run() -> AgentRun:
     run = drive(make_run(make_agent(make_project("alpha"))))
     add_rules(run.project)
     fill_alerts(run.project, run, 1, "alert")
+    fill_schedule(run.project, 1, TEXT)
     RunNote.objects.filter(pk=annotate(run, "note")[0].pk).update(text=TEXT)
     AgentRun.objects.filter(pk=run.pk).update(
         title=TEXT[:200], summary=TEXT, result=TEXT, error_message=TEXT, prompt=TEXT, labels=[TEXT],

@@ -82,6 +82,10 @@ ANSWERS = {
     "/alerts/switch": {"POST": 400},
     "/alerts/remove": {"POST": 400},
     "/alerts/test": {"POST": 400},
+    "<uuid:schedule_id>/edit": {"POST": 422},
+    "<uuid:schedule_id>/switch": {"POST": 400},
+    "<uuid:schedule_id>/run": {"POST": 400},  # the form has a token
+    "/new-schedule": {"POST": 422},
     "/prices/set": {"POST": 422},
     "/prices/remove": {"POST": 400},
     "<uuid:sink_id>/edit": {"POST": 422},

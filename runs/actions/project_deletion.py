@@ -21,7 +21,7 @@ from agentops.projects.errors import (
 from agentops.projects.memberships import hide_project
 from agentops.projects.models import ApiKey, Membership, Project
 from runs.actions.archiving import refuse_in_progress
-from runs.models import Agent, AgentRun, AlertRule, ClaudeTranscript, FileImport, Flow, FlowRun, Sink
+from runs.models import Agent, AgentRun, AlertRule, ClaudeTranscript, FileImport, Flow, FlowRun, Schedule, Sink
 from timeline.models import Log
 
 #: What a person knows a project by, in the order in which it is shown. The events of runs stand beside these.
@@ -34,6 +34,7 @@ _COUNTED: dict[str, QuerySet[Any]] = {
     "api_keys": ApiKey.objects.all(),
     "sinks": Sink.objects.all(),
     "alert_rules": AlertRule.objects.all(),
+    "schedules": Schedule.objects.all(),
     "imports": FileImport.objects.all(),
     "transcripts": ClaudeTranscript.objects.all(),
 }

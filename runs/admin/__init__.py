@@ -10,6 +10,7 @@ from runs.admin import (
     flow_admin,
     log_admin,
     run_admin,
+    schedule_admin,
     step_records,
     telemetry_admin,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "flow_admin",
     "log_admin",
     "run_admin",
+    "schedule_admin",
     "step_records",
     "telemetry_admin",
 ]

@@ -25,6 +25,7 @@ from runs.pages.imports import imports_page, ingest_page
 from runs.pages.overview import charts_page, overview_page
 from runs.pages.run import action_pages, fixture_download, media_page, payloads, replay_page, run_page
 from runs.pages.runs import bulk_compare, bulk_labels, bulk_resume, downloads, runs_page, saved_views_page
+from runs.pages.schedules import schedule_actions, schedule_form, schedules_page
 from runs.pages.search import search_page
 from runs.pages.settings import approval_rules_page, deletion_page, general_page, limits_page, prices_page
 from runs.pages.system import system_page
@@ -87,6 +88,14 @@ urlpatterns = [
     path("flow-runs/<uuid:flow_run_id>/stop", flow_run_action_pages.stop, name="stop-flow-run"),
     path("flow-runs/<uuid:flow_run_id>/dismiss", dismissal_pages.dismiss_flow_run, name="dismiss-flow-run"),
     path("flow-runs/<uuid:flow_run_id>/send", flow_run_action_pages.send, name="send-to-flow-run"),
+    # /p/{project}/schedules
+    path("p/<slug:project>/schedules", schedules_page.index, name="schedules"),
+    path("p/<slug:project>/schedules/<uuid:schedule_id>", schedules_page.detail, name="schedule"),
+    path("p/<slug:project>/schedules/<uuid:schedule_id>/edit", schedule_form.edit, name="edit-schedule"),
+    path("p/<slug:project>/schedules/<uuid:schedule_id>/switch", schedule_actions.switch, name="switch-schedule"),
+    path("p/<slug:project>/schedules/<uuid:schedule_id>/run", schedule_actions.run, name="run-schedule"),
+    path("p/<slug:project>/schedules/<uuid:schedule_id>/remove", schedule_actions.remove, name="remove-schedule"),
+    path("p/<slug:project>/new-schedule", schedule_form.new, name="new-schedule"),
     # /p/{project}/settings
     path("p/<slug:project>/settings", general_page.index, name="settings"),
     path("p/<slug:project>/settings/archive", general_page.archive, name="archive-project"),

@@ -1,4 +1,4 @@
-"""Deletes old records beside the runs: imports of files, counts of ingest, alerts, deliveries, transcripts."""
+"""Deletes old records beside the runs: imports of files, counts of ingest, alerts, deliveries, transcripts, starts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from agentops.projects.models import Project
-from runs.models import Alert, AlertMute, ClaudeTranscript, Delivery, FileImport, ImportState, IngestCount
+from runs.models import (
+    Alert,
+    AlertMute,
+    ClaudeTranscript,
+    Delivery,
+    FileImport,
+    ImportState,
+    IngestCount,
+    ScheduleStart,
+)
 from timeline.database_clock import Now
 
 #: How long the content of a file is kept if no worker imports it.
@@ -21,6 +30,8 @@ COUNTS_KEPT = timedelta(days=7)
 ALERTS_KEPT = timedelta(days=90)
 #: How long a delivery is kept that was sent or given up.
 DELIVERIES_KEPT = timedelta(days=30)
+#: How long it is kept what became of the due times of a schedule. Their runs are kept as all others.
+STARTS_KEPT = timedelta(days=30)
 #: Rows that are deleted with one statement. A transcript has thousands of entries, which are deleted with it.
 BATCH, TRANSCRIPTS = 1000, 20
 
@@ -42,14 +53,16 @@ def end_abandoned_imports() -> int:
 
 
 def delete_batch() -> int:
-    """Delete some old imports, counts, alerts, ended mutes and deliveries, and return how many. 0: none are left."""
+    """Delete some old imports, counts, alerts, mutes, starts and deliveries; return how many. 0: none are left."""
     imports = FileImport.objects.exclude(state__in=[ImportState.WAITING, ImportState.RUNNING])
+    starts = ScheduleStart.objects.exclude(outcome=ScheduleStart.Outcome.WAITING)
     ended = Delivery.objects.exclude(state=Delivery.State.WAITING)
     old = (
         imports.filter(created_at__lt=Now() - IMPORT_KEPT).order_by("created_at"),
         IngestCount.objects.filter(minute__lt=Now() - COUNTS_KEPT).order_by("minute"),
         Alert.objects.filter(closed_at__lt=Now() - ALERTS_KEPT).order_by("closed_at"),
         AlertMute.objects.filter(until__lt=Now()).order_by("until"),
+        starts.filter(decided_at__lt=Now() - STARTS_KEPT).order_by("decided_at"),
         ended.filter(created_at__lt=Now() - DELIVERIES_KEPT).order_by("created_at"),
     )
     return sum(_delete(rows) for rows in old)

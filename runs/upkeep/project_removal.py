@@ -18,6 +18,7 @@ from uuid import UUID
 
 from django.db import models, transaction
 from django.db.models import QuerySet
+from django_celery_beat.models import PeriodicTask, PeriodicTasks
 
 from agentops.projects.access import SYSTEM
 from agentops.projects.audit import AuditAction, record
@@ -58,6 +59,8 @@ from runs.models import (
     OtlpGroup,
     OtlpItem,
     SavedView,
+    Schedule,
+    ScheduleStart,
     Sink,
     SinkCursor,
 )
@@ -110,6 +113,8 @@ BEFORE_RUNS = (
 )
 #: In the order of deletion: what refers to a table goes before it.
 AFTER_RUNS = (
+    ProjectTable(ScheduleStart, "schedule__project"),
+    ProjectTable(Schedule),
     ProjectTable(OtlpItem, "group__project"),
     ProjectTable(OtlpGroup),
     ProjectTable(AgUiRun, "agent__project"),
@@ -229,8 +234,13 @@ def _empty(table: ProjectTable, project: Project) -> Removal:
             if not ids:
                 return
             batch = table.model._base_manager.filter(pk__in=ids)
+            tasks = list(batch.values_list("periodic_task", flat=True)) if table.model is Schedule else []
             # Without looking for what refers to the rows, which is deleted before them.
             _count(locked, {table.table: batch._raw_delete(batch.db)})
+            # They belong to no project, and so to nobody without their schedule.
+            if tasks:
+                PeriodicTask.objects.filter(pk__in=tasks).delete()
+                PeriodicTasks.update_changed()
         yield
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from uuid_utils.compat import uuid7
 
 from agentops.projects.access import SYSTEM
 from agentops.projects.models import Project
@@ -45,6 +46,21 @@ def make_schedule(project: Project, agent: Agent | None = None, **values: Any) -
         values["agent"] = (agent or make_agent(project, slug="player")).slug
     timing = {} if "every_s" in values else {"cron": "* * * * *"}
     return add_schedule(project, {"name": "nightly", **timing, **values}, by=SYSTEM)
+
+
+def fill_schedule(project: Project, number: int, text: str) -> Schedule:
+    """A schedule that is paused, with one start of each outcome."""
+    schedule = make_schedule(project, name=f"Schedule {number}", prompt="Look.", is_enabled=False)
+    Schedule.objects.filter(pk=schedule.pk).update(prompt=text, created_by=text[:200])
+    for minute, outcome in enumerate(ScheduleStart.Outcome.values):
+        at = datetime(2026, 6, 1, 9, minute, tzinfo=UTC)
+        run_id = AgentRun.objects.filter(project=project).values_list("pk", flat=True).first() or uuid7()
+        started = {"run_id": run_id}
+        refused = {"reason": "code", "detail": text[:300]}
+        ScheduleStart.objects.create(
+            schedule=schedule, due_at=at, outcome=outcome, decided_at=at, **(started if minute == 0 else refused)
+        )
+    return schedule
 
 
 def outcomes(schedule: Schedule) -> list[tuple[str, str]]:

@@ -17,6 +17,7 @@ COMMANDS = {
     "extensions": "List tools, providers, hooks, importers and sinks of packages, and where they come from",
     "approvals": "List what waits for a person, and change the approval rules of a project",
     "alert": "List the alerts of a project, change its alert rules, and mute",
+    "schedule": "Start agents and flows at due times, and see what became of each",
     "replay": "Play the stored events of a run again, read-only",
     "project": "Create, list, change, archive and delete projects",
     "member": "List, add and remove the members of a project, and change their roles",

@@ -32,7 +32,7 @@ COLUMNS = ("time", "who", "via", "ip", "action", "object_type", "object_id", "be
 #: What the field for actions suggests: the words before the dot of all actions of a project.
 FAMILIES = (
     *("agent.", "alert.", "alert_rule.", "flow.", "flow_run.", "import.", "invitation.", "key.", "member.", "project."),
-    *("redaction_rule.", "retention.", "run.", "saved_view.", "secrets.", "sink.", "transcript."),
+    *("redaction_rule.", "retention.", "run.", "saved_view.", "schedule.", "secrets.", "sink.", "transcript."),
 )
 
 

@@ -52,8 +52,6 @@ class Interval:
 Timing: TypeAlias = Cron | Interval
 
 
-# Cached, because every look at a schedule checks what an admin may have edited. Errors are not cached.
-@functools.lru_cache(maxsize=10_000)
 def check(timing: Timing) -> None:
     """Raise ValueError, with a sentence for people, unless due times follow from it."""
     if isinstance(timing, Interval):

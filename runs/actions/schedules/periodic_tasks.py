@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
@@ -20,6 +21,7 @@ EXPIRES_S = 60
 DISABLED, INVALID = "disabled", "invalid"
 #: The states in which nothing is due.
 NOT_DUE = frozenset({DISABLED, INVALID})
+_SUPPORTED = "use *, numbers, names, ranges, lists, and steps such as */15; Sunday is 0"
 _SECONDS = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 _PARTS = ("minute", "hour", "day_of_month", "month_of_year", "day_of_week")
 
@@ -57,6 +59,8 @@ def state_of(schedule: Schedule) -> str:
         return INVALID
 
 
+# Cached, because every look at a schedule checks what an admin may have edited. Errors are not cached.
+@functools.lru_cache(maxsize=10_000)
 def check(timing: Timing) -> None:
     """Raise `InvalidSchedule` unless due times follow from a timing, and Celery beat accepts it too."""
     field = "cron" if isinstance(timing, Cron) else "every_s"
@@ -66,11 +70,13 @@ def check(timing: Timing) -> None:
         field = "time_zone" if "time zone" in str(error) else field
         raise InvalidSchedule(str(error), field) from None
     if isinstance(timing, Cron):
+        crontab = CrontabSchedule(**_crontab(timing))
         try:
+            crontab.clean_fields()
             # An expression that Celery refuses would end beat.
-            _ = CrontabSchedule(**_crontab(timing)).schedule
-        except Exception as error:
-            raise InvalidSchedule(f"{timing.expression!r} is not supported: {error}"[:300], "cron") from None
+            _ = crontab.schedule
+        except Exception:  # whatever Celery raises
+            raise InvalidSchedule(f"{timing.expression!r} is not supported: {_SUPPORTED}", "cron") from None
 
 
 def new_task(schedule: Schedule, timing: Timing, *, is_enabled: bool) -> PeriodicTask:

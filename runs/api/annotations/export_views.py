@@ -43,6 +43,7 @@ class ListExportQuery(UnindexedFilters):
     source = Choice(choices=AgentRun.Source.values, required=False, help_text="Filter by source.")
     q = FilterText(filter_values.line, help_text="Filter by a text in the title or the first prompt, or by run ID.")
     label = FilterText(filter_values.line, help_text="Filter by label, exact match.", style={"example": "nightly"})
+    schedule = FilterText(filter_values.schedule, help_text="Filter by the ID of the schedule that started the run.")
     created_after = FilterText(
         filter_values.local_time,
         help_text="Runs created at this time or later. Without a zone: UTC.",

@@ -104,7 +104,7 @@ class Counts(serializers.Serializer):  # type: ignore[misc]
     runs, flow_runs, events = _count(), _count(), _count()
     agents, flows, members, api_keys = _count(), _count(), _count(), _count()
     sinks = _count("With webhooks.")
-    alert_rules, imports, transcripts = _count(), _count(), _count()
+    alert_rules, schedules, imports, transcripts = _count(), _count(), _count(), _count()
 
 
 class DeletionRefusal(serializers.Serializer):  # type: ignore[misc]

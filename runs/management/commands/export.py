@@ -30,6 +30,7 @@ FILTERS: dict[str, tuple[Callable[[str], str], str, str]] = {
     "source": (filter_values.source, "S", f"of {', '.join(AgentRun.Source.values)}"),
     "q": (filter_values.line, "TEXT", "text in the title or the first prompt, or a run ID"),
     "label": (filter_values.line, "LABEL", "label, exact match"),
+    "schedule": (filter_values.schedule, "ID", "ID of the schedule that started the run"),
     "reason": (filter_values.line, "R", "status reason or error type"),
     "created_after": (filter_values.local_time, "TIME", "created then or later; without a zone: UTC"),
     "created_before": (filter_values.local_time, "TIME", "created before"),

@@ -16,7 +16,7 @@ from agentops.http.methods import require_GET, require_safe
 from agentops.projects.access import Action, enter, project_for
 from agentops.projects.models import Project
 from agentops.projects.requests import principal_of
-from runs.models import Agent, AgentRun
+from runs.models import Agent, AgentRun, Schedule
 from runs.pages import commands
 from runs.pages.runs.list_columns import COLUMNS, column_pairs, headings
 from runs.pages.runs.list_query import MAX_NEW, ListQuery, Page, ids_of
@@ -132,8 +132,13 @@ def _choices(project: Project, filters: Filters) -> dict[str, Any]:
         "statuses": [(status.value, status in filters.statuses) for status in RunStatus],
         "sources": AgentRun.Source.values,
         # Include the selected agent even if it was deleted: its runs still exist.
+        "schedules": [(str(pk), clean(name), str(pk) == filters.schedule) for pk, name in _schedules(project)],
         "agents": sorted({*agents, *_recorded_agents(project), *filter(None, [filters.agent])}),
     }
+
+
+def _schedules(project: Project) -> Any:
+    return Schedule.objects.filter(project=project).order_by("name").values_list("pk", "name")[:MAX_CHOICES]
 
 
 def _recorded_agents(project: Project) -> set[str]:

@@ -28,6 +28,7 @@ NOUNS = {
     "api_keys": ("API key", "API keys"),
     "sinks": ("sink or webhook", "sinks and webhooks"),
     "alert_rules": ("alert rule", "alert rules"),
+    "schedules": ("schedule", "schedules"),
     "imports": ("import", "imports"),
     "transcripts": ("transcript", "transcripts"),
 }

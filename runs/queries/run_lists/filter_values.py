@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 from django.utils.dateparse import parse_datetime
 
+from agentops.projects.names import UUID_PATTERN
 from runs.models import AgentRun
 from runs.statuses import RunStatus
 from timeline.redaction.redact import BARE
@@ -50,6 +51,13 @@ def source(text: str) -> str:
     if text and text not in AgentRun.Source.values:
         raise ValueError(f"must be one of {', '.join(AgentRun.Source.values)}, not {_echo(text)}")
     return text
+
+
+def schedule(text: str) -> str:
+    """Return the ID of a schedule; empty for any."""
+    if text and not re.match(UUID_PATTERN, text):
+        raise ValueError(f"must be the ID of a schedule, not {_echo(text)}")
+    return text.lower()
 
 
 def line(text: str) -> str:

@@ -69,6 +69,8 @@ class Filters:
     source: str = ""
     root_only: bool = False
     label: str = ""
+    #: The ID of the schedule that started the run.
+    schedule: str = ""
     #: A reason of a status, or the type of an error.
     reason: str = ""
     #: Creation times in UTC, as a form sends them.
@@ -91,6 +93,7 @@ class Filters:
             _parsed(query, "source", filter_values.source),
             bool(query.get("root")),
             label=_parsed(query, "label", filter_values.label),
+            schedule=_parsed(query, "schedule", filter_values.schedule),
             reason=_parsed(query, "reason", filter_values.line),
             created_after=_parsed(query, "created_after", filter_values.local_time),
             created_before=_parsed(query, "created_before", filter_values.local_time),
@@ -113,6 +116,8 @@ class Filters:
             runs = runs.filter(parent_run=None, root_run=F("pk"))
         if self.label:
             runs = runs.filter(_with_label(self.label))
+        if self.schedule:
+            runs = runs.filter(schedule=UUID(self.schedule))
         if self.reason:
             runs = runs.filter(Q(status_reason__iexact=self.reason) | Q(error_type__iexact=self.reason))
         if self.text:
@@ -125,6 +130,8 @@ class Filters:
         """
         runs = self._in_range((AgentRun.objects.all() if among is None else among).filter(project=project))
         rest = replace(self, created_after="", created_before="")
+        if self.schedule:
+            return runs.filter(schedule=UUID(self.schedule)), replace(rest, schedule="")
         rare = _rare_runs(self.label) if self.label else None
         if rare is not None:
             return runs.filter(pk__in=rare), replace(rest, label="")
@@ -147,7 +154,9 @@ class Filters:
     def pairs(self) -> list[tuple[str, str]]:
         """Return the filters as query parameters."""
         single = [("agent", self.agent), ("q", self.text), ("source", self.source), ("root", "1" * self.root_only)]
-        single += [(name, getattr(self, name)) for name in ("label", "reason", "created_after", "created_before")]
+        single += [
+            (name, getattr(self, name)) for name in ("label", "schedule", "reason", "created_after", "created_before")
+        ]
         single += [(name, getattr(self, name)) for name in ("cost_min", "cost_max", "duration_min", "duration_max")]
         return [*(("status", status.value) for status in self.statuses), *(pair for pair in single if pair[1])]
 

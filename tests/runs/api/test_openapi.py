@@ -26,6 +26,7 @@ from tests.support.annotations import annotate
 from tests.support.api.api_views import patterns
 from tests.support.factories import drive, make_agent, make_import, make_project, make_run
 from tests.support.flows.flow_runs import make_flow_run, run_of
+from tests.support.schedules import fill_schedule
 from tests.support.sinks import make_sink
 
 FOR_ADMINS = ("/sinks", "/webhooks", "/share-links", "/members", "/invitations", "/keys", "/deletion")
@@ -131,6 +132,7 @@ def test_answers_are_what_the_document_says(described: dict[str, Any]) -> None:
     places |= {"flow": flow_run.slug, "flow_run_id": str(flow_run.pk), "number": 1}
     fill_alerts(run.project, run, 1, "alert")
     annotate(run, "note")
+    places |= {"schedule_id": str(fill_schedule(run.project, 1, "text").pk)}
     places |= {"rule_id": str(AlertRule.objects.get().pk)}
     places |= {"session": str(run.pk), "job": str(run.pk)}
     places |= {"message_id": str(run.messages.first().pk), "call_id": str(run.tool_calls.first().pk)}

@@ -59,6 +59,7 @@ from tests.support.admin.alert_rows import fill_alerts
 from tests.support.annotations import annotate
 from tests.support.factories import make_agent, make_run
 from tests.support.flows.flow_runs import CONSTANT
+from tests.support.schedules import fill_schedule
 from timeline import log
 from timeline.log import Entry
 from timeline.models import Event, Log, Source, Tombstone
@@ -116,6 +117,7 @@ def fill(project: Project, *, rows: int = 3, text: str = "something") -> AgentRu
         RedactionRule.objects.create(project=project, kind="format", name=f"rule_{number}", created_by=text[:200])
         fill_flows(project, text)
         fill_alerts(project, runs[0], number, text)
+        fill_schedule(project, number, text)
         annotate(runs[0], text)
         gone = Log(project=project).pk
         Tombstone.objects.create(

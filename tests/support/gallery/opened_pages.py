@@ -75,6 +75,7 @@ def _of_settings(site: SampleSite) -> Iterator[Shown]:
     yield Shown("open-redaction-test", f"{here}/settings/redaction", site.boss, act=_mask_text)
     yield Shown("open-member-invited", f"{here}/settings", site.boss, act=_add_a_stranger)
     yield Shown("open-sink-refused", f"{here}/settings/new-sink?kind=http", site.boss, act=_save_a_wrong_sink)
+    yield Shown("open-schedule-refused", f"{here}/new-schedule", site.boss, act=_save_a_wrong_schedule)
 
 
 def _go_to_the_end(page: Page) -> None:
@@ -99,3 +100,11 @@ def _save_a_wrong_sink(page: Page) -> None:
     page.get_by_label("URL").fill("http://")
     page.get_by_role("button", name="Create sink").click()
     expect(page.get_by_role("alert")).to_contain_text("Correct 2 errors")
+
+
+def _save_a_wrong_schedule(page: Page) -> None:
+    page.get_by_label("Name", exact=True).fill("Nightly")
+    page.get_by_label("Agent or flow").select_option(label="player")
+    page.get_by_label("Cron expression").fill("0 25 * * *")
+    page.get_by_role("button", name="Save schedule").click()
+    expect(page.get_by_label("Cron expression")).to_have_attribute("aria-invalid", "true")

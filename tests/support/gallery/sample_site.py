@@ -14,7 +14,7 @@ from agentops.projects.models import Project, Role
 from runs.actions import run_actions
 from runs.alerts import evaluation
 from runs.alerts.alert_rule_changes import add_rule
-from runs.models import AgentRun, AlertRule, FileImport, FlowRun, ImportState, Sink, SinkCursor
+from runs.models import AgentRun, AlertRule, FileImport, FlowRun, ImportState, Schedule, Sink, SinkCursor
 from runs.worker.worker import Worker
 from tests.support.accounts import make_person
 from tests.support.alerts import external, failed
@@ -32,6 +32,7 @@ from tests.support.factories import (
 from tests.support.flows.flow_runs import make_flow_run, play
 from tests.support.gallery import sample_settings
 from tests.support.live.growing_logs import grow
+from tests.support.schedules import fill_schedule, make_schedule
 from tests.support.sinks import append, export, make_sink, make_troubled_run
 from tests.support.web.receiver import receiving
 
@@ -70,6 +71,7 @@ class SampleSite:
     flow_run: FlowRun
     sink: Sink
     alert_rule: AlertRule
+    schedule: Schedule
     uploads: list[FileImport]
     invitation: str
 
@@ -84,9 +86,12 @@ def make_sample_site(worker: Worker) -> SampleSite:
     flow_run = play(make_flow_run(REVIEW, project, {"files": ["a.py", "b.py"]}), worker)
     runs = _runs(project)
     _imports(project, runs["completed"])
+    for number in range(3):
+        fill_schedule(project, number, LONG_WORD)
+    schedule = make_schedule(project, name="n" * 63, cron="0 9 * * 1-5", time_zone="Europe/Berlin")
     site = SampleSite(
         project=project, empty=empty, archived=archived, boss=boss, viewer=make_person(project, Role.VIEWER), runs=runs,
-        flow_run=flow_run, sink=_sinks(project), alert_rule=_alerts(project),
+        flow_run=flow_run, sink=_sinks(project), alert_rule=_alerts(project), schedule=schedule,
         uploads=sample_settings.make_uploads(project), invitation=sample_settings.make_members(project),
     )  # fmt: skip
     sample_settings.make_keys(project)

@@ -89,7 +89,7 @@ def _lists(site: SampleSite) -> Iterator[Shown]:
         upload.refresh_from_db()
         yield Shown(f"import-{upload.state}", f"{here}/imports/{upload.pk}", site.boss)
     yield Shown("empty-overview", empty, site.boss)
-    for name in ("runs", "agents", "flows", "approvals", "imports", "ingest", "alerts"):
+    for name in ("runs", "agents", "flows", "schedules", "approvals", "imports", "ingest", "alerts"):
         yield Shown(f"empty-{name}", f"{empty}/{name}", site.boss)
     for name in ("sinks", "alerts", "redaction", "approvals"):
         yield Shown(f"empty-settings-{name}", f"{empty}/settings/{name}", site.boss)
@@ -104,6 +104,9 @@ def _settings(site: SampleSite) -> Iterator[Shown]:
     yield Shown("retention-preview", f"{here}/settings/retention?days=30", site.boss)
     yield Shown("alert-rule-new", f"{here}/settings/alerts?kind=error_rate", site.boss)
     yield Shown("alert-rule-changed", f"{here}/settings/alerts?rule={site.alert_rule.pk}", site.boss)
+    yield Shown("schedule-new", f"{here}/new-schedule", site.boss)
+    yield Shown("schedule-enabled", f"{here}/schedules/{site.schedule.pk}", site.boss)
+    yield Shown("schedule-viewed", f"{here}/schedules", site.viewer)
     yield Shown("sink-new", f"{here}/settings/new-sink?kind=langfuse_otlp", site.boss)
 
 

@@ -12,10 +12,11 @@ from django.urls import URLPattern, URLResolver
 from agentops.projects.keys import create_key
 from agentops.projects.models import ApiKey
 from agentops.projects.rate_limits import limits
-from runs.models import AgentRun, AgentRunMessage, FileImport, FlowRun, Sink
+from runs.models import AgentRun, AgentRunMessage, FileImport, FlowRun, Schedule, Sink
 from tests.support.annotations import annotation_ids
 from tests.support.factories import make_import
 from tests.support.flows.flow_runs import make_ended_flow_run
+from tests.support.schedules import make_schedule
 from tests.support.sinks import make_sink
 
 #: Address → (method → whom it serves). Whoever is named in READERS may read, in OPERATORS act, in ADMINS manage.
@@ -54,6 +55,14 @@ PAGES: dict[str, dict[str, str]] = {
     "p/<slug:project>/settings/audit": {"GET": MANAGE},
     "p/<slug:project>/settings/audit.csv": {"GET": MANAGE},
     "p/<slug:project>/settings/approvals": {"GET": MANAGE, "POST": MANAGE},
+    "p/<slug:project>/schedules": {"GET": READ},
+    "p/<slug:project>/schedules/<uuid:schedule_id>": {"GET": READ},
+    "p/<slug:project>/schedules/<uuid:schedule_id>/edit": {"GET": OPERATE, "POST": OPERATE},
+    "p/<slug:project>/schedules/<uuid:schedule_id>/switch": {"POST": OPERATE},
+    "p/<slug:project>/schedules/<uuid:schedule_id>/run": {"POST": OPERATE},
+    # The last one, because it removes the schedule.
+    "p/<slug:project>/schedules/<uuid:schedule_id>/remove": {"POST": OPERATE},
+    "p/<slug:project>/new-schedule": {"GET": OPERATE, "POST": OPERATE},
     "p/<slug:project>/alerts": {"GET": READ},
     "p/<slug:project>/alerts/mute": {"POST": OPERATE},
     "p/<slug:project>/settings/alerts": {"GET": MANAGE},
@@ -206,6 +215,8 @@ def parts_of(run: AgentRun) -> dict[str, object]:
         run.project, "webhook", {"url": "https://example.org/hooks"}
     )
     ids["uuid:sink_id"] = webhook.pk
+    schedule = Schedule.objects.filter(project=run.project).first() or make_schedule(run.project, run.agent)
+    ids["uuid:schedule_id"] = schedule.pk
     ids |= annotation_ids(run)
     key = ApiKey.objects.filter(project=run.project).first()
     ids["uuid:key_id"] = (key or create_key(run.project, name="parts", scopes=["read"], actor="test").key).pk
@@ -220,7 +231,7 @@ def parts_of(run: AgentRun) -> dict[str, object]:
 _NO_IDS: dict[str, object] = dict.fromkeys(
     (
         *("uuid:message_id", "uuid:call_id", "uuid:import_id", "uuid:flow_run_id", "uuid:sink_id", "uuid:key_id"),
-        *("uuid:note_id", "uuid:view_id", "uuid:link_id"),
+        *("uuid:note_id", "uuid:view_id", "uuid:link_id", "uuid:schedule_id"),
     ),
     UNKNOWN,
 )
