@@ -386,7 +386,7 @@ def test_who_gets_what(who: str, project: Project, foreign: Project) -> None:
     client, parts = caller(who, project, foreign), parts_of(ended_run(project))
 
     assert not wrong_answers(who, client, parts)
-    assert AgentRun.objects.exclude(pk=parts["run_id"]).count() == 3
+    assert AgentRun.objects.exclude(pk=parts["run_id"]).count() == 4
 
 
 def test_who_may_not_act_changes_nothing(project: Project, foreign: Project) -> None:

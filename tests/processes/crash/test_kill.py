@@ -285,7 +285,7 @@ def test_every_point_in_the_code_is_met_here() -> None:
     assert set(chaos.POINTS) == {*MET, *elsewhere, *OF_DOORS}
     # test_killed_approvals.py kills at those of approvals, test_killed_sessions.py at those of sessions,
     # test_killed_index.py at those of the index, test_killed_alerts.py at those of alerts, test_killed_flows.py at
-    # those of flows, and tests/processes/ingest kills web processes.
+    # those of flows, test_killed_schedules.py at those of schedules, and tests/processes/ingest kills web processes.
     groups = (
         chaos.APPROVAL_POINTS,
         chaos.DECISION_POINTS,
@@ -294,6 +294,7 @@ def test_every_point_in_the_code_is_met_here() -> None:
         chaos.SESSION_POINTS,
         chaos.INDEX_POINTS,
         chaos.ALERT_POINTS,
+        chaos.SCHEDULE_POINTS,
         chaos.FLOW_POINTS,
         # tests/runs/telemetry/test_sinks.py
         chaos.EXPORT_POINTS,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
 import pytest
+from celery import current_app
 from django.db import IntegrityError, transaction
 from django_celery_beat.models import CrontabSchedule, PeriodicTask
 
@@ -264,3 +266,19 @@ def test_an_error_in_one_schedule_does_not_keep_others(
     clock.move(minutes=1)
     start_due_schedules()
     assert outcomes(other) == [("09:01", "started")]
+
+
+def test_a_message_of_beat_only_wakes(project: Project, clock: SetClock) -> None:
+    """Its periodic task says which schedule; doubled, late and foreign ones do nothing."""
+    schedule = make_schedule(project)
+    sent = PeriodicTask.objects.get()
+    assert (sent.task, sent.queue, sent.priority, sent.expire_seconds) == ("runs.start_scheduled", "upkeep", 0, 60)
+    task = current_app.tasks[sent.task]
+    task(**json.loads(sent.kwargs))
+    assert outcomes(schedule) == []
+    clock.move(minutes=1)
+    for _ in range(2):
+        task(**json.loads(sent.kwargs))
+    current_app.tasks["runs.start_due"]()
+    assert outcomes(schedule) == [("09:01", "started")]
+    task(schedule_id="01a1f86c-1b1a-72f0-b808-0c8f1390c3f4")

@@ -50,6 +50,7 @@ from runs.models import (
     IngestCount,
     RunCommand,
     RunError,
+    ScheduleStart,
     Sink,
     SinkCursor,
     TurnUsage,
@@ -208,7 +209,8 @@ def add_url(model: type[Model]) -> str:
 def rows_of(model: type[Model], project: Project) -> list[Any]:
     """The project's, the first and the last among them."""
     paths: dict[type[Model], str] = {Project: "pk", Event: "log__project", AgentVersion: "agent__project"}
-    paths |= {SinkCursor: "sink__project", FlowVisit: "flow_run__project", **dict.fromkeys(OF_RUNS, "run__project")}
+    paths |= {SinkCursor: "sink__project", ScheduleStart: "schedule__project", FlowVisit: "flow_run__project"}
+    paths |= dict.fromkeys(OF_RUNS, "run__project")
     found: Any = model._default_manager.order_by("pk")
     if model not in GLOBAL:
         found = found.filter(**{paths.get(model, "project"): project.pk})
