@@ -48,8 +48,8 @@ class ScheduleAuditAction(enum.StrEnum):
 
 
 def schedules_of(project: Project) -> list[Schedule]:
-    """Return the schedules of a project by name."""
-    return list(with_timing(Schedule.objects.filter(project=project)).order_by("name"))
+    """Return the schedules of a project by name, without prompts and inputs."""
+    return list(with_timing(Schedule.objects.filter(project=project)).defer("prompt", "inputs").order_by("name"))
 
 
 def schedule_of(project: Project, name_or_id: str | UUID) -> Schedule:
@@ -152,14 +152,18 @@ def problem_of(schedule: Schedule) -> str:
 
 def values_of(schedule: Schedule) -> dict[str, Any]:
     """Return the fields of `ScheduleDefinition` as they are stored."""
-    values = {name: getattr(schedule, name) for name in _COLUMNS} | {"is_enabled": schedule.is_enabled}
+    values = {name: getattr(schedule, name) for name in _COLUMNS}
+    return {**values, **timing_values(schedule), "is_enabled": schedule.is_enabled}
+
+
+def timing_values(schedule: Schedule) -> dict[str, Any]:
+    """Return the fields of `ScheduleDefinition` about due times. Reads neither prompt nor inputs."""
     try:
         timing: Timing | None = timing_of(schedule)
     except InvalidSchedule:
         timing = None
     cron = timing if isinstance(timing, Cron) else None
     return {
-        **values,
         "cron": cron.expression if cron else "",
         "time_zone": cron.zone if cron else "UTC",
         "every_s": timing.seconds if isinstance(timing, Interval) else None,

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
-from runs.actions.schedules.schedule_changes import values_of
+from runs.actions.schedules.schedule_changes import timing_values
 from runs.models import Schedule, ScheduleStart
 
 _OVERLAPS = {
@@ -34,7 +34,7 @@ def says_rules(schedule: Schedule) -> str:
 
 def says_timing(schedule: Schedule) -> str:
     """Return the timing in words: "every 2 hours", "0 9 * * 1-5 in Europe/Berlin"."""
-    values = values_of(schedule)
+    values = timing_values(schedule)
     if values["every_s"] is not None:
         unit, seconds = next((unit, each) for unit, each in _UNITS if values["every_s"] % each == 0)
         count = values["every_s"] // seconds

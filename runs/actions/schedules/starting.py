@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -88,7 +88,7 @@ def start_due_schedules() -> int:
 def due_schedules() -> list[UUID]:
     """Return the schedules with a due time that is not decided, or with a start that need not wait any more."""
     now = database_clock.now()
-    rows = with_timing(Schedule.objects.filter(project__removed_at=None)).order_by("pk")
+    rows = with_timing(Schedule.objects.filter(project__removed_at=None)).defer("prompt", "inputs").order_by("pk")
     ids = [schedule.pk for schedule in rows if _is_due(schedule, now)]
     waiting = ScheduleStart.objects.filter(outcome=Outcome.WAITING, schedule__project__removed_at=None)
     free = waiting.exclude(_is_going(AgentRun, OuterRef("schedule"))).exclude(_is_going(FlowRun, OuterRef("schedule")))
@@ -181,8 +181,8 @@ def _decide_due(look: _Look) -> bool:
     if begin_anew(schedule, now):
         schedule.save(update_fields=["state", "handled_until"])
         return False
-    timing = timing_of(schedule)
-    due = [each for each in islice(due_times.after(timing, schedule.handled_until), MAX_DUE + 1) if each <= now]
+    coming = due_times.after(timing_of(schedule), schedule.handled_until)
+    due = list(islice(takewhile(lambda each: each <= now, coming), MAX_DUE + 1))
     plan = decide(due, now, catches_up=schedule.catch_up == Schedule.CatchUp.LAST)
     assert plan.handled_until is not None  # something is due
     if plan.missed:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from rest_framework import serializers
 
 from runs.actions.schedules.due_times import MAX_INTERVAL_S, MIN_INTERVAL_S
-from runs.actions.schedules.schedule_changes import SHOWN_TIMES, next_times, problem_of, values_of
+from runs.actions.schedules.schedule_changes import SHOWN_TIMES, next_times, problem_of, timing_values
 from runs.actions.schedules.schedule_definition import MAX_EXPRESSION, MAX_NAME
 from runs.api.requests.bodies import Choice, Flag, LineField, StrictSerializer, StringField, WholeField
 from runs.lifecycle import inbox
@@ -84,13 +84,13 @@ class ScheduleRow(serializers.ModelSerializer):  # type: ignore[misc]
         )
 
     def get_cron(self, schedule: Schedule) -> str:
-        return str(values_of(schedule)["cron"])
+        return str(timing_values(schedule)["cron"])
 
     def get_time_zone(self, schedule: Schedule) -> str:
-        return str(values_of(schedule)["time_zone"])
+        return str(timing_values(schedule)["time_zone"])
 
     def get_every_s(self, schedule: Schedule) -> int | None:
-        value: int | None = values_of(schedule)["every_s"]
+        value: int | None = timing_values(schedule)["every_s"]
         return value
 
     def get_next_due_at(self, schedule: Schedule) -> list[Any]:

@@ -112,8 +112,13 @@ def _empty(query: QueryDict) -> dict[str, Any]:
     kind = "flow" if query.get("flow") else "agent"
     target = f"{kind}:{fields.line(query.get(kind, ''))[:63]}" if query.get(kind) else ""
     return {
-        "target": target, "name": fields.line(query.get(kind, ""))[:63], "time_zone": "UTC", "unit": "hours",
-        "overlap": Schedule.Overlap.SKIP.value, "catch_up": Schedule.CatchUp.NONE.value, "inputs": "{}",
+        "target": target,
+        "name": fields.line(query.get(kind, ""))[:63],
+        "time_zone": "UTC",
+        "unit": "hours",
+        "overlap": Schedule.Overlap.SKIP.value,
+        "catch_up": Schedule.CatchUp.NONE.value,
+        "inputs": "{}",
     }
 
 

@@ -21,7 +21,7 @@ from runs.actions.schedules.schedule_changes import (
     problem_of,
     schedule_of,
     schedules_of,
-    values_of,
+    timing_values,
 )
 from runs.actions.schedules.schedule_lists import last_starts, says_outcome, says_rules, says_timing, starts_of
 from runs.models import Schedule, ScheduleStart
@@ -106,7 +106,7 @@ def _row(schedule: Schedule, last: ScheduleStart | None) -> ListedSchedule:
 
 def _local_times(schedule: Schedule) -> list[tuple[datetime, str]]:
     """Return the next due times, and what clocks in the time zone of a cron expression show then."""
-    values = values_of(schedule)
+    values = timing_values(schedule)
     zone = ZoneInfo(values["time_zone"])
     times = next_times(schedule)
     return [

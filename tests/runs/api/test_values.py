@@ -83,7 +83,7 @@ def test_the_values_of_a_run(golden: AgentRun, client: Client) -> None:
         "external_id": None, "silent_since": None, "session_id": "",
         "summary": "", "prompt": [ODD], "result": "",
         "structured_output": NESTED, "error_type": "", "error_message": "", "agent_config": NESTED,
-        "flow_run_id": None,
+        "flow_run_id": None, "schedule_id": None,
         "step_base": 0, "resumed_as": None, "starts_fresh": False, "forked_from": None, "forked_at_step": None,
         "cache_read_tokens": 0, "cache_write_tokens": 0, "cache_write_1h_tokens": 0,
         "reasoning_tokens": 0, "cost_source": "unknown",

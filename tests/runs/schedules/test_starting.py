@@ -18,9 +18,9 @@ from runs.actions.schedules.schedule_changes import change_schedule, next_times,
 from runs.actions.schedules.schedule_plan import MAX_DUE, ON_TIME, decide
 from runs.actions.schedules.starting import due_schedules, start_due, start_due_schedules
 from runs.errors import InvalidAgent
-from runs.models import Agent, AgentRun, FlowRun, ScheduleStart
+from runs.models import Agent, FlowRun, Schedule, ScheduleStart
 from runs.statuses import RunStatus
-from tests.support.factories import drive
+from tests.support.factories import drive, make_agent
 from tests.support.flows.flow_runs import make_flow
 from tests.support.schedules import SetClock, make_schedule, outcomes, runs_of
 
@@ -91,7 +91,6 @@ def test_a_paused_run_is_not_going_and_a_resumed_one_is(project: Project, clock:
     assert outcomes(schedule)[-1] == ("09:02", "started")
     resumed = run_actions.resume(SYSTEM, run).run
     assert resumed.schedule_id == schedule.pk
-    AgentRun.objects.exclude(pk=resumed.pk).filter(status="queued")
     drive(runs_of(schedule)[1])
     clock.move(minutes=1)
     start_due_schedules()
@@ -257,14 +256,13 @@ def test_changes_in_the_administration_count_from_the_next_look_on(project: Proj
     assert outcomes(schedule) == [("16:00", "started"), ("13:00", "skipped")]
 
 
-def test_an_error_in_one_schedule_does_not_keep_others(
-    project: Project, clock: SetClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_schedule_that_fails_does_not_keep_others(project: Project, clock: SetClock) -> None:
     broken, other = make_schedule(project), make_schedule(project, name="other")
-    Agent.objects.create(project=project, slug="odd", provider="fixture", model="claude-code-5c", max_steps=0)
-    type(broken).objects.filter(pk=broken.pk).update(agent="odd")
+    make_agent(project, slug="odd", max_steps=0)
+    Schedule.objects.filter(pk=broken.pk).update(agent="odd")
     clock.move(minutes=1)
     start_due_schedules()
+    assert outcomes(broken) == [("09:01", "failed")]
     assert outcomes(other) == [("09:01", "started")]
 
 
