@@ -6,12 +6,12 @@ import json
 from datetime import UTC, datetime
 
 import pytest
-from celery import current_app
 from django.db import IntegrityError, transaction
 from django_celery_beat.models import CrontabSchedule, PeriodicTask
 
 from agentops.projects.access import SYSTEM
 from agentops.projects.models import AuditEntry, Project
+from runs import tasks
 from runs.actions import run_actions
 from runs.actions.flows import flow_definitions
 from runs.actions.schedules.schedule_changes import change_schedule, next_times, problem_of, run_now
@@ -258,7 +258,7 @@ def test_changes_in_the_administration_count_from_the_next_look_on(project: Proj
 
 def test_a_schedule_that_fails_does_not_keep_others(project: Project, clock: SetClock) -> None:
     broken, other = make_schedule(project), make_schedule(project, name="other")
-    make_agent(project, slug="odd", max_steps=0)
+    make_agent(project, slug="odd", tools=["no-such-tool"])
     Schedule.objects.filter(pk=broken.pk).update(agent="odd")
     clock.move(minutes=1)
     start_due_schedules()
@@ -271,12 +271,13 @@ def test_a_message_of_beat_only_wakes(project: Project, clock: SetClock) -> None
     schedule = make_schedule(project)
     sent = PeriodicTask.objects.get()
     assert (sent.task, sent.queue, sent.priority, sent.expire_seconds) == ("runs.start_scheduled", "upkeep", 0, 60)
-    task = current_app.tasks[sent.task]
+    task = tasks.start_scheduled
+    assert task.name == sent.task
     task(**json.loads(sent.kwargs))
     assert outcomes(schedule) == []
     clock.move(minutes=1)
     for _ in range(2):
         task(**json.loads(sent.kwargs))
-    current_app.tasks["runs.start_due"]()
+    tasks.start_due()
     assert outcomes(schedule) == [("09:01", "started")]
     task(schedule_id="01a1f86c-1b1a-72f0-b808-0c8f1390c3f4")
