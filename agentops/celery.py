@@ -46,6 +46,6 @@ def _close_own_connections(*_: Any, **__: Any) -> None:
 
 
 # Celery closes the connection pool of a forked child at its start, and before and after each task, but the thread that
-# renews its leases uses it too. Only the task's own connection has to be closed. runs/worker/startup.py drops those that
-# were inherited.
+# renews its leases uses it too. Only the task's own connection has to be closed. Inherited ones are dropped in
+# runs/worker/startup.py.
 DjangoWorkerFixup._close_database = _close_own_connections

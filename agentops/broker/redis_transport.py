@@ -49,10 +49,15 @@ class RedisChannel(redis.Channel):
         command = ["BRPOP", *(self._q_for_pri(*each) for each in wanted), timeout or self.brpop_timeout]  # type: ignore[no-untyped-call]
         connection.send_command(*command)
 
+    @property
+    def is_asking(self) -> bool:
+        """Whether a BRPOP waits for a message."""
+        return bool(self._in_poll)
+
     def ask_again(self) -> None:
         """End the BRPOP that waits, if a place has become free for messages that it does not ask for."""
         if (
-            not self._in_poll
+            not self.is_asking
             or self._numbered is None
             or self._asked.issuperset(places.here.readable(self.active_queues))
         ):

@@ -85,7 +85,7 @@ def test_a_message_without_a_place_stays_in_redis(
     waiting = threading.Thread(target=drain, args=[connection])
     waiting.start()
     channel = connection.default_channel
-    eventually(lambda: channel._in_poll, why="the worker asks for upkeep")
+    eventually(lambda: channel.is_asking, why="the worker asks for upkeep")
     with redis.Redis.from_url(redis_url) as client:
         assert client.llen("default\x06\x166") == 1
 
