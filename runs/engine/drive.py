@@ -43,7 +43,7 @@ from runs.lifecycle import command_outcomes, places
 from runs.lifecycle.error_contexts import LLM_STREAM
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, RunError
 from runs.providers import base as providers
-from runs.providers import model_servers
+from runs.providers import loading, model_servers
 from runs.providers.base import FollowUp
 from runs.providers.retry_limits import RetryLimits, retry_limits
 from runs.statuses import ToolStatus
@@ -312,6 +312,9 @@ def open_drive(
     """
     config = run.agent_config
     provider = providers.get(config["provider"])
+    if config["provider"] == loading.VENDORS:
+        # Of an agent that is younger than this process. The import would count as time of the first model call.
+        loading.load(str(config["model"]).partition(":")[0])
     tool_settings = {**(config.get("settings") or {}), "model": config["model"], "node": node_of(config)}
     # These raise on invalid settings before anything is written.
     retry_limits(tool_settings)

@@ -28,6 +28,28 @@ threading.Thread(target=fail, daemon=True).start()
 main()
 """
 
+#: Runs `up`, which writes into a file of that name what its worker answers to `celery inspect active`.
+INSPECTED = """
+import json, sys, threading, time
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from agentops.celery import app
+from agentops.cli import main
+
+def inspect():
+    while True:
+        time.sleep(0.2)
+        answers = app.control.inspect(timeout=0.5).active() or dict()
+        tasks = [task for tasks in answers.values() for task in tasks if task["type"] == "runs.advance"]
+        text = json.dumps([task["args"][0] for task in tasks])
+        part = Path({file!r} + ".part")
+        part.write_text(text)
+        part.rename({file!r})
+
+threading.Thread(target=inspect, daemon=True).start()
+main()
+"""
+
 
 def quick_agent(site: Site) -> httpx.Client:
     """An agent in this home that plays a short recording, and a client that may start it."""
@@ -63,3 +85,20 @@ def test_a_worker_that_cannot_go_on_ends_the_site(seasoned: Site) -> None:
 
     assert seasoned.ended() == 1
     assert seasoned.runs()["demo-replay"][0] == "queued"
+
+
+def test_the_workers_own_inspection_names_the_runs_at_work(seasoned: Site) -> None:
+    """By the broker in memory, which only this process can ask."""
+    answers = seasoned.home.with_name("active")
+    seasoned.command = [sys.executable, "-c", INSPECTED.format(root=str(ROOT), file=str(answers))]
+    seasoned.up()
+
+    def named() -> list[str]:
+        return sorted(json.loads(answers.read_text())) if answers.exists() else []
+
+    def at_work() -> list[str]:
+        runs = json.loads(seasoned.agentops("agent", "ls", "--project", "demo", "--status", "running", "--json"))
+        return sorted(run["id"] for run in runs)
+
+    eventually(lambda: named() and named() == at_work(), why=lambda: f"{named()} are named, {at_work()} are at work")
+    assert seasoned.end() == 0
