@@ -272,7 +272,6 @@ CELERY_ACCEPT_CONTENT = ["json"]
 AGENTOPS_CELERY_CONTROL = env.boolean("AGENTOPS_CELERY_CONTROL", default=False)
 CELERY_TASK_SERIALIZER = "json"
 CELERY_TASK_DEFAULT_QUEUE = "default"
-CELERY_TASK_DEFAULT_PRIORITY = 5
 CELERY_WORKER_CONCURRENCY = AGENTOPS_CONCURRENCY
 # agentops/broker/places.py decides what a worker takes; a slice is acknowledged when it begins.
 CELERY_WORKER_ENABLE_PREFETCH_COUNT_REDUCTION = False

@@ -25,7 +25,7 @@ class ScheduleAdmin(RecordAdmin):
     audited = True
     text_fields = ("name", "agent", "flow")
     loaded = (
-        *("name", "agent", "flow", "prompt", "inputs", "overlap", "catch_up", "anchor", "state", "handled_until"),
+        *("name", "agent", "flow", "overlap", "catch_up", "anchor", "state", "handled_until"),
         *("created_by", "created_at", "updated_at", "periodic_task_id", "project_id", "project__slug"),
     )
     list_display = (

@@ -296,6 +296,15 @@ def node_of(config: Mapping[str, Any]) -> str:
     return str(config.get("node_id") or config.get("agent_id", "agent"))
 
 
+def _load_library(config: Mapping[str, Any]) -> None:
+    """Load the library of the model's vendor, or its import would count as time of the first model call.
+
+    That of an agent that is older than this process is loaded already.
+    """
+    if config["provider"] == loading.VENDORS:
+        loading.load(str(config["model"]).partition(":")[0])
+
+
 def open_drive(
     run: AgentRun,
     lease: Lease,
@@ -312,9 +321,7 @@ def open_drive(
     """
     config = run.agent_config
     provider = providers.get(config["provider"])
-    if config["provider"] == loading.VENDORS:
-        # Of an agent that is younger than this process. The import would count as time of the first model call.
-        loading.load(str(config["model"]).partition(":")[0])
+    _load_library(config)
     tool_settings = {**(config.get("settings") or {}), "model": config["model"], "node": node_of(config)}
     # These raise on invalid settings before anything is written.
     retry_limits(tool_settings)

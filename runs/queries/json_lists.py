@@ -17,6 +17,8 @@ from django.db import connection
 from runs.queries.json_columns import MICROSECOND, Column
 from runs.queries.masking import mask, mask_rows
 
+#: Members of one JSON object in SQLite, whose functions take at most 127 arguments, in older versions 100.
+SQLITE_MEMBERS = 50
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The position of a row in the order of its list, as JSON values.
 Position = tuple[int | str, ...]
@@ -190,16 +192,28 @@ class Listing:
 
     @cached_property
     def _selects(self) -> Mapping[str, str]:
-        members = ", ".join(f"'{column.name}', {column.selected_sql('sqlite')}" for column in self.columns)
         row = ", ".join(f'{column.selected_sql("postgresql")} AS "{column.name}"' for column in self.columns)
         return {
-            "sqlite": self._select(f"JSON_OBJECT({members})"),
+            "sqlite": self._select(_sqlite_object(self.columns)),
             "postgresql": f"{self._select('row_to_json(item)::text')} CROSS JOIN LATERAL (SELECT {row}) AS item",
         }
 
     def _select(self, row: str) -> str:
         columns = ", ".join([*(key.selected_sql for key in self.order), row, *self.tail])
         return f"SELECT {columns} FROM {self.source}"  # noqa: S608 - constants only
+
+
+def _sqlite_object(columns: Sequence[Column]) -> str:
+    """Return SQL for a JSON object of these columns."""
+    members = [f"'{column.name}', {column.selected_sql('sqlite')}" for column in columns]
+    first, *rest = (
+        f"JSON_OBJECT({', '.join(members[start : start + SQLITE_MEMBERS])})"
+        for start in range(0, len(members), SQLITE_MEMBERS)
+    )
+    for part in rest:
+        # Without the last character, and without the first one. A negative length counts backwards.
+        first = f"SUBSTR({first}, -1, -1000000000) || ',' || SUBSTR({part}, 2)"
+    return first
 
 
 def _where_sql(where: Where) -> str:

@@ -29,6 +29,7 @@ from runs.models import (
     ReportedCall,
     SearchEntry,
     SearchPosition,
+    WorkerProcess,
 )
 from tests.support.admin.every_table import OURS, add_url, filter_urls, list_url, page_url, registered, rows_of
 from tests.support.admin.kept_rows import Filled
@@ -47,7 +48,8 @@ def test_every_table_is_there() -> None:
 
     # Content of files and sessions, what waits to be filed under a run, names of AG-UI clients and of model calls, and
     # the search index are not for people. Messages of alerts are told by their deliveries, counts by /metrics. Versions
-    # of flows have pages of their own, verified addresses a column of the users.
+    # of flows have pages of their own, verified addresses a column of the users,
+    # worker processes are on the page of the system.
     assert ours - set(registered()) == {
         *(
             AgUiRun,
@@ -64,6 +66,7 @@ def test_every_table_is_there() -> None:
             ReportedCall,
             SearchEntry,
             SearchPosition,
+            WorkerProcess,
         ),
     }
 

@@ -179,7 +179,7 @@ def test_the_filter_suggests_all_kinds_of_actions_of_projects(admin: Client) -> 
     families = {action.partition(".")[0] for action in actions}
     of_the_site = {"login", "login_failed", "user", "group", "sessions"}
 
-    assert len(enums) == 10
+    assert len(enums) == 11
     assert suggested == [f"{family}." for family in sorted(families - of_the_site)]
 
 

@@ -160,7 +160,7 @@ def helper() -> Iterator[MakeHelper]:
 
 @pytest.fixture
 def woken(monkeypatch: pytest.MonkeyPatch) -> list[UUID]:
-    """The runs for which hints would be sent, in order."""
+    """The runs for which messages would be sent, in order."""
     ids: list[UUID] = []
-    monkeypatch.setattr(places, "wake", ids.append)
+    monkeypatch.setattr(places, "wake", lambda run: ids.append(run.pk))
     return ids

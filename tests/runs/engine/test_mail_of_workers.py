@@ -15,12 +15,10 @@ from agentops.projects.access import SYSTEM
 from agentops.projects.memberships import add_member
 from agentops.projects.models import Notification, Project, Role
 from agentops.projects.notifications import notify
-from runs.models import AgentRun
 from runs.statuses import RunStatus
 from runs.worker import upkeep
-from runs.worker.worker import Worker
 from tests.support.accounts import verify_address
-from tests.support.factories import make_agent, make_project, make_run
+from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.web.mail_server import mail_server
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -38,16 +36,6 @@ def project(settings: Any) -> Project:
     ann = verify_address(User.objects.create(username="ann", email="ann@people.test"))
     add_member(project, ann, Role.OPERATOR, actor=SYSTEM)
     return project
-
-
-@contextmanager
-def working() -> Iterator[Worker]:
-    worker = Worker()
-    worker.start_sweeping()
-    try:
-        yield worker
-    finally:
-        worker.close(PATIENCE_S)
 
 
 @contextmanager
@@ -74,12 +62,6 @@ def mute_server() -> Iterator[tuple[int, threading.Event, Callable[[], None]]]:
             hang_up()
 
 
-def comes(about: Callable[[], bool]) -> bool:
-    """Whether it comes about within our patience."""
-    waited = threading.Event()
-    return any(about() or waited.wait(0.05) for _ in range(int(PATIENCE_S / 0.05)))
-
-
 def test_a_task_sends_what_is_due(project: Project, settings: Any) -> None:
     with mail_server() as inbox:
         settings.EMAIL_PORT = inbox.port
@@ -96,15 +78,12 @@ def test_a_mail_server_that_hangs_slows_no_run(project: Project, settings: Any) 
         found = notify(project.pk, kind="escalated", title="Escalated: it")
         sending = threading.Thread(target=upkeep.send_mail)
         sending.start()
-        with working():
-            assert came.wait(PATIENCE_S)
-            run = make_run(make_agent(project))
-
-            assert comes(lambda: AgentRun.objects.get(pk=run.pk).state is RunStatus.COMPLETED)
-            found.refresh_from_db()
-            assert found.emailed_at is None
-            assert found.email_attempts == 1
-            hang_up()
+        assert came.wait(PATIENCE_S)
+        assert drive(make_run(make_agent(project))).state is RunStatus.COMPLETED
+        found.refresh_from_db()
+        assert found.emailed_at is None
+        assert found.email_attempts == 1
+        hang_up()
         sending.join(PATIENCE_S)
     assert not sending.is_alive()
 

@@ -18,6 +18,7 @@ from agentops.projects.models import Project
 from runs.lifecycle import places, transitions, worker_rows
 from runs.models import Agent, AgentRun
 from runs.statuses import RunStatus
+from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
 from tests.support.engine.child_agents import children_of, spawns, task, work
 from tests.support.engine.fixture_types import MakeHelper, MakeScripted
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def worker(transactional_db: None) -> Iterator[Worker]:
-    worker = Worker(concurrency=4)
+    worker = Worker()
     yield worker
     worker.close(0.5)
 
@@ -239,7 +240,7 @@ def test_a_parent_that_waits_for_its_children_leaves_them_its_place(
     helper(run, "below", ["Seen."], queue="gpu")
     Project.objects.update(max_running=1)
 
-    worker.sweep_once()
+    advance_ready(worker)
 
     run.refresh_from_db()
     assert (run.status, run.status_reason) == ("waiting", "children")

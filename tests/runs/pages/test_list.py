@@ -497,8 +497,9 @@ def test_a_page_takes_as_many_queries_with_fifty_rows_as_with_none(project: Proj
 
     many = queries_of(viewer, "/p/alpha/runs")
 
-    # Three of them for the agents of the other programs: one for each source. One more for the queued run.
-    assert (len(many), len(few)) == (14, 13)
+    # Three of them for the agents of the other programs: one for each source, one for schedules. One more for the
+    # queued run.
+    assert (len(many), len(few)) == (15, 14)
     ids = ",".join(str(run.pk) for run in runs[:PAGE_SIZE])
     assert len(queries_of(viewer, f"/p/alpha/runs/rows?ids={ids}&since={ListPosition.of(runs[0])}")) == 9
 

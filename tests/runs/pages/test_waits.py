@@ -308,18 +308,18 @@ def test_what_a_wait_costs() -> None:
 
 
 def test_a_run_under_suspicion_says_that_it_is_retried_alone() -> None:
-    """Queued behind other suspects, waiting for its next try, and in the end paused with what a person can do."""
+    """Waiting for its next try, queued for it, and in the end paused with what a person can do."""
     run = make_run()
-    for wait_s in (0, 30):
-        assert transitions.claim(run.pk, "dead")
-        assert transitions.expire_leases("dead")
-        assert suspects.set_aside(run.pk, "sweeper", wait_s=wait_s)
+    assert transitions.claim(run.pk, "dead")
+    assert transitions.expire_leases("dead")
+    assert suspects.set_aside(run.pk, "sweeper", wait_s=30)
+    for end_waits in (lambda: 0, transitions.end_waits):
+        AgentRun.objects.filter(pk=run.pk).update(not_before=Now() - timedelta(seconds=1))
+        end_waits()
         [banner] = banners(run)
         assert banner.startswith("Being retried alone after a worker died")
-        AgentRun.objects.filter(pk=run.pk).update(not_before=Now() - timedelta(seconds=1))
-        transitions.end_waits()
     for _ in range(3):
-        assert transitions.claim(run.pk, "alone")
+        assert transitions.claim(run.pk, "alone", careful=False)
         assert suspects.note_death_alone("alone")
 
     [banner] = banners(drive(run))

@@ -20,6 +20,7 @@ from runs.actions.schedules.starting import due_schedules, start_due, start_due_
 from runs.errors import InvalidAgent
 from runs.models import Agent, FlowRun, Schedule, ScheduleStart
 from runs.statuses import RunStatus
+from runs.worker import upkeep
 from tests.support.factories import drive, make_agent
 from tests.support.flows.flow_runs import make_flow
 from tests.support.schedules import SetClock, make_schedule, outcomes, runs_of
@@ -278,6 +279,6 @@ def test_a_message_of_beat_only_wakes(project: Project, clock: SetClock) -> None
     clock.move(minutes=1)
     for _ in range(2):
         task(**json.loads(sent.kwargs))
-    tasks.start_due()
+    upkeep.start_due()
     assert outcomes(schedule) == [("09:01", "started")]
     task(schedule_id="01a1f86c-1b1a-72f0-b808-0c8f1390c3f4")

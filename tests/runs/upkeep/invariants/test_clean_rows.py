@@ -121,7 +121,7 @@ class TestItIsQuietAbout:
     def test_a_run_that_kills_its_workers(self) -> None:
         run = make_run()
         for _ in range(3):
-            transitions.claim(run.pk, "dead")
+            transitions.claim(run.pk, "dead", careful=False)
             assert suspects.note_death_alone("dead")
 
         assert drive(run).status_reason == "poison_step"
