@@ -109,6 +109,14 @@ def acknowledge_then_lose() -> None:
 
 
 @sabotage
+def dropped_for_good() -> None:
+    """A message that was lost is not sent again."""
+    from runs.worker import sweep
+
+    _replace(sweep, "_queued_without_message", lambda: iter(()))
+
+
+@sabotage
 def hint_inside_the_transaction() -> None:
     """Workers are told of what is not committed yet, and may never be."""
     from runs.lifecycle import wake
@@ -144,25 +152,23 @@ def lease_never_expires() -> None:
 @sabotage
 def newest_first() -> None:
     """Who has just used up a slice gets the next one too."""
-    from runs.models.querysets import RunQuerySet
+    from runs.lifecycle import wake
 
-    runnable = RunQuerySet.runnable
-    RunQuerySet.runnable = lambda self: runnable(self).order_by("-queued_at")  # type: ignore[method-assign]
+    send = wake.send
+    _replace(wake, "send", lambda run, *, first=False: send(run, first=first or run.step_count > 0))
 
 
 @sabotage
 def every_death_counts() -> None:
     """All runs of a dead worker are driven together again, and each is blamed for the death."""
-    from runs.lifecycle import suspects, transitions
+    from runs.lifecycle import suspicion, transitions
     from runs.models import Attempt
-
-    candidates = suspects.candidates
-    suspects.candidates = lambda *args, **options: [each._replace(deaths=0) for each in candidates(*args, **options)]
 
     def deaths(run: Any) -> int:
         return Attempt.objects.filter(run=run, step_number=run.step_count + 1, end_reason="died").count()
 
-    transitions._count_deaths = deaths
+    _replace(suspicion, "check", lambda *args, **options: None)
+    _replace(transitions, "_count_deaths", deaths)
 
 
 @sabotage

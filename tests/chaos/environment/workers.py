@@ -92,7 +92,7 @@ class ChaosWorkers:
 
     def start(self, armed: str = "", action: Action = "KILL", *, pool: str = "threads", **env: str) -> ChaosWorker:
         name = f"agentops-worker-{len(self.all)}"
-        size = "4" if pool == "threads" else "2"
+        size = env.pop("AGENTOPS_CONCURRENCY", "4" if pool == "threads" else "2")
         argv = ["-A", "agentops", "worker", "--pool", pool, "-c", size, "-n", f"{name}@%h"]
         argv += ["--beat"] if self.stage.redis else []
         chaos = f"{armed}:{'STOP' if action == 'CUT' else action}" if armed else ""

@@ -19,9 +19,10 @@ COLLECTIONS = ("check", "all", "long", "points", "steps")
 SABOTAGES = ("no-fencing", "no-persist-before-act", "acknowledge-then-lose", "hint-inside-the-transaction",
              "delete-instead-of-roll-back", "lease-never-expires", "at-most-once-retried", "seq-not-locked",
              "resume-not-unique", "newest-first", "every-death-counts", "every-restart-counts",
-             "children-outside-the-transaction", "parents-not-looked-for", "nobody-asked-after-a-crash")  # fmt: skip
+             "children-outside-the-transaction", "parents-not-looked-for", "nobody-asked-after-a-crash",
+             "dropped-for-good")  # fmt: skip
 #: Schedules of a site: see crowds.py. The last one measures, and belongs to no collection.
-CROWDS = ("saturated", "killer", "restarts", "skewed", "twenty")
+CROWDS = ("saturated", "killer", "restarts", "skewed", "lossy", "twenty")
 #: It needs a constraint taken out of the database, which SQLite cannot do.
 ONLY_POSTGRES = ("resume-not-unique",)
 #: Met once a step where every step is a slice of its own.
@@ -51,10 +52,10 @@ NOT_OF_THE_ENGINE = ("hint.", "command.", "decision.", "expiry.", "sweep.", "chi
 STEPS = 12
 #: Nearly every point is met in tests/processes/crash already, and run.taken_over in tests/chaos/test_schedules.py.
 CHECKED_POINTS = ("command.in_transaction", "command.hint_sent", "decision.in_transaction", "child.ended")
-CHECKED_SABOTAGES = ("no-fencing", "at-most-once-retried", "children-outside-the-transaction")
-CHECKED_CROWDS = ("saturated", "killer")
+CHECKED_SABOTAGES = ("no-fencing", "at-most-once-retried", "children-outside-the-transaction", "dropped-for-good")
+CHECKED_CROWDS = ("saturated", "killer", "lossy")
 #: Their schedules without them are those of the crowds themselves.
-PROVEN_BY_CROWDS = ("newest-first", "every-death-counts", "every-restart-counts")
+PROVEN_BY_CROWDS = ("newest-first", "every-death-counts", "every-restart-counts", "dropped-for-good")
 
 
 def points() -> list[str]:

@@ -6,6 +6,7 @@ May import the product. Waits are counted in turns of the others, not in seconds
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 
@@ -24,12 +25,17 @@ from tests.support.waiting import eventually
 LIVELY_S = 180.0
 #: What the product promises is about slices, so those of the measured schedule last a while.
 SLICE_S = {"saturated": SHORT_SLICES["AGENTOPS_SLICE_S"], "twenty": "1"}
+WITH_REDIS = {*SLICE_S, "lossy"}
 #: Runs on two slots, and after the kill on one.
 SATURATED = 6
 #: Workers that one bad run may take with it: the one in which nobody suspects it, and the one in which it is tried.
 MOST_WORKERS = 2
 RESTARTS = 30
 AN_HOUR_S = 3600
+#: The part of the messages that is lost, and of those that are sent twice.
+LOSSY = 0.05
+#: No liveness to wait for longer than that where a run shall hang.
+HANGS_S = 20.0
 #: How long a process of the site may live before it is killed; its start is not counted.
 LIVES_S = 1.0
 #: Each time of so many it lives until a run is tried alone, if one is: that process takes so long to start at most.
@@ -40,7 +46,7 @@ def play(environment: PlayerEnvironment, name: str, *, broken: str = "") -> Resu
     again = f"--engine {environment.engine} --crowd {name}"
     result = Result(f"{name}{f' with {broken}' if broken else ''}", environment.engine, again)
     programs = _PROGRAMS[name]()
-    with playing(environment, result, programs, redis=name in SLICE_S, broken=broken) as schedule:
+    with playing(environment, result, programs, redis=name in WITH_REDIS, broken=broken) as schedule:
         for program in programs:
             schedule.create(schedule.add(program))
         _CROWDS[name](schedule)
@@ -146,12 +152,30 @@ def _skewed(schedule: ScheduleEnvironment) -> None:
     checks.check_listeners(schedule)
 
 
+# --- Messages that are lost, or come twice --------------------------------------------------------------------------
+
+
+def _lossy(schedule: ScheduleEnvironment) -> None:
+    """Two workers hand runs back after each step, with children and approvals, and one message in twenty is lost, and
+    one in twenty doubled: all complete, and nothing happens twice."""
+    for _ in range(2):
+        schedule.workers.start(CHAOS_LOSSY=str(LOSSY), **SHORT_SLICES)
+    schedule.settle(within_s=HANGS_S if schedule.workers.sabotage else LIVELY_S)
+    happened = Counter(words[0] for _, _, kind, *words in schedule.workers.lines() if kind == "message")
+    for fate in ("lost", "doubled"):
+        if happened[fate]:
+            schedule.result.fault(f"messages {fate}")
+        else:
+            schedule.result.wrong("rig", f"no message was {fate}")
+
+
 _CROWDS: dict[str, Callable[[ScheduleEnvironment], None]] = {
     "saturated": _saturated,
     "killer": _killer,
     "restarts": _restarts,
     "skewed": _skewed,
     "twenty": _twenty,
+    "lossy": _lossy,
 }
 #: Slow steps are those in which a death finds the run; quick ones let it have many turns.
 _PROGRAMS: dict[str, Callable[[], list[Program]]] = {
@@ -163,6 +187,11 @@ _PROGRAMS: dict[str, Callable[[], list[Program]]] = {
         Program(341, length=4, faults=True),
         Program(PAYS_FIRST, length=2, expires=True),
         Program(342, length=4, max_steps=2),
+    ],
+    "lossy": lambda: [
+        *(Program(350 + n, length=8) for n in range(4)),
+        Program(360, length=4, helpers=2, asks=True),
+        Program(361, length=4, faults=True),
     ],
     "restarts": lambda: [Program(320 + n, length=2, slow=20.0) for n in range(4)],
 }

@@ -78,7 +78,8 @@ def plan(seed: int, engine: str, *, product_pace: bool = False) -> Plan:
     steps = sum(run.length + 1 for run in runs)
     web, redis = dice.random() < 0.4, engine == "postgres" or dice.random() < 0.3
     workers = ["threads"] * dice.choice([2, 2, 3])
-    if dice.random() < 0.25:
+    # Children of a fork share no memory, so no message would reach them without Redis.
+    if dice.random() < 0.25 and redis:
         workers[0] = "prefork"
     faults = _faults(dice, engine, steps, web=web, redis=redis, product_pace=product_pace)
     armed = f"{dice.choice(ARMED)}:{dice.randrange(1, 6)}" if any(f.kind == "armed" for f in faults) else ""

@@ -20,6 +20,7 @@ OF_CROWDS: dict[str, tuple[str, set[str]]] = {
     "newest-first": ("saturated", {"order"}),
     "every-death-counts": ("killer", {"blame"}),
     "every-restart-counts": ("restarts", {"blame"}),
+    "dropped-for-good": ("lossy", {"liveness"}),
 }
 #: A schedule that could not be played proves nothing.
 BROKEN = {"rig", "processes"}
