@@ -32,8 +32,8 @@ class RedisChannel(redis.Channel):
     priority_steps = list(PRIORITIES)
     #: The queues and priorities that the waiting BRPOP asks for.
     _asked: frozenset[tuple[str, int]] = frozenset()
-    #: The connection that sends BRPOP, and its number on the server.
-    _numbered: tuple[Any, int] | None = None
+    #: The connection that sends BRPOP, and its number on the server, unless the server keeps that to itself.
+    _numbered: tuple[Any, int | None] | None = None
 
     def _brpop_start(self, timeout: float | None = None) -> None:
         queues = self._queue_cycle.consume(len(self.active_queues))
@@ -42,8 +42,8 @@ class RedisChannel(redis.Channel):
             return
         connection = self.client.connection
         if self._numbered is None or self._numbered[0] is not connection._sock:
-            connection.send_command("CLIENT", "ID")
-            self._numbered = connection._sock, connection.read_response()
+            number = self._number_of(connection)
+            self._numbered = connection._sock, number
         self._asked, self._in_poll = frozenset(wanted), connection
         self._brpop_sent_at = monotonic()  # type: ignore[assignment]
         command = ["BRPOP", *(self._q_for_pri(*each) for each in wanted), timeout or self.brpop_timeout]  # type: ignore[no-untyped-call]
@@ -54,11 +54,19 @@ class RedisChannel(redis.Channel):
         """Whether a BRPOP waits for a message."""
         return bool(self._in_poll)
 
+    def _number_of(self, connection: Any) -> int | None:
+        connection.send_command("CLIENT", "ID")
+        # An account, or a proxy, may not know the command. Then BRPOP ends by its timeout.
+        with suppress(self.ResponseError):
+            return int(connection.read_response())
+        return None
+
     def ask_again(self) -> None:
         """End the BRPOP that waits, if a place has become free for messages that it does not ask for."""
         if (
             not self.is_asking
             or self._numbered is None
+            or self._numbered[1] is None
             or self._asked.issuperset(places.here.readable(self.active_queues))
         ):
             return

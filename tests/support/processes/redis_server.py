@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -19,8 +20,8 @@ from tests.support.waiting import eventually
 class OwnRedis:
     """A Redis server that a test may kill."""
 
-    def __init__(self, directory: Path, port: int | None = None) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, port: int | None = None, *, options: Sequence[str] = ()) -> None:
+        self._directory, self._options = directory, options
         with socket.socket() as free:
             free.bind(("127.0.0.1", port or 0))
             self.port = free.getsockname()[1]
@@ -32,7 +33,7 @@ class OwnRedis:
             missing("there is no redis-server to start")
         self._process = subprocess.Popen(
             ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-             "--dir", str(self._directory)],
+             "--dir", str(self._directory), *self._options],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         eventually(self._answers, why="Redis answers")
