@@ -17,7 +17,7 @@ NAMES = (
 )
 #: Benchmarks whose number of rows can be chosen.
 SIZED = ("search", "search_sqlite", "overview", "growth")
-EXTRA = ("profile", "follow", "growth", "long", "sweep", "takeover", "crowd")
+EXTRA = ("profile", "follow", "growth", "long", "sweep", "takeover", "places", "crowd")
 MODULES = {
     "follow": "following",
     "import": "importing",

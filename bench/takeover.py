@@ -215,9 +215,9 @@ def _wait_until(is_done: Callable[[], bool]) -> None:
 def _workers(
     workspace: Workspace, count: int, *, slots: int, name: str = "worker", more: dict[str, str] | None = None
 ) -> Iterator[list[Program]]:
-    """Start worker processes as in production, and wait until each has swept once."""
+    """Start worker processes as in production, and wait until each is ready."""
     command: list[str | Path] = [
-        Path(sys.executable).with_name("agentops"), "worker", "--concurrency", str(slots),
+        Path(sys.executable).with_name("agentops"), "worker", "--concurrency", str(slots), "--beat",
     ]  # fmt: skip
     with ExitStack() as stack:
         programs = []
