@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import psycopg
 import pytest
+from django.db import connections
 
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import RunStatus
@@ -126,23 +127,34 @@ def database_that_hangs(stage: Stage) -> Iterator[None]:
 
 
 def test_threads_that_hang_share_one_deadline(stage: Stage) -> None:
-    """A dozen threads that do not end keep the end of a worker waiting once, not each after the other."""
+    """A run, the renewal of its lease and a model call that do not end keep the end of a worker waiting once."""
     goes_on = threading.Event()
 
     async def hang() -> None:
         goes_on.wait(60)
 
+    run = stage.run([["ledger_read"]] * 20, tool_sleep_s=0.3)
     worker = Worker()
+    driving = threading.Thread(target=drive, args=[worker, run], daemon=True)
     try:
+        driving.start()
+        eventually(stage.effects, why="the run is under way")
         worker.loop.submit(hang())
         with database_that_hangs(stage):
-            worker.start_sweeping()
-            time.sleep(0.5)
             began = time.monotonic()
             worker.close(2)
             took = time.monotonic() - began
     finally:
         goes_on.set()
         worker.close(30)
+        driving.join(30)
     # Before its time is over it has not ended: something did hang.
     assert 2 <= took < 2 + 2 * THREADS_END_S + 5
+    assert not driving.is_alive()
+
+
+def drive(worker: Worker, run: AgentRun) -> None:
+    try:
+        worker.drive(run.pk)
+    finally:
+        connections.close_all()

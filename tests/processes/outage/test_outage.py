@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -17,12 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connections
 
 from agentops.projects.models import Project
 from runs.models import Agent, AgentRun, AgentRunMessage, RunError, TurnUsage
 from runs.providers import llm
 from runs.statuses import LIVE, RunStatus
 from runs.upkeep.invariants import check
+from runs.worker.in_process import advance_ready
 from runs.worker.worker import Worker
 from tests.support.factories import make_agent, make_project, make_run
 from tests.support.processes.scripted_model import ledger_read
@@ -36,6 +39,8 @@ pytestmark = [
 ]
 MODELS = ("anthropic:claude-sonnet-5-5", "openai-chat:gpt-4o")
 PROGRAMS, RUNS = 5, 50
+#: Runs that are driven at once, and seconds between two looks for more.
+THREADS, LOOK_S = 8, 0.05
 AWAY_S = float(os.environ.get("TEST_AWAY_S", "1.5"))
 #: Bounds a failure: what is waited for usually takes a tenth of it.
 PATIENCE_S = 180 + 3 * AWAY_S
@@ -91,18 +96,28 @@ def mock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mock]:
 
 @pytest.fixture
 def worker(mock: Mock, settings: Any, transactional_db: None, no_hints: None) -> Iterator[Worker]:
-    settings.AGENTOPS_CONCURRENCY = 8
     if AWAY_S < 60:
         # 600 s and 500 ms by the same factor; the time to wait is larger, for a machine under load.
-        settings.AGENTOPS_SWEEP_S, settings.AGENTOPS_RETRY_BASE_DELAY_MS = 0.05, 2
-        settings.AGENTOPS_OUTAGE_S = 300
+        settings.AGENTOPS_RETRY_BASE_DELAY_MS, settings.AGENTOPS_OUTAGE_S = 2, 300
     worker = Worker()
-    worker.start_sweeping()
+    threads = [threading.Thread(target=drive_all, args=[worker], daemon=True) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
     yield worker
+    worker.ask_to_stop()
+    for thread in threads:
+        thread.join(30)
     for model in MODELS:
         # Their connections belong to the worker's loop, and end with it.
         worker.loop.submit(llm.model_of(model).client.close()).result(30)
     worker.close(30)
+
+
+def drive_all(worker: Worker) -> None:
+    """What a thread of Celery's pool does, until the worker is asked to stop."""
+    while not worker.shutdown.requested.wait(LOOK_S):
+        advance_ready(worker)
+    connections.close_all()
 
 
 def make_agents(project: Project, ledger: Path) -> list[Agent]:
