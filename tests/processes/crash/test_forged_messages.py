@@ -1,4 +1,4 @@
-"""What may be written into Redis by a stranger reaches a worker as a hint, or not at all."""
+"""What may be written into Redis by a stranger reaches a worker as a checked message, or not at all."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import pytest
 import redis
 from celery import Celery
 
+from agentops.broker.queues import PRIORITIES, UPKEEP
 from runs.statuses import RunStatus
 from tests.support.processes.child_processes import ChildProcess
 from tests.support.processes.redis_server import OwnRedis
@@ -173,23 +174,34 @@ def answers_of(server: OwnRedis, command: str) -> str:
     return str(answers) if answers else ""
 
 
-def test_workers_work_whatever_the_keys_of_redis_hold(stage: Stage, own_redis: OwnRedis, tmp_path: Path) -> None:
-    """The sweep needs no Redis, and a worker hears hints again when its keys are usable."""
+def test_workers_survive_whatever_the_keys_of_redis_hold(stage: Stage, own_redis: OwnRedis, tmp_path: Path) -> None:
+    """Nothing begins while no queue can be read, and everything when the keys are usable again."""
     bomb = pickle.dumps(Bomb(tmp_path / "exploded"))
     workers = [stage.worker()]
     hears_hints(stage, own_redis, workers[0])
     with redis.Redis.from_url(own_redis.url) as client:
-        keys = {*client.keys(), QUEUE, "_kombu.binding.default", "unacked", "unacked_index", "unacked_mutex"}
-        for key in keys:
+        queues = [key_of(queue, priority) for queue in (QUEUE, UPKEEP) for priority in PRIORITIES]
+        for key in {*client.keys(), *queues, "_kombu.binding.default", "unacked", "unacked_index", "unacked_mutex"}:
             client.set(key, bomb)
         workers.append(stage.worker())
         runs = [stage.run() for _ in range(3)]
+        for worker in workers:
+            eventually(lambda worker=worker: "WRONGTYPE" in worker.said(500), why="it has tried to read the queues")
         for run in runs:
-            stage.reaches(run, RunStatus.COMPLETED)
+            run.refresh_from_db()
+            assert (run.status, run.lease_epoch) == (RunStatus.QUEUED, 0)
         assert all(worker.alive for worker in workers), [worker.said() for worker in workers]
         client.flushall()
+    for run in runs:
+        stage.reaches(run, RunStatus.COMPLETED)
     eventually(lambda: own_redis_hint(own_redis) == 0, why="workers read the queue again")
+    assert all(worker.alive for worker in workers), [worker.said() for worker in workers]
     assert not (tmp_path / "exploded").exists()
+
+
+def key_of(queue: str, priority: int) -> str:
+    """The key of a list of Redis: kombu's for a queue and a priority."""
+    return f"{queue}\x06\x16{priority}" if priority else queue
 
 
 def own_redis_hint(server: OwnRedis) -> int:
@@ -197,4 +209,4 @@ def own_redis_hint(server: OwnRedis) -> int:
     server.hint(uuid4())
     time.sleep(0.5)
     with redis.Redis.from_url(server.url) as client:
-        return int(client.llen(QUEUE))
+        return int(client.llen(key_of(QUEUE, 6)))
