@@ -43,8 +43,7 @@ def kill_and_go_on(stage: Stage, point: str, *, before: bool = False, **script: 
     first = stage.worker(chaos=point)
     if second is not None:
         eventually(lambda: "[queues]" in second.said(), why="the second worker is ready")
-        second.signal(stage.STOP)
-        eventually(second.suspended, why="the second worker is suspended")
+        stage.suspend(second)
     run = stage.run(**script)
     first.killed()
     if second is not None:

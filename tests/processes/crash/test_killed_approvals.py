@@ -53,7 +53,7 @@ def test_a_worker_is_killed_between_the_decision_and_the_call(stage: Stage, poin
     first = stage.worker()
     run = asking(stage)
     stage.reaches(run, RunStatus.WAITING)
-    first.signal(stage.STOP)
+    stage.suspend(first)
     second = stage.worker(chaos=point)
     approve(run)
     second.killed()

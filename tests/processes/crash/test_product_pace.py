@@ -33,7 +33,7 @@ def test_another_worker_goes_on_within_thirty_seconds(stage: Stage) -> None:
     """One kill after the other, while the survivor is suspended; then it finds four dead runs."""
     survivor = stage.worker(**PACE)
     eventually(lambda: "[queues]" in survivor.said(), within_s=20, why="the survivor is up")
-    survivor.signal(stage.STOP)
+    stage.suspend(survivor)
     killed: dict[str, tuple[AgentRun, datetime]] = {}
     for when, point in POINTS.items():
         run = stage.run(chunks=8, pause_s=0.04)

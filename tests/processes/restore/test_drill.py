@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 
 import pytest
@@ -15,7 +14,6 @@ from runs.models import AgentRun
 from runs.statuses import RunStatus
 from runs.upkeep import invariants, replay_check
 from tests.support.accounts import make_person, signed_in
-from tests.support.processes.child_processes import ChildProcess
 from tests.support.processes.stage import CALLS, Stage
 from tests.support.run_checks import check, events
 from tests.support.upkeep.backups import agentops, back_up, put_back
@@ -32,19 +30,6 @@ SLOW = {"chunks": 30, "pause_s": 0.1, "on_unknown_tool": "tell_model"}
 LONG_LEASE = {"AGENTOPS_LEASE_S": "60"}
 
 
-def suspend(stage: Stage, worker: ChildProcess) -> None:
-    """Not while it is writing: on SQLite nobody else could write then, a restore least of all."""
-    worker.signal(stage.STOP)
-    for _ in range(50):
-        eventually(worker.suspended, why="suspended")
-        if not stage.write_locked():
-            return
-        worker.signal(stage.CONT)
-        time.sleep(0.05)
-        worker.signal(stage.STOP)
-    pytest.fail("it is always writing")
-
-
 @pytest.mark.slow
 def test_restore_drill(stage: Stage, web_process: Callable[..., WebProcess], listeners: Listeners) -> None:
     """Backup under load → lost → restored → post_restore → sound, fenced, reset, finished."""
@@ -52,7 +37,7 @@ def test_restore_drill(stage: Stage, web_process: Callable[..., WebProcess], lis
     reader = signed_in(make_person(busy[0].project, Role.VIEWER))
     web = web_process()
     url = f"{web.url}/api/projects/crash/agent-runs/{busy[0].pk}/events/stream"
-    worker = stage.worker(AGENTOPS_CONCURRENCY="2", **LONG_LEASE)
+    worker = stage.worker(slots=2, **LONG_LEASE)
     for run in busy:
         stage.reaches(run, RunStatus.RUNNING)
     # Nobody has a slot for it yet: the backup knows it as a run that was never claimed.
@@ -64,11 +49,12 @@ def test_restore_drill(stage: Stage, web_process: Callable[..., WebProcess], lis
     seen_then = follower.ids[-1]
 
     # What happens now will be lost: events, a whole run, and the epoch that a second worker is given.
-    zombie = stage.worker(AGENTOPS_CONCURRENCY="1", **LONG_LEASE)
+    zombie = stage.worker(slots=1, **LONG_LEASE)
     stage.reaches(waiting, RunStatus.RUNNING)
     lost = stage.run()
     eventually(lambda: follower.ids[-1] > seen_then + 8, why="work continues after the backup")
-    suspend(stage, zombie)
+    # Not while it is writing: a restore could not write then.
+    stage.suspend(zombie)
     worker.end()
     last_id = follower.last_id
     handed_out = dict(AgentRun.objects.filter(status=RunStatus.RUNNING).values_list("pk", "lease_epoch"))
@@ -87,7 +73,7 @@ def test_restore_drill(stage: Stage, web_process: Callable[..., WebProcess], lis
         run.refresh_from_db()
         assert (run.status, run.lease_epoch) == (RunStatus.QUEUED, number)
 
-    finisher = stage.worker(AGENTOPS_CONCURRENCY="4")
+    finisher = stage.worker(slots=4)
     eventually(lambda: _claimed(waiting, number), why="the fresh worker has claimed it")
     zombie.signal(stage.CONT)
     for run in live:

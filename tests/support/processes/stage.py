@@ -21,6 +21,7 @@ from tests.support.paths import ROOT
 from tests.support.processes.child_processes import ChildProcess, ForkServer
 from tests.support.processes.databases import Databases, reconnect
 from tests.support.processes.redis_server import OwnRedis
+from tests.support.waiting import eventually
 
 QUICK = {"AGENTOPS_LEASE_S": "2", "AGENTOPS_RENEW_S": "0.5", "AGENTOPS_SWEEP_S": "0.5"}
 #: Two steps with tools and an answer: every effect is met, and a turn with two calls.
@@ -64,6 +65,18 @@ class Stage:
             except sqlite3.OperationalError:
                 return True
         return False
+
+    def suspend(self, worker: ChildProcess) -> None:
+        """Stop a worker, but not while it is writing: on SQLite nobody else could write then."""
+        worker.signal(self.STOP)
+        for _ in range(50):
+            eventually(worker.suspended, why="suspended")
+            if not self.write_locked():
+                return
+            worker.signal(self.CONT)
+            time.sleep(0.05)
+            worker.signal(self.STOP)
+        pytest.fail("it is always writing")
 
     def effects(self, call_id: str | None = None) -> list[Effect]:
         lines = self.ledger.read_text().splitlines() if self.ledger.exists() else []
