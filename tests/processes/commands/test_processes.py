@@ -19,6 +19,7 @@ from runs.models import Agent, AgentRun, Attempt
 from tests.support.command_line import DEFINITION, Process
 from tests.support.processes.worker_commands import ended, worker_command
 from tests.support.waiting import eventually
+from timeline.models import Event
 
 
 # --- Exit codes and streams -------------------------------------------------------------------------------------
@@ -97,8 +98,7 @@ def test_ctrl_c_ends_it_too(no_broker: dict[str, str], tmp_path: Path) -> None:
 def test_sigterm_hands_back_what_is_not_done(no_broker: dict[str, str], slow: list[AgentRun], tmp_path: Path) -> None:
     """As many as there are slots are at work when the signal comes: they are queued again, their leases given up."""
     with worker_command(no_broker | {"AGENTOPS_GRACE_S": "0.2"}, tmp_path / "log", "--concurrency", "2") as running:
-        eventually(lambda: AgentRun.objects.filter(status="running").count() == 2, why="both slots are taken")
-        time.sleep(1)
+        eventually(lambda: Event.objects.filter(type="llm.turn.start").count() == 2, why="both slots are taken")
         assert AgentRun.objects.filter(status="running").count() == 2
         assert ended(running) == 0
 
@@ -126,6 +126,6 @@ def test_a_worker_with_a_broker_and_a_clock(
 def test_the_worker_refuses_more_runs_than_connections(no_broker: dict[str, str], process: Process) -> None:
     """It would run out of connections, and take its own queue for a broken database."""
     code, _, said = process(["worker", "--concurrency", "40"], no_broker)
-    assert (code, "needs AGENTOPS_DB_POOL=44" in said) == (2, True)
+    assert (code, "needs AGENTOPS_DB_POOL=47" in said) == (2, True)
     code, _, said = process(["check"], no_broker | {"AGENTOPS_CONCURRENCY": "40"})
     assert (code, "AGENTOPS_DB_POOL" in said) == (78, True)
