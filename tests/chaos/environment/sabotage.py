@@ -121,7 +121,7 @@ def hint_inside_the_transaction() -> None:
     """Workers are told of what is not committed yet, and may never be."""
     from runs.lifecycle import wake
 
-    wake.after_commit = lambda tell, *args: tell(*args)
+    _replace(wake, "after_commit", lambda tell, *args, **options: tell(*args, **options))
 
 
 @sabotage
