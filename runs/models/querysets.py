@@ -59,6 +59,10 @@ class RunQuerySet(models.QuerySet["AgentRun"]):
         """
         return self.claimable().exclude(_is_without_place(self.model))
 
+    def without_place(self) -> RunQuerySet:
+        """Return the queued runs that wait for a place of their agent or project."""
+        return self.native().filter(_is_without_place(self.model))
+
     def claimable(self) -> RunQuerySet:
         """Return the runs that a worker may claim now if there is a place for them, in the order of claiming.
 

@@ -5,12 +5,35 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
 
-from django.db.models import Count, Min
+from django.db.models import Count, Min, OuterRef, Subquery, TextField
+from django.db.models.fields.json import KT
+from django.db.models.functions import Coalesce
 
-from runs.models import AgentRun, WorkerProcess
+from runs.models import AgentRun, Attempt, Chore, WorkerProcess
+from runs.models.querysets import RunQuerySet
 from runs.statuses import RunStatus
 from timeline.database_clock import Now
+
+#: The name of the sweep among the periodic jobs. With Redis, its claim says when a clock was last at work.
+SWEEP = "sweep"
+#: When the last message of a queued run was sent.
+SENT_AT = Coalesce("message_sent_at", "queued_at")
+
+
+class ActiveSlice(NamedTuple):
+    """A run that a worker drives now."""
+
+    run_id: UUID
+    project: str
+    agent: str | None
+    worker: str
+    #: The step that it works on.
+    step: int
+    #: Since when the worker has had the run.
+    since: datetime | None
 
 
 def oldest_queued() -> datetime | None:
@@ -32,9 +55,35 @@ def lapsed_count() -> int:
 
 def working_workers() -> Counter[str]:
     """Return the workers with a valid lease, and the number of their runs."""
-    held = AgentRun.objects.filter(status=RunStatus.RUNNING, source=AgentRun.Source.NATIVE, lease_expires_at__gte=Now())
-    rows = held.order_by().values_list("lease_owner").annotate(number=Count("pk"))
+    rows = _held().order_by().values_list("lease_owner").annotate(number=Count("pk"))
     return Counter({owner or "": number for owner, number in rows})
+
+
+def active_slices(at_most: int) -> list[ActiveSlice]:
+    """Return the first runs that workers drive, those of the oldest claims first."""
+    own = Attempt.objects.filter(run=OuterRef("pk"), epoch=OuterRef("lease_epoch")).values("claimed_at")
+    name = Coalesce("agent__slug", KT("agent_config__agent_id"), output_field=TextField())
+    rows = _held().annotate(since=Subquery(own), agent_name=name).order_by("since", "pk")[:at_most]
+    columns = ("pk", "project__slug", "agent_name", "lease_owner", "step_count", "since")
+    return [
+        ActiveSlice(run_id, project, agent, worker or "", steps + 1, since)
+        for run_id, project, agent, worker, steps, since in rows.values_list(*columns)
+    ]
+
+
+def _held() -> RunQuerySet:
+    return AgentRun.objects.running().filter(lease_expires_at__gte=Now())
+
+
+def last_sweep() -> datetime | None:
+    """Return when a worker last began the sweep; None if none did. Without Redis nothing is stored."""
+    return Chore.objects.filter(name=SWEEP).values_list("taken_at", flat=True).first()
+
+
+def without_place() -> Counter[str]:
+    """Return how many queued runs wait for a place, by project and agent, such as `shop/researcher`."""
+    rows = AgentRun.objects.without_place().order_by().values_list("project__slug", "agent__slug")
+    return Counter({"/".join(filter(None, names)): number for *names, number in rows.annotate(number=Count("pk"))})
 
 
 def queued_counts() -> dict[str, int]:

@@ -12,7 +12,6 @@ from uuid import UUID
 
 from django.conf import settings
 from django.db.models import Min
-from django.db.models.functions import Coalesce
 
 from agentops.broker import backlog
 from agentops.broker.queues import FIRST
@@ -22,11 +21,11 @@ from runs.external.silence import notice_silence
 from runs.lifecycle import approval_decisions, children, transitions, wake
 from runs.models import AgentRun, Chore
 from runs.models.querysets import RunQuerySet
+from runs.queries.queue_state import SENT_AT, SWEEP
 from runs.statuses import RunStatus
 from timeline import database_clock
 from timeline.database_clock import Now
 
-CHORE = "sweep"
 #: Messages that one sweep sends at most, of runs of dead workers and for each priority of a queue.
 BATCH = 500
 #: The part of the period after which the next sweep may begin.
@@ -35,8 +34,6 @@ PART = 0.8
 HEAD = 20
 #: Seconds for a message on its way between a process, Redis and a claim.
 ON_ITS_WAY_S = 2.0
-#: When the last message of a queued run was sent.
-_SENT_AT = Coalesce("message_sent_at", "queued_at")
 
 
 def sweep(*, now: bool = False) -> int:
@@ -45,7 +42,7 @@ def sweep(*, now: bool = False) -> int:
     `now`: sweep in any case, because there is something to find.
     """
     every = timedelta(seconds=settings.AGENTOPS_SWEEP_S * PART)
-    if settings.REDIS_URL and not Chore.objects.take(CHORE, every=every) and not now:
+    if settings.REDIS_URL and not Chore.objects.take(SWEEP, every=every) and not now:
         return 0
     end_waits()
     notice_silence()
@@ -91,7 +88,7 @@ def _queued_without_message() -> Iterator[list[AgentRun]]:
         of_group = queued.filter(queue=queue, priority=priority)
         before = _sent_before(of_group, backlog.oldest(queue, priority + 1, HEAD))
         if before is not None:
-            yield list(of_group.annotate(sent_at=_SENT_AT).filter(sent_at__lt=before)[:BATCH])
+            yield list(of_group.annotate(sent_at=SENT_AT).filter(sent_at__lt=before)[:BATCH])
 
 
 def _sent_before(queued: RunQuerySet, head: list[UUID]) -> datetime | None:
@@ -103,7 +100,7 @@ def _sent_before(queued: RunQuerySet, head: list[UUID]) -> datetime | None:
     latest = database_clock.now() - timedelta(seconds=ON_ITS_WAY_S if settings.REDIS_URL else 0)
     if not head:
         return latest
-    oldest: datetime | None = queued.filter(pk__in=head).aggregate(at=Min(_SENT_AT))["at"]
+    oldest: datetime | None = queued.filter(pk__in=head).aggregate(at=Min(SENT_AT))["at"]
     return None if oldest is None else min(oldest, latest)
 
 

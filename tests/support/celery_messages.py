@@ -5,7 +5,25 @@ from __future__ import annotations
 from queue import Empty
 from typing import Any
 
+import pytest
+from celery import Celery
+
+from agentops.broker import backlog
 from agentops.celery import app
+from agentops.redis.redis_config import broker_options
+
+
+def use_broker(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process read queues from a Redis, for a test."""
+    reader = Celery("reader", broker=url)
+    reader.conf.broker_transport_options = broker_options(url)
+    monkeypatch.setattr(backlog, "import_string", lambda _: reader)
+
+
+def send(url: str, run_id: object, *, queue: str = "default", priority: int = 6) -> None:
+    """Send the message of a run to a Redis, as the site writes it."""
+    with app.connection_for_write(url) as connection:
+        app.send_task("runs.advance", args=[str(run_id)], queue=queue, priority=priority, connection=connection)
 
 
 def messages(queue: str) -> list[Any]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import platform
 import shutil
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,17 +16,9 @@ from django.db import connection
 from django.template.defaultfilters import filesizeformat
 
 from agentops.http import health
-from runs.lifecycle.suspicion import CHILD_SEPARATOR
-from runs.models import WorkerProcess
-from runs.queries import queue_state
-from timeline import database_clock
-from timeline.display import clean, format_duration, format_ms
+from timeline.display import format_ms
 from timeline.live.hub import open_streams
 
-#: Seconds after which a run should have found a worker.
-LONG_WAIT_S = 60
-#: Workers that are named.
-MAX_NAMED = 10
 READY_TEXTS = {
     "database": ("Database", "Look at the database server and DATABASE_URL. Nothing works without it."),
     "migrations": ("Migrations", "Run agentops migrate, then restart all processes."),
@@ -70,38 +60,6 @@ def readiness() -> Iterator[Fact]:
             yield Fact(title, f"answers in {format_ms(float(str(result['ms'])))}")
 
 
-def queue() -> Iterator[Fact]:
-    """Yield which workers are at work, and what waits for them."""
-    queued, due, lapsed = queue_state.oldest_queued(), queue_state.oldest_due_wait(), queue_state.lapsed_count()
-    workers: Counter[str] = Counter()
-    for owner, count in queue_state.working_workers().items():
-        workers[owner.partition(CHILD_SEPARATOR)[0]] += count
-    is_stuck = _seconds(queued) > LONG_WAIT_S or _seconds(due) > LONG_WAIT_S
-    named = ", ".join(f"{clean(owner)} ({count})" for owner, count in workers.most_common(MAX_NAMED))
-    rest = f" and {len(workers) - MAX_NAMED} more" if len(workers) > MAX_NAMED else ""
-    start = "" if workers or not is_stuck else "Runs wait, and no worker is at work. Start one: agentops worker"
-    yield Fact("Workers with runs", f"{named}{rest}" if workers else "none; idle workers are not counted", start)
-    more = "Start more workers, or raise their concurrency." if workers else "Start a worker: agentops worker"
-    yield from _processes()
-    yield Fact("Oldest queued run", _age(queued), more if _seconds(queued) > LONG_WAIT_S else "")
-    yield Fact("Oldest due run", _age(due), more if _seconds(due) > LONG_WAIT_S else "")
-    gone = "Another worker continues them within seconds. If none does, start one." if lapsed else ""
-    yield Fact("Runs whose worker is gone", str(lapsed), gone)
-
-
-def _processes() -> Iterator[Fact]:
-    """Yield the worker processes with the queues that they serve, and the queues that wait for a worker."""
-    processes = list(WorkerProcess.objects.alive().order_by("name"))
-    named = ", ".join(f"{clean(each.name)}: {', '.join(each.queues)}" for each in processes[:MAX_NAMED])
-    rest = f" and {len(processes) - MAX_NAMED} more" if len(processes) > MAX_NAMED else ""
-    yield Fact("Worker processes", f"{named}{rest}" if processes else "none", is_checked=False)
-    queued = queue_state.queued_counts()
-    for queue in sorted(queue_state.unserved(queued)):
-        count = queued[queue]
-        waiting = f"{count} run{'' if count == 1 else 's'} wait{'s' if count == 1 else ''}, and no worker serves it"
-        yield Fact(f"Queue {queue}", waiting, f"Start a worker for {queue}, or give its agents another queue.")
-
-
 def storage() -> Iterator[Fact]:
     """Yield sizes, as far as they cost nothing to read, and versions."""
     yield Fact("Size of the database", filesizeformat(_database_size()), is_checked=False)
@@ -140,11 +98,3 @@ def _database_version() -> str:
             return f"PostgreSQL {cursor.fetchone()[0]}"
         cursor.execute("SELECT sqlite_version()")
         return f"SQLite {cursor.fetchone()[0]}"
-
-
-def _age(since: datetime | None) -> str:
-    return "none" if since is None else f"waits for {format_duration(_seconds(since))}"
-
-
-def _seconds(since: datetime | None) -> float:
-    return 0.0 if since is None else database_clock.seconds_between(since, database_clock.now())

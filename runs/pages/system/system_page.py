@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
@@ -13,11 +14,11 @@ from agentops.projects.errors import AuthRequired, RoleRequired
 from agentops.projects.requests import principal_of
 from runs.models import Sink
 from runs.pages.sinks.shown_sink import ShownSink, shown
-from runs.pages.system import site_facts
-from runs.queries import sink_health
+from runs.pages.system import shown_workers, site_facts, work_facts
+from runs.queries import broker_state, queue_state, sink_health
 from timeline.bulk.settled import newest_event
 
-#: Sinks that are listed.
+#: Sinks, and slices, that are listed.
 MAX_LISTED = 50
 
 
@@ -37,15 +38,23 @@ def index(request: HttpRequest) -> HttpResponse:
         raise AuthRequired
     if not may(principal, Action.SUPER, None):
         raise RoleRequired("only superusers may see the health of the site")
+    workers = shown_workers.shown_workers()
+    broker = broker_state.read() if settings.REDIS_URL else None
     groups = [
         FactGroup("This web process", list(site_facts.readiness())),
-        FactGroup("Queue", list(site_facts.queue())),
+        FactGroup("Workers and queues", list(work_facts.facts(workers, broker))),
         FactGroup("Storage and versions", list(site_facts.storage())),
         FactGroup("Settings", list(site_facts.configuration())),
     ]
+    slices = queue_state.active_slices(MAX_LISTED + 1)
     sinks, troubled = _sinks()
     context = {
         "groups": [group for group in groups if group.facts],
+        "workers": workers,
+        "queues": list(shown_workers.shown_queues(broker)) if broker is not None else [],
+        "has_redis": bool(settings.REDIS_URL),
+        "slices": slices[:MAX_LISTED],
+        "has_more_slices": len(slices) > MAX_LISTED,
         "sink_count": sinks,
         "troubled": troubled[:MAX_LISTED],
         "unlisted": len(troubled[MAX_LISTED:]),

@@ -6,15 +6,18 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.db.models import Count, QuerySet
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from agentops.broker.queues import PRIORITIES
 from runs.models import AgentRun, FlowRun, MetricCount, Sink, WorkerProcess
-from runs.queries import queue_state, sink_health
+from runs.queries import broker_state, queue_state, recovery_times, sink_health
 from runs.statuses import RunStatus
 from runs.telemetry.metrics import metric_counts
 from timeline import database_clock
@@ -60,6 +63,8 @@ class SiteCollector(Collector):
             yield _histogram(name, help_text, rows)
         yield from _run_gauges()
         yield from _queue_gauges()
+        yield from _message_gauges()
+        yield _recovery_gauge()
         yield from _sink_gauges()
         text = "Open event streams of the web process that has answered."
         yield GaugeMetricFamily(f"{PREFIX}stream_clients", text, value=self._streams)
@@ -155,6 +160,34 @@ def _queue_gauges() -> Iterator[Metric]:
     yield GaugeMetricFamily(f"{PREFIX}workers", "Living worker processes.", value=len(processes))
 
 
+def _message_gauges() -> Iterator[Metric]:
+    """Yield what waits in Redis, and when a clock was last at work: nothing without Redis, where nobody can know."""
+    text = "Messages in a queue of Redis, by priority: 0 is the first."
+    messages = GaugeMetricFamily(f"{PREFIX}queue_messages", text, labels=["queue", "priority"])
+    text = "How long the oldest message of a queued run has been in Redis."
+    oldest = GaugeMetricFamily(f"{PREFIX}message_age_seconds", text)
+    sweep = GaugeMetricFamily(f"{PREFIX}sweep_age_seconds", "Seconds since the last sweep, which a clock asks for.")
+    broker = broker_state.read() if settings.REDIS_URL else None
+    if broker is not None:
+        for queue, counts in broker.lengths.items():
+            for priority in PRIORITIES:
+                messages.add_metric([queue, str(priority)], counts.get(priority, 0))
+        oldest.add_metric([], _seconds_since(broker.oldest_sent_at))
+    if settings.REDIS_URL and (last := queue_state.last_sweep()) is not None:
+        sweep.add_metric([], _seconds_since(last))
+    yield from (messages, oldest, sweep)
+
+
+def _recovery_gauge() -> GaugeMetricFamily:
+    text = "Seconds until another worker continued the run of a dead one, in the last 24 hours: median and longest."
+    family = GaugeMetricFamily(f"{PREFIX}recovery_seconds", text, labels=["quantile"])
+    times = recovery_times.of_last_day()
+    if times is not None:
+        family.add_metric(["0.5"], times.median_s)
+        family.add_metric(["1"], times.worst_s)
+    return family
+
+
 def _unended(rows: QuerySet[Any], name: str, help_text: str) -> GaugeMetricFamily:
     counts = dict(rows.filter(completed_at=None).values_list("status").annotate(number=Count("pk")).order_by())
     family = GaugeMetricFamily(f"{PREFIX}{name}", help_text, labels=["status"])
@@ -183,8 +216,11 @@ def _sink_gauges() -> Iterator[Metric]:
 
 
 def _age(name: str, help_text: str, since: Any) -> GaugeMetricFamily:
-    seconds = 0.0 if since is None else database_clock.seconds_between(since, database_clock.now())
-    return GaugeMetricFamily(f"{PREFIX}{name}", help_text, value=seconds)
+    return GaugeMetricFamily(f"{PREFIX}{name}", help_text, value=_seconds_since(since))
+
+
+def _seconds_since(moment: datetime | None) -> float:
+    return 0.0 if moment is None else database_clock.seconds_between(moment, database_clock.now())
 
 
 def _parsed(text: str) -> Labels:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import html
 import re
+import socket
 from datetime import timedelta
 from typing import Any
 
 import pytest
+import redis
 import time_machine
 from django.contrib.auth.models import User
 from django.db import connection
@@ -17,14 +19,20 @@ from django.utils import timezone
 
 from agentops.http import health
 from agentops.projects.models import Role
-from runs.lifecycle import worker_rows
-from runs.models import AgentRun, Sink, SinkCursor
+from runs.lifecycle import transitions, worker_rows
+from runs.lifecycle.suspicion import CHILD_SEPARATOR
+from runs.models import AgentRun, Attempt, Chore, Sink, SinkCursor
+from runs.pages.system import system_page
 from runs.telemetry.sink_claims import disable
+from runs.worker.sweep import sweep
 from tests.support.accounts import make_person
+from tests.support.celery_messages import send, use_broker
 from tests.support.factories import make_agent, make_project, make_run
 from tests.support.pages.parsed_page import parse
 from tests.support.sinks import append, make_sink
+from timeline import database_clock
 from timeline.bulk.settled import newest_event
+from timeline.database_clock import Now
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PAGE = "/system"
@@ -36,6 +44,13 @@ def boss(monkeypatch: pytest.MonkeyPatch) -> Client:
     client = Client()
     client.force_login(User.objects.create_superuser("boss"))
     return client
+
+
+@pytest.fixture
+def redis_broker(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty Redis, which this process has as its broker too."""
+    use_broker(redis_url, monkeypatch)
+    return redis_url
 
 
 def facts_of(answer: Any) -> dict[str, str]:
@@ -66,6 +81,10 @@ def test_each_fact_is_good_or_says_what_to_do(boss: Client, settings: Any) -> No
     assert facts["Migrations"] == "good all applied"
     assert facts["Broker"] == "good none: processes look into the database instead"
     assert facts["Oldest queued run"] == "good none"
+    assert facts["Clock"] == "one in each worker, as there is no Redis"
+    assert facts["Oldest message"] == "unknown: the queues are in the memory of the workers"
+    assert facts["Time until a run of a dead worker continues"] == "no worker has died in the last 24 hours"
+    assert facts["Runs that wait for a place"] == "0"
     assert facts["Open event streams"] == "0 in this web process"
     product = "PostgreSQL" if connection.vendor == "postgresql" else "SQLite"
     assert re.search(rf"agentops \d.*Django \d.*Python \d.*{product} \d", facts["Versions"])
@@ -79,10 +98,7 @@ def test_each_fact_is_good_or_says_what_to_do(boss: Client, settings: Any) -> No
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     health.readiness = health.Readiness()
     facts = facts_of(boss.get(PAGE))
-    assert facts["Workers with runs"] == (
-        "needs attention none; idle workers are not counted Runs wait, and no worker is at work. "
-        "Start one: agentops worker"
-    )
+    assert facts["Workers"] == ("needs attention none Runs wait, and no worker is at work. Start one: agentops worker")
     assert facts["Oldest queued run"].startswith("needs attention waits for 5 min")
     assert facts["Broker"].startswith("needs attention ConnectionError Look at the Redis server")
 
@@ -122,13 +138,127 @@ def test_sinks_that_need_attention_are_listed(boss: Client) -> None:
     )
 
 
-def test_worker_processes_are_named_with_their_queues_and_queues_without_one(boss: Client) -> None:
-    make_run(make_agent(make_project("alpha"), queue="gpu"))
-    assert facts_of(boss.get(PAGE))["Worker processes"] == "none"
-    assert "Queue gpu" not in facts_of(boss.get(PAGE))
+def rows_of(answer: Any, title: str) -> list[str]:
+    """The rows of a table, each in one line."""
+    section = answer.content.decode().partition(f'<section aria-labelledby="{title}">')[2].partition("</section>")[0]
+    return [" ".join(row.text.split()) for row in parse(section).walk() if row.tag == "tr"][1:]
 
+
+def test_workers_are_listed_with_their_queues_and_queues_without_one_are_named(boss: Client) -> None:
+    run = make_run(make_agent(make_project("alpha"), queue="gpu"))
+    answer = boss.get(PAGE)
+    assert facts_of(answer)["Workers"] == "good none"
+    assert "Queue gpu" not in facts_of(answer)
+    assert "No worker process has been seen" in answer.content.decode()
     worker_rows.announce("host:1:a", ["default", "batch"], 4)
+    worker_rows.announce("host:2:b", ["default"], 8)
+    other = make_run(make_agent(make_project("beta")))
+    # As a process that tries a run alone: the worker that started it has the run.
+    assert transitions.claim(other.pk, f"host:2:b{CHILD_SEPARATOR}1")
+
+    answer = boss.get(PAGE)
+
+    assert facts_of(answer)["Workers"] == "good 2: 1 with runs, 1 idle"
+    assert facts_of(answer)["Queue gpu"].startswith(
+        "needs attention 1 run waits, and no worker serves it Start a worker for gpu"
+    )
+    idle, busy = rows_of(answer, "workers-title")
+    assert idle.startswith("host:1:a default, batch idle 4 ")
+    assert busy.startswith("host:2:b default 1 8 ")
+    [slice_row] = rows_of(answer, "slices-title")
+    assert slice_row.startswith(f"{other.agent.slug} beta host:2:b{CHILD_SEPARATOR}1 1 ")
+    assert f'href="/runs/{other.pk}"' in answer.content.decode()
+    assert f'href="/runs/{run.pk}"' not in answer.content.decode()
+
+
+def test_runs_at_work_are_bounded(boss: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system_page, "MAX_LISTED", 1)
+    agent = make_agent(make_project("alpha"))
+    first, second = make_run(agent), make_run(agent)
+    for run in (first, second):
+        assert transitions.claim(run.pk, "host:1:a")
+    Attempt.objects.filter(run=first).update(claimed_at=Now() - timedelta(seconds=90))
+
+    answer = boss.get(PAGE)
+
+    [row] = rows_of(answer, "slices-title")
+    assert row.startswith(f"{agent.slug} alpha host:1:a 1 ")
+    assert re.search(r"1 min 3\d s</span> ago", answer.content.decode())
+    assert "These are the 1 that were claimed first." in answer.content.decode()
+
+
+def test_runs_that_wait_for_a_place_are_counted(boss: Client) -> None:
+    full, free = make_agent(make_project("alpha"), max_running=1), make_agent(make_project("beta"))
+    assert transitions.claim(make_run(full).pk, "host:1:a")
+    for agent in (full, full, free):
+        make_run(agent)
+
+    assert facts_of(boss.get(PAGE))["Runs that wait for a place"] == f"2: alpha/{full.slug} (2)"
+
+
+def test_the_time_until_a_run_of_a_dead_worker_continues(boss: Client) -> None:
+    agent, now = make_agent(make_project("alpha")), database_clock.now()
+    for seconds, hours in [(10, 1), (22, 2), (400, 3), (5000, 30)]:
+        run, died_at = make_run(agent), now - timedelta(hours=hours)
+        for epoch in (1, 2):
+            assert transitions.claim(run.pk, f"host:{seconds}:{epoch}")
+            transitions.expire_leases(f"host:{seconds}:{epoch}")
+        Attempt.objects.filter(run=run, epoch=1).update(claimed_at=died_at, ended_at=died_at)
+        Attempt.objects.filter(run=run, epoch=2).update(claimed_at=died_at + timedelta(seconds=seconds))
 
     facts = facts_of(boss.get(PAGE))
-    assert facts["Worker processes"] == "host:1:a: default, batch"
-    assert facts["Queue gpu"].startswith("needs attention 1 run waits, and no worker serves it Start a worker for gpu")
+
+    # No worker has taken them over a second time yet.
+    assert facts["Runs whose worker is gone"].startswith("needs attention 4 ")
+    assert facts["Time until a run of a dead worker continues"] == (
+        "median 22 s, longest 6 min 40 s (3 runs in the last 24 hours)"
+    )
+
+
+@pytest.mark.redis
+def test_what_waits_in_redis(boss: Client, redis_broker: str) -> None:
+    waiting, claimed = make_run(make_agent(make_project("alpha"), queue="gpu")), make_run()
+    assert transitions.claim(claimed.pk, "host:1:a")
+    AgentRun.objects.filter(pk=waiting.pk).update(
+        queued_at=Now() - timedelta(hours=1), message_sent_at=Now() - timedelta(minutes=2)
+    )
+    with redis.Redis.from_url(redis_broker) as client:
+        client.flushdb()
+    # The first one is old, but its run is no longer queued.
+    send(redis_broker, claimed.pk, queue="gpu")
+    send(redis_broker, waiting.pk, queue="gpu")
+    send(redis_broker, waiting.pk, queue="gpu", priority=0)
+
+    answer = boss.get(PAGE)
+
+    assert rows_of(answer, "queues-title") == ["default 0 –", "gpu 3 0: 1, 6: 2", "upkeep 0 –"]
+    assert facts_of(answer)["Oldest message"].startswith("needs attention waits for 2 min 0")
+
+
+@pytest.mark.redis
+def test_a_site_without_a_clock_is_warned(boss: Client, redis_broker: str, settings: Any) -> None:
+    assert facts_of(boss.get(PAGE))["Clock"] == (
+        "needs attention no sweep so far No clock: start agentops worker --beat"
+    )
+    settings.AGENTOPS_SWEEP_S = 5.0
+    sweep()
+    assert re.fullmatch(r"good last sweep [\d.]+ m?s ago", facts_of(boss.get(PAGE))["Clock"])
+    Chore.objects.update(taken_at=Now() - timedelta(seconds=16))
+    assert facts_of(boss.get(PAGE))["Clock"] == (
+        "needs attention last sweep 16 s ago No clock: start agentops worker --beat"
+    )
+
+
+@pytest.mark.parametrize("port", ["refused", "silent"])
+def test_a_redis_that_is_down_does_not_break_the_page(
+    boss: Client, settings: Any, monkeypatch: pytest.MonkeyPatch, port: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        settings.REDIS_URL = f"redis://127.0.0.1:{server.getsockname()[1] if port == 'silent' else 1}/0"
+        use_broker(settings.REDIS_URL, monkeypatch)
+        answer = boss.get(PAGE)
+    assert answer.status_code == 200
+    assert facts_of(answer)["Oldest message"] == (
+        "needs attention unknown: Redis has not answered within 1 s Look at the Redis server and REDIS_URL."
+    )
+    assert "The lengths of its queues are unknown." in answer.content.decode()

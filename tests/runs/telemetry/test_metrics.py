@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
+import redis
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 
 from agentops.config.telemetry_settings import TelemetrySettings
-from runs.lifecycle import worker_rows
-from runs.models import AgentRun, MetricCount
+from runs.lifecycle import transitions, worker_rows
+from runs.models import AgentRun, Attempt, Chore, MetricCount
 from runs.telemetry.metrics import exposition, metric_counts
+from tests.support.celery_messages import send, use_broker
 from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.paths import ROOT
 from tests.support.sinks import append, make_sink, make_troubled_run
+from timeline import database_clock
+from timeline.database_clock import Now
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+@pytest.fixture
+def redis_broker(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty Redis, which this process has as its broker too."""
+    use_broker(redis_url, monkeypatch)
+    return redis_url
 
 
 def read(client: Client | None = None, **headers: str) -> Samples:
@@ -103,7 +115,7 @@ def test_reading_takes_few_queries_and_is_cached() -> None:
     with CaptureQueriesContext(connection) as queries:
         Client().get("/metrics")
         Client().get("/metrics")
-    assert len(queries) <= 10
+    assert len(queries) <= 13
 
 
 def test_labels_cannot_grow_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,3 +161,38 @@ def test_queues_are_counted_with_the_workers_that_serve_them() -> None:
     assert unserved == {"gpu": 1, "default": 0, "batch": 0}
     assert [total(samples, "agentops_queue_runs", queue=queue) for queue in ("gpu", "default", "batch")] == [1, 1, 0]
     assert [total(samples, "agentops_queue_slots", queue=queue) for queue in ("gpu", "default", "batch")] == [0, 4, 4]
+
+
+@pytest.mark.redis
+def test_messages_clocks_and_recoveries_are_measured(redis_broker: str) -> None:
+    run = make_run(make_agent(make_project("shop"), queue="gpu"))
+    assert not total(read(), "agentops_recovery_seconds")
+    AgentRun.objects.update(message_sent_at=Now() - timedelta(minutes=2))
+    Chore.objects.create(name="sweep", taken_at=Now() - timedelta(seconds=30))
+    with redis.Redis.from_url(redis_broker) as client:
+        client.flushdb()
+    send(redis_broker, run.pk, queue="gpu", priority=3)
+    died_at = database_clock.now() - timedelta(minutes=5)
+    lost = make_run()
+    for epoch, at in [(1, died_at), (2, died_at + timedelta(seconds=21))]:
+        assert transitions.claim(lost.pk, f"host:{epoch}:a")
+        transitions.expire_leases(f"host:{epoch}:a")
+        Attempt.objects.filter(run=lost).update(claimed_at=at)
+    Attempt.objects.filter(run=lost, epoch=1).update(claimed_at=died_at, ended_at=died_at)
+
+    samples = read()
+
+    assert samples["agentops_queue_messages", (("priority", "3"), ("queue", "gpu"))] == 1
+    assert total(samples, "agentops_queue_messages") == 1
+    assert total(samples, "agentops_queue_messages", queue="upkeep") == 0
+    assert 120 <= samples["agentops_message_age_seconds", ()] < 180
+    assert 30 <= samples["agentops_sweep_age_seconds", ()] < 90
+    for quantile in ("0.5", "1"):
+        assert samples["agentops_recovery_seconds", (("quantile", quantile),)] == pytest.approx(21)
+
+
+def test_nothing_is_claimed_of_queues_without_redis(settings: Any) -> None:
+    settings.REDIS_URL = ""
+    names = {name for name, _ in read()}
+
+    assert not names & {"agentops_queue_messages", "agentops_message_age_seconds", "agentops_sweep_age_seconds"}
