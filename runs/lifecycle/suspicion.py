@@ -80,9 +80,3 @@ def has_trial(owner: str) -> bool:
     return suspects.filter(
         attempts__epoch=F("lease_epoch"), attempts__step_number=F("step_count") + 1, attempts__claimed_at__gt=since
     ).exists()
-
-
-def has_process(owner: str) -> bool:
-    """Whether a worker has a process that tries a run alone."""
-    name = f"{owner}{CHILD_SEPARATOR}"
-    return AgentRun.objects.filter(status=RunStatus.RUNNING, lease_owner__startswith=name).exists()

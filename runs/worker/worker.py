@@ -51,6 +51,8 @@ class Worker:
         self._keeper = LeaseKeeper(self._announce)
         self.loop = LoopThread()
         self._tries = count(1)
+        #: Held while a process tries a run: one at a time. It takes seconds to start, and to claim the run.
+        self._trying_alone = threading.Lock()
 
     def drive(self, run_id: UUID) -> bool:
         """Claim a run and drive it for a slice in this thread. Returns False if there was nothing to claim.
@@ -73,12 +75,17 @@ class Worker:
     def _try_carefully(self, suspect: Suspected) -> bool:
         if suspect.is_alone and suspect.lapsed:
             self._set_aside(suspect)
-        elif suspect.is_alone and not suspicion.has_process(self.owner):
-            return self._drive_alone(suspect.run_id)
+        elif suspect.is_alone and self._trying_alone.acquire(blocking=False):
+            try:
+                self._drive_alone(suspect.run_id)
+            finally:
+                self._trying_alone.release()
+            self.try_next_suspects()
+            return True
         # Another one is tried now, and its end sends the message again.
         return False
 
-    def _drive_alone(self, run_id: UUID) -> bool:
+    def _drive_alone(self, run_id: UUID) -> None:
         """Drive a run for one step in a process of its own, while this thread waits."""
         try:
             try_alone(run_id, f"{self.owner}{suspicion.CHILD_SEPARATOR}{next(self._tries)}", self.shutdown)
@@ -88,8 +95,6 @@ class Worker:
         if run is not None and not settings.REDIS_URL:
             # That process has released it, and its message reached nobody.
             wake.send(run)
-        self.try_next_suspects()
-        return True
 
     def try_next_suspects(self) -> None:
         """Send the messages of the next suspected runs, which had to wait for another one."""
