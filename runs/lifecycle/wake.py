@@ -85,6 +85,12 @@ def wake_sweep() -> None:
     after_commit(_send_sweep)
 
 
+def sweep_now() -> None:
+    """Let a worker look now for waits that have ended, whatever becomes of the current transaction. Never raises."""
+    if can_send():
+        _send_task(SWEEP, kwargs={"now": 1})
+
+
 def wake_importer() -> None:
     """Wake a worker to import uploaded files, once the current transaction is committed. Never raises."""
     after_commit(_send_import)
@@ -153,8 +159,7 @@ atexit.register(_flush)
 
 def _send_sweep() -> None:
     chaos.point("command.committed")
-    if can_send():
-        _send_task(SWEEP, kwargs={"now": 1})
+    sweep_now()
 
 
 def _send_flows() -> None:

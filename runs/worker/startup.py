@@ -123,7 +123,7 @@ def _open() -> bool:
         worker.current()
     places.here.open()
     # What was queued while no worker was here.
-    wake.wake_sweep()
+    wake.sweep_now()
     return True
 
 
