@@ -31,6 +31,8 @@ EXPIRES_S = 60.0
 CELERY_APP = "agentops.celery.app"
 
 _worker_is_here = False
+#: Whether the broker has not taken the last message of this process.
+_broker_is_away = False
 
 
 def expect_worker() -> None:
@@ -42,6 +44,11 @@ def expect_worker() -> None:
 def can_send() -> bool:
     """Whether a message of this process can reach a worker."""
     return bool(settings.REDIS_URL) or _worker_is_here
+
+
+def is_broker_away() -> bool:
+    """Whether the last message of this process could not be sent."""
+    return _broker_is_away
 
 
 # --- Runs ---
@@ -174,11 +181,14 @@ def _send_import() -> None:
 
 
 def _send_task(name: str, **options: Any) -> bool:
+    global _broker_is_away
     try:
         import_string(CELERY_APP).send_task(name, retry=False, **options)
     except Exception as error:  # whatever a broken broker raises; the sweep and the clock find what there is to do
         run_id = next(iter(options.get("args", ())), None)
         extra = {"run_id": run_id} if run_id else {}
         log.warning("the message %s was not sent (%s)", name, type(error).__name__, extra=extra)
+        _broker_is_away = True
         return False
+    _broker_is_away = False
     return True

@@ -1,8 +1,9 @@
-"""The broker dies, comes back, or stays away: a hint that is lost or doubled costs time and nothing else."""
+"""The broker dies, comes back, or stays away: a message that is lost or doubled costs time and nothing else."""
 
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from uuid import uuid4
 
@@ -85,22 +86,38 @@ def _heard(own_redis: OwnRedis, run: AgentRun) -> bool:
     return run.status == RunStatus.COMPLETED
 
 
-def test_it_goes_on_without_redis(stage: Stage, own_redis: OwnRedis) -> None:
-    first = stage.worker(**LONG_LEASE)
+def test_runs_at_work_go_on_without_redis_and_others_wait_for_it(stage: Stage, own_redis: OwnRedis) -> None:
+    """No run is handed back while its message could not be sent, however many others wait."""
+    worker = stage.worker(AGENTOPS_SLICE_S="0.5", **LONG_LEASE)
     begun = [stage.run(SLOW, tool_sleep_s=0.7) for _ in range(3)]
-    eventually(stage.effects, why="runs are under way")
+    for run in begun:
+        own_redis.hint(run.pk)
+    eventually(lambda: {effect.run for effect in stage.effects()} == ids(begun), why="all runs are under way")
     own_redis.kill()
     queued = [stage.run() for _ in range(3)]
 
-    all_well(stage, [*begun, *queued])
-    assert first.alive, first.said()
-    # And a worker that has never seen a broker works too.
-    first.end()
-    second = stage.worker(**LONG_LEASE)
-    began = time.monotonic()
-    all_well(stage, [stage.run() for _ in range(3)])
-    print(f"a worker that was started without a broker: three runs in {time.monotonic() - began:.2f} s")
-    assert second.alive, second.said()
+    all_well(stage, begun)
+    for run in queued:
+        run.refresh_from_db()
+        assert (run.status, run.lease_epoch) == (RunStatus.QUEUED, 0)
+    assert worker.alive, worker.said()
+    own_redis.start()
+    all_well(stage, queued)
+
+
+def test_a_worker_that_is_started_without_redis_waits_for_it(stage: Stage, own_redis: OwnRedis) -> None:
+    own_redis.kill()
+    worker = stage.worker(**LONG_LEASE)
+    runs = [stage.run() for _ in range(3)]
+    eventually(lambda: "Cannot connect to" in worker.said(500), why="it has looked for Redis")
+    own_redis.start()
+
+    all_well(stage, runs)
+    assert worker.alive, worker.said()
+
+
+def ids(runs: list[AgentRun]) -> set[str]:
+    return {str(run.pk) for run in runs}
 
 
 def test_it_ends_on_sigterm_without_redis(stage: Stage, own_redis: OwnRedis) -> None:
@@ -114,36 +131,49 @@ def test_it_ends_on_sigterm_without_redis(stage: Stage, own_redis: OwnRedis) -> 
 
 
 @pytest.fixture
-def waiting_hint(stage: Stage, own_redis: OwnRedis) -> ChildProcess:
-    """A worker that has received a hint, whose only thread of Celery is busy, and that has lost its connection since.
-
-    Then the thread becomes free, accepts the hint, and so acknowledges it.
-    """
+def lost_worker(stage: Stage, own_redis: OwnRedis) -> ChildProcess:
+    """A worker that has lost its connection while its only place was taken, and a message waited for that place."""
     worker = stage.worker(slots=1, AGENTOPS_SWEEP_S="600", AGENTOPS_GRACE_S="1")
     eventually(lambda: "[queues]" in worker.said(), why="the worker is up")
     with Celery("holds", broker=own_redis.url) as app:
-        app.send_task("tests.hold", queue="agentops", retry=False)
-    eventually((stage.home / "held").exists, why="the thread is busy")
+        app.send_task("tests.hold", queue="default", priority=6, retry=False)
+    eventually((stage.home / "held").exists, why="the place is taken")
     own_redis.hint(uuid4())
-    with redis.Redis.from_url(own_redis.url) as client:
-        eventually(lambda: client.llen("agentops") == 0, why="the worker has the hint")
     own_redis.kill()
     eventually(lambda: "Cannot connect to" in worker.said(), why="the worker has noticed")
     (stage.home / "let_go").touch()
     return worker
 
 
-def test_a_hint_that_is_acknowledged_after_its_connection_was_lost_ends_no_worker(
-    stage: Stage, own_redis: OwnRedis, waiting_hint: ChildProcess
+def test_a_place_that_becomes_free_without_a_connection_is_used_after_it(
+    stage: Stage, own_redis: OwnRedis, lost_worker: ChildProcess
 ) -> None:
+    """And the end of its task, which Celery acknowledges to a connection that is gone, ends no worker."""
     own_redis.start()
     run = stage.run()
     eventually(lambda: _heard(own_redis, run), why="the worker hears hints again")
-    waiting_hint.signal(stage.TERM)
+    lost_worker.signal(stage.TERM)
 
-    assert waiting_hint.wait(within_s=20, why="ended by SIGTERM") == 0
-    assert "AttributeError" not in waiting_hint.said(500)
+    assert lost_worker.wait(within_s=20, why="ended by SIGTERM") == 0
+    assert "AttributeError" not in lost_worker.said(500)
     check(run)
+
+
+def test_a_busy_worker_leaves_messages_to_others(stage: Stage, own_redis: OwnRedis) -> None:
+    """A message for which it has no place stays in Redis, where another worker finds it."""
+    busy = stage.worker(slots=1, AGENTOPS_SWEEP_S="600")
+    eventually(lambda: "[queues]" in busy.said(), why="the worker is up")
+    with Celery("holds", broker=own_redis.url) as app:
+        app.send_task("tests.hold", queue="default", priority=6, retry=False)
+    eventually((stage.home / "held").exists, why="its place is taken")
+    run = stage.run()
+    own_redis.hint(run.pk)
+
+    # No sweep within the test: only the message can have brought it there.
+    other = stage.worker(slots=1, AGENTOPS_SWEEP_S="600")
+    stage.reaches(run, RunStatus.COMPLETED)
+    assert Attempt.objects.get(run=run).owner.split(":")[1] == str(other.pid)
+    (stage.home / "let_go").touch()
 
 
 def test_it_claims_a_run_once_for_any_number_of_hints(stage: Stage, own_redis: OwnRedis) -> None:
@@ -189,7 +219,7 @@ def test_it_survives_five_restarts_in_a_row_and_an_emptied_redis(stage: Stage, o
 def test_a_click_on_resume_counts_without_redis(
     stage: Stage, own_redis: OwnRedis, web_process: MakeWeb, silent: bool
 ) -> None:
-    """Accepted by the page and by the API, and acted on by the sweep; Redis is not waited for."""
+    """Accepted by the page and by the API, which do not wait for Redis, and acted on when it is back."""
     web = web_process()
     stage.worker()
     by_page, by_api = stage.run(), stage.run()
@@ -213,10 +243,31 @@ def test_a_click_on_resume_counts_without_redis(
         form = {"csrfmiddlewaretoken": "a" * 32}
         click = browser.post(f"/runs/{by_page.pk}/resume", data=form, headers={"Origin": web.url})
         assert click.status_code in (302, 303), click.text
-    for old in (by_page, by_api):
-        stage.reaches(AgentRun.objects.get(resumed_from=old), RunStatus.COMPLETED)
+    resumed = [AgentRun.objects.get(resumed_from=old) for old in (by_page, by_api)]
+    assert [(run.status, run.lease_epoch) for run in resumed] == [(RunStatus.QUEUED, 0)] * 2
     if silent:
         own_redis.go_on()
+    else:
+        own_redis.start()
+    for run in resumed:
+        stage.reaches(run, RunStatus.COMPLETED)
+
+
+def test_it_works_with_a_redis_that_refuses_client_commands(stage: Stage, tmp_path: Path) -> None:
+    """As accounts and proxies do: a worker cannot end its BRPOP then, which ends by its timeout."""
+    stage.redis = server = OwnRedis(tmp_path, options=["--rename-command", "CLIENT", ""])
+    server.start()
+    try:
+        worker = stage.worker(slots=1, AGENTOPS_SWEEP_S="600")
+        eventually(lambda: "[queues]" in worker.said(), why="the worker is up")
+        runs = [stage.run() for _ in range(2)]
+        for run in runs:
+            server.hint(run.pk)
+        all_well(stage, runs)
+        assert worker.alive
+    finally:
+        stage.close()
+        server.kill()
 
 
 @pytest.mark.postgres
