@@ -32,7 +32,7 @@ class ShownQueue(NamedTuple):
 
     name: str
     messages: int
-    #: Such as "6: 3, 9: 1".
+    #: Such as "6: 3; 9: 1".
     by_priority: str
 
 
@@ -52,8 +52,9 @@ def shown_workers() -> ShownWorkers:
     """Return the living workers, idle ones too. Two queries."""
     busy: dict[str, int] = {}
     for owner, count in queue_state.working_workers().items():
-        # A process that tries a run alone belongs to the worker that started it.
-        name = owner.partition(CHILD_SEPARATOR)[0]
+        # A process that tries a run alone belongs to the worker that started it. Names of hosts may have dots too.
+        host_and_pid, colon, token = owner.rpartition(":")
+        name = host_and_pid + colon + token.partition(CHILD_SEPARATOR)[0]
         busy[name] = busy.get(name, 0) + count
     processes = list(WorkerProcess.objects.alive().order_by("name"))
     listed = [
@@ -68,5 +69,5 @@ def shown_queues(broker: BrokerState) -> Iterator[ShownQueue]:
     """Yield the queues by name, that of upkeep last."""
     for queue in sorted(broker.lengths, key=lambda name: (name == UPKEEP, name)):
         counts = broker.lengths[queue]
-        by_priority = ", ".join(f"{priority}: {counts[priority]}" for priority in sorted(counts))
+        by_priority = "; ".join(f"{priority}: {counts[priority]:,}" for priority in sorted(counts))
         yield ShownQueue(queue, sum(counts.values()), by_priority)

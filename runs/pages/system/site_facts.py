@@ -25,7 +25,7 @@ READY_TEXTS = {
     "disk": ("Free disk", "Delete old runs with agentops retention, or enlarge the disk."),
     "broker": (
         "Broker",
-        "Look at the Redis server and REDIS_URL. Until then, pages and workers only react more slowly.",
+        "Look at the Redis server and REDIS_URL. Until then, workers begin nothing new, and pages react more slowly.",
     ),
 }
 

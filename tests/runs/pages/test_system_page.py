@@ -151,10 +151,10 @@ def test_workers_are_listed_with_their_queues_and_queues_without_one_are_named(b
     assert "Queue gpu" not in facts_of(answer)
     assert "No worker process has been seen" in answer.content.decode()
     worker_rows.announce("host:1:a", ["default", "batch"], 4)
-    worker_rows.announce("host:2:b", ["default"], 8)
+    worker_rows.announce("host.example:2:b", ["default"], 8)
     other = make_run(make_agent(make_project("beta")))
     # As a process that tries a run alone: the worker that started it has the run.
-    assert transitions.claim(other.pk, f"host:2:b{CHILD_SEPARATOR}1")
+    assert transitions.claim(other.pk, f"host.example:2:b{CHILD_SEPARATOR}1")
 
     answer = boss.get(PAGE)
 
@@ -164,9 +164,9 @@ def test_workers_are_listed_with_their_queues_and_queues_without_one_are_named(b
     )
     idle, busy = rows_of(answer, "workers-title")
     assert idle.startswith("host:1:a default, batch idle 4 ")
-    assert busy.startswith("host:2:b default 1 8 ")
+    assert busy.startswith("host.example:2:b default 1 8 ")
     [slice_row] = rows_of(answer, "slices-title")
-    assert slice_row.startswith(f"{other.agent.slug} beta host:2:b{CHILD_SEPARATOR}1 1 ")
+    assert slice_row.startswith(f"{other.agent.slug} beta host.example:2:b{CHILD_SEPARATOR}1 1 ")
     assert f'href="/runs/{other.pk}"' in answer.content.decode()
     assert f'href="/runs/{run.pk}"' not in answer.content.decode()
 
@@ -231,7 +231,7 @@ def test_what_waits_in_redis(boss: Client, redis_broker: str) -> None:
 
     answer = boss.get(PAGE)
 
-    assert rows_of(answer, "queues-title") == ["default 0 –", "gpu 3 0: 1, 6: 2", "upkeep 0 –"]
+    assert rows_of(answer, "queues-title") == ["default 0 –", "gpu 3 0: 1; 6: 2", "upkeep 0 –"]
     assert facts_of(answer)["Oldest message"].startswith("needs attention waits for 2 min 0")
 
 
