@@ -13,6 +13,13 @@ RUN sed -n '/^uv==/,/^    # via/p' requirements-dev.lock > uv.txt \
 # Before the code, so that a change of the code installs nothing again.
 RUN uv venv /opt/agentops \
  && uv pip sync --python /opt/agentops --require-hashes requirements.lock
+# An extra that is named after its only package, such as `flower`. It and what it needs have their hashes from the lock
+# file of developers, whose versions are those of the other one.
+ARG EXTRA=
+RUN if [ -n "$EXTRA" ]; then \
+      sed -n "/^$EXTRA==/,/^    # via/p" requirements-dev.lock > extra.txt && test -s extra.txt \
+      && uv pip install --python /opt/agentops --require-hashes --constraint requirements-dev.lock --requirement extra.txt; \
+    fi
 COPY pyproject.toml README.md CHANGELOG.md LICENSE ./
 COPY agentops agentops
 COPY runs runs

@@ -270,6 +270,9 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_ACCEPT_CONTENT = ["json"]
 # Beyond commands of `celery inspect` (agentops/broker/redis_transport.py).
 AGENTOPS_CELERY_CONTROL = env.boolean("AGENTOPS_CELERY_CONTROL", default=False)
+# Events of tasks and heartbeats, for monitors such as Flower. `agentops worker --events` sends them too.
+AGENTOPS_TASK_EVENTS = env.boolean("AGENTOPS_TASK_EVENTS", default=False)
+CELERY_WORKER_SEND_TASK_EVENTS = AGENTOPS_TASK_EVENTS
 CELERY_TASK_SERIALIZER = "json"
 CELERY_TASK_DEFAULT_QUEUE = "default"
 CELERY_WORKER_CONCURRENCY = AGENTOPS_CONCURRENCY

@@ -34,6 +34,8 @@ GROUPS: dict[str, dict[str, str]] = {
         "AGENTOPS_CELERY_CONTROL": "Workers obey all commands of Celery's remote control, such as `celery control "
         "shutdown`. By default they answer only those that inspect: `active`, `active_queues`, `clock`, `ping`, "
         "`query_task`, `registered`, `reserved`, `revoked`, `scheduled` and `stats`.",
+        "AGENTOPS_TASK_EVENTS": "Workers send the events of tasks, for monitors of Celery such as Flower, like "
+        "`agentops worker --events`.",
     },
     "Workers": {
         "AGENTOPS_CONCURRENCY": "Runs that one worker advances at the same time.",

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,9 @@ def test_networks_keep_apart_what_has_nothing_to_say_to_each_other() -> None:
     assert members == {
         "edge": {"proxy"},
         "app": {"proxy", "web", "stream"},
-        "data": {*OURS, "postgres", "redis"},
+        "data": {*OURS, "flower", "postgres", "redis"},
         "outside": {"worker"},
+        "monitor": {"flower"},
     }
     assert {name for name, each in networks.items() if (each or {}).get("internal")} == {"app", "data"}
     assert {name for name, each in services.items() if "networks" not in each} == {"proxy-volume"}
@@ -82,7 +84,7 @@ def test_networks_keep_apart_what_has_nothing_to_say_to_each_other() -> None:
 
 def test_images_are_named_by_digest() -> None:
     """A tag may be another image tomorrow."""
-    images = {each["image"] for each in parsed()["services"].values()} - {"agentops"}
+    images = {each["image"] for each in parsed()["services"].values()} - {"agentops", "agentops-flower"}
     [base] = re.findall(r"^ARG PYTHON=(.+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
 
     assert {image.partition(":")[0] for image in images} == {"caddy", "postgres", "redis"}
@@ -131,7 +133,51 @@ def processes_of(name: str) -> int:
 def test_nothing_is_open_but_the_proxy() -> None:
     services: dict[str, dict[str, Any]] = parsed()["services"]
 
-    assert [name for name, each in services.items() if "ports" in each] == ["proxy"]
+    assert [name for name, each in services.items() if "ports" in each] == ["proxy", "flower"]
+    assert all(port.startswith("127.0.0.1:") for port in services["flower"]["ports"])
+
+
+def test_flower_is_started_on_demand_and_can_change_nothing() -> None:
+    flower = service("flower")
+
+    assert flower["profiles"] == ["flower"]
+    assert "--read-only" in flower["command"][-1]
+    # Remote control, which workers refuse.
+    assert "--enable-events=false" in flower["command"][-1]
+    assert "env_file" not in flower
+    assert "DATABASE_URL" not in flower["environment"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert flower["build"]["args"]["EXTRA"] in extras
+
+
+def test_flower_does_not_start_without_a_password() -> None:
+    command = [value(word) for word in service("flower")["command"]]
+    login = value(service("flower")["environment"]["FLOWER_BASIC_AUTH"])
+    environment = {"PATH": os.environ["PATH"], "FLOWER_BASIC_AUTH": login}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (78, "FLOWER_PASSWORD is empty. Set it in .env.\n")
+
+
+def test_the_extra_of_the_image_has_its_hashes_from_the_lock_file(tmp_path: Path) -> None:
+    """By the command of the Dockerfile. uv takes the hashes of what the package needs from the constraints."""
+    [command] = re.findall(r"sed -n \"[^\"]+\" requirements-dev.lock > extra.txt", (ROOT / "Dockerfile").read_text())
+    shutil.copy(ROOT / "requirements-dev.lock", tmp_path)
+    subprocess.run(["sh", "-c", command], cwd=tmp_path, env={"PATH": os.environ["PATH"], "EXTRA": "flower"}, check=True)
+
+    first, *hashes, _ = (tmp_path / "extra.txt").read_text().splitlines()
+    assert re.fullmatch(r"flower==[0-9.]+ \\", first)
+    assert hashes
+    assert all(line.startswith("    --hash=sha256:") for line in hashes)
+
+
+def test_both_lock_files_name_the_same_versions() -> None:
+    """The image with an extra takes packages of both."""
+    pinned, developers = (
+        set(re.findall(r"^[a-z0-9._-]+==[^ ;]+", (ROOT / name).read_text(), re.MULTILINE))
+        for name in ("requirements.lock", "requirements-dev.lock")
+    )
+    assert pinned <= developers
 
 
 def test_secrets_have_no_default() -> None:

@@ -71,6 +71,12 @@ class Command(AgentopsCommand):
         parser.add_argument(
             "--beat", action="store_true", help="also run the clock, which sends periodic tasks; one per site is enough"
         )
+        parser.add_argument(
+            "--events",
+            action="store_true",
+            default=settings.AGENTOPS_TASK_EVENTS,
+            help="send the events of tasks, for monitors such as Flower (default: AGENTOPS_TASK_EVENTS)",
+        )
         parser.add_argument("--loglevel", metavar="L", type=str.upper, choices=LEVELS, help="(default: LOG_LEVEL)")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -88,8 +94,10 @@ class Command(AgentopsCommand):
             pool_cls="threads",
             concurrency=options["concurrency"],
             queues=[*options["queues"], UPKEEP],
-            # Events for monitors of Celery, every two seconds; leases and the alive file say who works.
-            without_heartbeat=True,
+            # Both for monitors of Celery: three messages for each task, and one every two seconds. The site needs
+            # neither: leases and the alive file say who works.
+            task_events=options["events"],
+            without_heartbeat=not options["events"],
             quiet=True,
             beat=options["beat"],
         )
@@ -108,6 +116,8 @@ def _supervise(options: Mapping[str, Any]) -> int:
         cast("Any", connection).close_pool()
     environment.hide_secrets()
     each = ["--concurrency", str(options["concurrency"]), "--queues", ",".join(options["queues"])]
+    if options["events"]:
+        each.append("--events")
     if options["loglevel"]:
         each += ["--loglevel", options["loglevel"]]
     first = [*each, "--beat"] if options["beat"] else each

@@ -31,5 +31,11 @@ def variables() -> dict[str, str]:
 
 def value(text: object) -> str:
     """A text of the compose file with its variables replaced, as Docker does it with .env.example."""
-    found = re.sub(r"(?<!\$)\$\{([A-Z_]+):-([^}]*)\}", lambda name: variables().get(name[1]) or name[2], str(text))
-    return found.replace("$$", "$")
+    pattern = r"(?<!\$)\$\{([A-Z_]+):([-+])([^}]*)\}"
+    return re.sub(pattern, _replaced, str(text)).replace("$$", "$")
+
+
+def _replaced(found: re.Match[str]) -> str:
+    name, operator, word = found.groups()
+    own = variables().get(name)
+    return (own or word) if operator == "-" else (word if own else "")
