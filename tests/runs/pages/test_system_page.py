@@ -162,7 +162,7 @@ def test_workers_are_listed_with_their_queues_and_queues_without_one_are_named(b
     assert facts_of(answer)["Queue gpu"].startswith(
         "needs attention 1 run waits, and no worker serves it Start a worker for gpu"
     )
-    idle, busy = rows_of(answer, "workers-title")
+    busy, idle = rows_of(answer, "workers-title")
     assert idle.startswith("host:1:a default, batch idle 4 ")
     assert busy.startswith("host.example:2:b default 1 8 ")
     [slice_row] = rows_of(answer, "slices-title")
