@@ -22,7 +22,7 @@ NEWEST, MAX_DEATHS = 20_000, 1000
 class RecoveryTimes(NamedTuple):
     """Seconds from the last sign of life of dead workers until the next claims of their runs."""
 
-    deaths: int
+    runs: int
     median_s: float
     worst_s: float
 

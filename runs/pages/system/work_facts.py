@@ -66,7 +66,7 @@ def _recoveries() -> Fact:
     if times is None:
         return Fact(name, "no worker has died in the last 24 hours", is_checked=False)
     half, worst = format_duration(times.median_s), format_duration(times.worst_s)
-    runs = f"{times.deaths} run{'' if times.deaths == 1 else 's'}"
+    runs = f"{times.runs} run{'' if times.runs == 1 else 's'}"
     return Fact(name, f"median {half}, longest {worst} ({runs} in the last 24 hours)", is_checked=False)
 
 
