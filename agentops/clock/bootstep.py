@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from typing import Any, cast
@@ -10,6 +11,9 @@ from celery import bootsteps
 from django.db import connection
 from django.utils.module_loading import import_string
 
+log = logging.getLogger(__name__)
+#: Seconds until the next attempt after an error.
+RETRY_S = 1.0
 #: Seconds that the thread gets to store when it has sent what.
 END_S = 2.0
 
@@ -46,12 +50,17 @@ class ClockThread:
             self._disconnect()
 
     def _tick(self, scheduler: Any) -> float:
+        """Send what is due, and return the seconds until the next call. Never raises: the thread would end."""
         with self._ticking:
-            wait: float = scheduler.tick()
-            if wait > 0:
-                if scheduler.should_sync():
-                    scheduler._do_sync()
-                self._disconnect()
+            try:
+                wait: float = scheduler.tick()
+                if wait > 0:
+                    if scheduler.should_sync():
+                        scheduler._do_sync()
+                    self._disconnect()
+            except Exception:
+                log.exception("the clock failed")
+                return RETRY_S
         return wait
 
     def _disconnect(self) -> None:

@@ -12,6 +12,7 @@ from django.db import Error, connection
 from django.db.models import F
 from django_celery_beat.models import PeriodicTask
 from django_celery_beat.schedulers import DatabaseScheduler, ModelEntry
+from kombu.exceptions import OperationalError
 
 from runs.worker.schema_gate import is_migrated
 
@@ -68,8 +69,13 @@ class SiteScheduler(DatabaseScheduler):  # type: ignore[misc]
                 wait = max(wait, MOMENT_S) if wait else 0.0
         except Error as error:
             log.warning("the clock cannot use the database: %s", type(error).__name__)
+        except OperationalError as error:
+            log.warning("the clock cannot reach the broker: %s", type(error).__name__)
+            # The entry that was to be sent is no longer in it.
+            self._heap = None
         except Exception:
             log.exception("the clock failed")
+            self._heap = None
         if wait > 0:
             connection.close()
         return wait
@@ -84,6 +90,10 @@ class SiteScheduler(DatabaseScheduler):  # type: ignore[misc]
         super().setup_schedule()
         self._is_set_up = True
         return True
+
+    def _ensure_connected(self) -> Any:
+        """Connect to the broker, or raise: Celery would try without end, and a worker that forks could not end."""
+        return self.connection.ensure_connection(max_retries=0)
 
     def sync(self) -> None:
         """Store when tasks were sent, and touch the file."""

@@ -36,6 +36,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
             connection = super().get_new_connection(conn_params)
         return connection
 
+    def close_pool(self) -> None:
+        """Close the pool, if there is one. Threads may do so at the same time, as those of a worker that forks do."""
+        pool = cast("Any", self)._connection_pools.pop(self.alias, None)
+        if pool is not None:
+            pool.close()
+
     def prepared_cursor(self) -> CursorWrapper:
         """Return a cursor for the few statements that nearly every request or step repeats: the server plans them once.
 

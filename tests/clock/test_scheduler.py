@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
+from kombu import Connection
 
 from agentops.celery import app
 from agentops.clock.bootstep import ClockThread
@@ -73,6 +75,31 @@ def test_a_thread_writes_the_schedule_and_sends_what_is_due() -> None:
         clock.stop()
     assert set(PeriodicTask.objects.values_list("name", flat=True)) == SITE
     assert not PeriodicTask.objects.filter(total_run_count=0).exists()
+
+
+class FailingOnce(SiteScheduler):
+    """A scheduler that fails once, with an error that it should have handled."""
+
+    has_failed = False
+
+    def tick(self, *args: Any, **kwargs: Any) -> float:
+        if not FailingOnce.has_failed:
+            FailingOnce.has_failed = True
+            raise LookupError("an error that is not the database's")
+        return super().tick(*args, **kwargs)
+
+
+def test_an_error_does_not_end_the_thread(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    ticked().close()
+    make_due()
+    monkeypatch.setitem(app.conf, "beat_scheduler", f"{__name__}:FailingOnce")
+    clock = ClockThread(app)
+    clock.start()
+    try:
+        eventually(lambda: "runs.index_texts" in task_names("upkeep"), why="the clock works on")
+    finally:
+        clock.stop()
+    assert "the clock failed" in caplog.text
 
 
 def test_messages_expire_and_have_their_priority() -> None:
@@ -150,6 +177,23 @@ def test_a_database_that_fails_does_not_end_it(caplog: pytest.LogCaptureFixture)
     while scheduler.tick() == 0:
         pass
     assert set(PeriodicTask.objects.values_list("name", flat=True)) == SITE
+
+
+def test_a_broker_that_is_away_holds_nothing_up(caplog: pytest.LogCaptureFixture) -> None:
+    """A worker could neither end nor fork during a tick that waits; and what was due is sent later."""
+    ticked().close()
+    make_due()
+    scheduler = SiteScheduler(app)
+    scheduler.connection = Connection("redis://127.0.0.1:1/0")
+    while scheduler.tick() == 0:
+        pass
+    assert "the clock cannot reach the broker" in caplog.text
+    assert task_names("upkeep") == []
+
+    del scheduler.connection
+    while scheduler.tick() == 0:
+        pass
+    assert set(task_names("upkeep")) >= UPKEEP
 
 
 def test_a_time_in_the_future_delays_no_task() -> None:

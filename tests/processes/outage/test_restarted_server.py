@@ -56,6 +56,26 @@ def test_a_pool_of_dead_connections_gives_a_new_one(idle_connections: None) -> N
         assert cursor.fetchone() == (1,)
 
 
+def test_a_pool_that_two_threads_close_at_once_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the clock and the start of a worker that forks do."""
+    connection.close()
+    pool = connection.pool
+    close = pool.close
+
+    def close_during_another_close() -> None:
+        monkeypatch.setattr(pool, "close", close)
+        other = threading.Thread(target=connection.close_pool)
+        other.start()
+        other.join()
+        close()
+
+    monkeypatch.setattr(pool, "close", close_during_another_close)
+    connection.close_pool()
+
+    assert pool.closed
+    assert connection.pool is not pool
+
+
 class EndedBackend:
     """Ends the server process of this thread's connection before its first statement, after the pool has checked it."""
 
