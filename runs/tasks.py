@@ -21,17 +21,19 @@ startup.connect_signals()
 
 
 @shared_task(name=wake.ADVANCE)
-def advance(run_id: str, step: int | None = None) -> None:
+def advance(run_id: str, step: int | None = None, epoch: int | None = None) -> None:
     """Claim a run and drive it until it waits, ends, or has used its slice while others wait.
 
-    `step`: the number of its next step when the message was sent, for `celery inspect active`.
+    `step`: the number of its next step when the message was sent, for `celery inspect active`. `epoch`: how often the
+    run had been claimed then. Of two messages that are sent for the same claim, the second one does nothing: otherwise
+    a run with two messages would have two turns in each round, as each turn ends with the next message.
     """
     chaos.point("hint.received")
     driver = worker.current()
     try:
         # While the broker is away, the message of a run that was handed back reaches nobody.
-        while driver.drive(UUID(run_id)) and wake.is_broker_away():
-            pass
+        while driver.drive(UUID(run_id), epoch=epoch) and wake.is_broker_away():
+            epoch = None
     finally:
         connections.close_all()
 

@@ -141,4 +141,4 @@ def _is_for_monitors(queue: str) -> bool:
 
 def _note_dropped(error: Exception) -> None:
     """Log why a message was dropped, without its content: who wrote it may not be trusted with the log either."""
-    log.warning("dropped a message from Redis that is no hint (%s)", type(error).__name__)
+    log.warning("dropped a message from Redis that is not ours (%s)", type(error).__name__)

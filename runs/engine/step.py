@@ -60,15 +60,17 @@ def drive_run(
     shutdown: Shutdown,
     *,
     on_progress: Callable[[], None] = do_nothing,
+    epoch: int | None = None,
 ) -> bool:
     """Claim a run and drive it for one slice.
 
-    Returns False if there was nothing to claim. Raises `Suspected`, see runs.lifecycle.suspicion. `on_progress` is
-    called once the first step of a suspected run is committed.
+    Returns False if there was nothing to claim, or, with `epoch`, if the run was claimed since it had that one. Raises
+    `Suspected`, see runs.lifecycle.suspicion. `on_progress` is called once the first step of a suspected run is
+    committed.
     """
     began, failure = clock(), None
     try:
-        claimed = _claim(run_id, owner)
+        claimed = _claim(run_id, owner, epoch)
     except Suspected:
         raise
     except Exception as error:
@@ -108,10 +110,10 @@ def _note_fenced(run_id: UUID, epoch: int, shutdown: Shutdown) -> None:
             return None
 
 
-def _claim(run_id: UUID, owner: str) -> ClaimedRun | None:
+def _claim(run_id: UUID, owner: str, epoch: int | None) -> ClaimedRun | None:
     """Claim the run. If the answer to the claim was lost, look it up, or the run would be idle for a whole lease."""
     try:
-        return transitions.claim(run_id, owner)
+        return transitions.claim(run_id, owner, epoch=epoch)
     except STORAGE_ERRORS as error:
         raise_unless_storage_error(error)
         connection.close()

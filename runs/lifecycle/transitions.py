@@ -169,17 +169,19 @@ def _tell_family(run: AgentRun, to: RunStatus, reason: str) -> None:
         wake_flows()
 
 
-def claim(run_id: UUID, owner: str, *, careful: bool = True) -> ClaimedRun | None:
+def claim(run_id: UUID, owner: str, *, careful: bool = True, epoch: int | None = None) -> ClaimedRun | None:
     """Take the lease of a run. Returns None if there is nothing to claim, no place, or another worker is faster.
 
     Raises `Suspected` if the run may be what kills its workers, and `owner` may not try it now; not without `careful`.
+
+    With `epoch`, only if nobody has claimed the run since it had that one.
 
     Judged by the database's clock. If a lease has lapsed, its holder is dead or suspended: the run continues under
     the next epoch, which fences the old holder off.
     """
     chaos.point("claim.before")
     with transaction.atomic():
-        run = _lock_claimable(run_id)
+        run = _lock_claimable(run_id, epoch)
         if run is None:
             return None
         lapsed = run.state is RunStatus.RUNNING
@@ -196,11 +198,11 @@ def claim(run_id: UUID, owner: str, *, careful: bool = True) -> ClaimedRun | Non
             # It ended with its last event, not when its loss was noticed.
             alive_until = Greatest("claimed_at", Value(last_event_at))
             _end_attempt(run, DIED, step_number=run.step_count + 1, ended_at=alive_until)
-        previous, epoch, now = run.lease_epoch, run.lease_epoch + 1, cast("datetime", cast("Any", run).now)
+        previous, new_epoch, now = run.lease_epoch, run.lease_epoch + 1, cast("datetime", cast("Any", run).now)
         columns: dict[str, Any] = {
             "status_reason": "",
             "lease_owner": owner,
-            "lease_epoch": epoch,
+            "lease_epoch": new_epoch,
             "lease_expires_at": now + timedelta(seconds=settings.AGENTOPS_LEASE_S),
             "not_before": None,
             # Not before it was queued, a time that another machine's clock may have set.
@@ -208,25 +210,25 @@ def claim(run_id: UUID, owner: str, *, careful: bool = True) -> ClaimedRun | Non
         }
         rows = AgentRun.objects.filter(pk=run.pk, lease_epoch=previous, status=run.status)
         rows.update(status=RunStatus.RUNNING, **columns)
-        log.raise_epoch(run.pk, epoch)
-        Attempt.objects.create(run=run, epoch=epoch, owner=owner, step_number=run.step_count + 1, claimed_at=now)
-        entry = Entry(_claimed_event(run, owner, epoch, last_event_at, lapsed=lapsed))
-        log.append(run.pk, [entry], source=Source.WORKER, epoch=epoch)
+        log.raise_epoch(run.pk, new_epoch)
+        Attempt.objects.create(run=run, epoch=new_epoch, owner=owner, step_number=run.step_count + 1, claimed_at=now)
+        entry = Entry(_claimed_event(run, owner, new_epoch, last_event_at, lapsed=lapsed))
+        log.append(run.pk, [entry], source=Source.WORKER, epoch=new_epoch)
         log.announce_run(run.project_id, run.pk)
         deaths = _count_deaths(run) if previous else 0
     for name, value in {"status": RunStatus.RUNNING.value, **columns}.items():
         setattr(run, name, value)
     chaos.point("run.taken_over" if lapsed else "claim.committed")
-    return ClaimedRun(run, epoch, deaths, died, is_first=not previous, is_suspected=suspected > 0)
+    return ClaimedRun(run, new_epoch, deaths, died, is_first=not previous, is_suspected=suspected > 0)
 
 
-def _lock_claimable(run_id: UUID) -> AgentRun | None:
+def _lock_claimable(run_id: UUID, epoch: int | None) -> AgentRun | None:
     """Lock and return a run that can be claimed, with `now` and the deaths in its step, `died`."""
     # NO KEY: the old holder may be committing just now; see runs.lifecycle.inbox.
     claimable = AgentRun.objects.claimable().select_for_update(skip_locked=True, no_key=True, of=("self",))
     with_owners = claimable.select_related("project", "agent").defer(*OF_DEFINITION)
     rows = with_owners.annotate(now=Now(), died=suspicion.deaths_in_step())
-    return rows.filter(pk=run_id).first()
+    return rows.filter(pk=run_id, **({} if epoch is None else {"lease_epoch": epoch})).first()
 
 
 def kill(run: AgentRun, *, by: str) -> None:

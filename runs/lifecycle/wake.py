@@ -75,8 +75,7 @@ def send(run: AgentRun, *, first: bool = False) -> bool:
     return _send_task(
         ADVANCE,
         args=[str(run.pk)],
-        # For `celery inspect active`.
-        kwargs={"step": run.step_count + 1},
+        kwargs={"step": run.step_count + 1, "epoch": run.lease_epoch},
         queue=run.queue,
         priority=FIRST if first else run.priority + 1,
         # What monitors show. Few different ones, because Celery counts by it.

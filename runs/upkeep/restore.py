@@ -69,6 +69,7 @@ def _take(run_id: UUID, epoch: int) -> bool:
             return False
         AgentRun.objects.filter(pk=run_id).update(lease_epoch=epoch)
         log.raise_epoch(run_id, epoch)
+        run.lease_epoch = epoch
         if run.state is RunStatus.RUNNING:
             queued = RunPhase(status=RunStatus.QUEUED, reason=RESTORED)
             transitions.move(run, RunStatus.QUEUED, queued, source=Source.WEB, reason=RESTORED)

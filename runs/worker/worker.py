@@ -54,8 +54,10 @@ class Worker:
         #: Held while a process tries a run: one at a time. It takes seconds to start, and to claim the run.
         self._trying_alone = threading.Lock()
 
-    def drive(self, run_id: UUID) -> bool:
+    def drive(self, run_id: UUID, *, epoch: int | None = None) -> bool:
         """Claim a run and drive it for a slice in this thread. Returns False if there was nothing to claim.
+
+        With `epoch`, it is only claimed if nobody has claimed it since it had that one.
 
         A run in which workers have died is tried with care, or left to a later message.
         """
@@ -63,8 +65,9 @@ class Worker:
             return False
         try:
             return drive_run(
-                run_id, self.owner, self._keeper, self.loop, self.shutdown, on_progress=self.try_next_suspects
-            )
+                run_id, self.owner, self._keeper, self.loop, self.shutdown,
+                on_progress=self.try_next_suspects, epoch=epoch,
+            )  # fmt: skip
         except Suspected as suspect:
             return self._try_carefully(suspect)
         except Exception:

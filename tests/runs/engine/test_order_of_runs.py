@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from django.db import connection, transaction
 from django.db.models.functions import Now
+from pytest_django import Settings
 
 from runs import chaos
 from runs.lifecycle import suspects, suspicion, transitions
@@ -155,3 +156,32 @@ def test_the_order_is_read_from_its_index(scripted: MakeScripted) -> None:
         assert "run_order" in plan
         assert "Sort" not in plan
         assert "run_wait_end" in AgentRun.objects.due_waits()[:50].explain()
+
+
+def test_of_two_messages_for_the_same_claim_the_second_does_nothing(
+    scripted: MakeScripted, worker: Worker, settings: Settings
+) -> None:
+    """Otherwise a run with a doubled message would have two turns in each round."""
+    settings.AGENTOPS_SLICE_S = 0.0
+    run = scripted(calls=[["ledger_read"]] * 3)
+
+    assert worker.drive(run.pk, epoch=0)
+    assert not worker.drive(run.pk, epoch=0)
+    assert worker.drive(run.pk, epoch=1)
+
+    assert Attempt.objects.filter(run=run).count() == 2
+
+
+def test_a_message_carries_the_epoch_of_the_run_that_is_handed_back(
+    scripted: MakeScripted, worker: Worker, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.AGENTOPS_SLICE_S = 0.0
+    sent: list[int] = []
+    monkeypatch.setattr(transitions, "wake", lambda run: sent.append(run.lease_epoch))
+    run = scripted(calls=[["ledger_read"]] * 3)
+
+    while worker.drive(run.pk):
+        pass
+
+    assert sent == list(range(1, len(sent) + 1))
+    assert len(sent) == 3
