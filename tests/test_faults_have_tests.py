@@ -21,7 +21,7 @@ FAULTS = {
     "the database takes no writes": "runs/engine/test_storage_that_fails.py::test_the_step_stops_and_goes_on_when",
     "the disk is full": "runs/engine/test_storage_that_fails.py::test_a_full_disk_is_waited_out",
     "Redis forgets": f"{CRASH}/test_broker.py::test_it_survives_five_restarts_in_a_row_and_an_emptied_redis",
-    "Redis is away": f"{CRASH}/test_broker.py::test_it_goes_on_without_redis",
+    "Redis is away": f"{CRASH}/test_broker.py::test_runs_at_work_go_on_without_redis",
     "Redis is away at a click": f"{CRASH}/test_broker.py::test_a_click_on_resume_counts_without_redis",
     "a clock jumps": f"{CRASH}/test_processes.py::test_a_worker_whose_clock_is_wrong_takes_nothing_too_early",
     "a tool never answers": "runs/engine/turns/test_late_outputs.py::test_of_a_call_that_nobody_knows_the_outcome_of",

@@ -25,6 +25,10 @@ INSPECTIONS = (
 )
 
 
+#: Of the database's columns: after a restore, epochs of runs are seconds since 2020.
+MAX_INTEGER = 2**31 - 1
+
+
 def _is_time(text: str) -> str:
     datetime.fromisoformat(text)
     return text
@@ -90,7 +94,7 @@ class _Command(_Strict):
 
 
 #: Arguments, keyword arguments, and what Celery would do afterwards, which is dropped.
-_Body = tuple[list[str], dict[Short, Annotated[int, Field(ge=0, le=1_000_000)]], Any]
+_Body = tuple[list[str], dict[Short, Annotated[int, Field(ge=0, le=MAX_INTEGER)]], Any]
 _BODY: TypeAdapter[_Body] = TypeAdapter(_Body)
 
 

@@ -7,7 +7,7 @@ may take: runs of dead workers, and the short tasks of upkeep.
 
 from __future__ import annotations
 
-import threading
+import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,7 +15,6 @@ from typing import Any
 
 from celery import signals
 from celery.worker import state
-from kombu.asynchronous import get_event_loop
 
 from agentops.broker.queues import FIRST, PRIORITIES, UPKEEP
 
@@ -33,7 +32,6 @@ class Places:
     is_open: bool = True
     #: Called when a place has become free.
     watchers: list[Callable[[], None]] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def total(self) -> int:
         """Return the number of places, with those for the first priority."""
@@ -97,11 +95,20 @@ def _note_end(task_id: str = "", **_: Any) -> None:
 signals.task_postrun.connect(_note_end)
 
 
+#: The event loop that reads from Redis, and its process. Celery forgets it after an error of the connection.
+_loop: tuple[Any, int] | None = None
+
+
+def use_loop(loop: Any) -> None:
+    """Wake this event loop when a place has become free; otherwise it looks at the places once a second."""
+    global _loop
+    _loop = loop, os.getpid()
+
+
 def _wake_event_loop() -> None:
-    """Let Celery's event loop look at the places again; otherwise it does so once a second."""
-    hub = get_event_loop()
-    if hub is not None:
-        hub.call_soon(_do_nothing)  # type: ignore[no-untyped-call]
+    # A forked child has the loop of its parent, which nobody runs there.
+    if _loop is not None and _loop[1] == os.getpid():
+        _loop[0].call_soon(_do_nothing)
 
 
 def _do_nothing() -> None:

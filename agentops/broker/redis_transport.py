@@ -115,6 +115,7 @@ class RedisTransport(redis.Transport):
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
         super().register_with_event_loop(connection, loop)  # type: ignore[no-untyped-call]
         loop.on_tick.add(self._ask_again)
+        places.use_loop(loop)
 
     def _ask_again(self) -> None:
         for channel in self.channels:

@@ -34,6 +34,11 @@ class ClockEntry(ModelEntry):  # type: ignore[misc]
         self.last_run_at: datetime = min(self.last_run_at, self._default_now())
         return super().is_due()
 
+    def save(self) -> None:
+        """Store when the task was sent. Nothing else: somebody may be changing the row."""
+        rows = PeriodicTask.objects.filter(pk=self.model.pk)
+        rows.update(last_run_at=self.model.last_run_at, total_run_count=self.model.total_run_count)
+
 
 class SiteScheduler(DatabaseScheduler):  # type: ignore[misc]
     """Sends what is due. No error ends it: neither of the database nor of an entry.
@@ -88,8 +93,9 @@ class SiteScheduler(DatabaseScheduler):  # type: ignore[misc]
         # Their names are those of their tasks. Other entries are not the site's.
         PeriodicTask.objects.filter(name=F("task"), name__startswith="runs.").exclude(name__in=entries).delete()
         super().setup_schedule()
-        self._is_set_up = True
-        return True
+        # An entry that could not be written is only logged there.
+        self._is_set_up = PeriodicTask.objects.filter(name__in=entries).count() == len(entries)
+        return self._is_set_up
 
     def _ensure_connected(self) -> Any:
         """Connect to the broker, or raise: Celery would try without end, and a worker that forks could not end."""

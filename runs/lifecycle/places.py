@@ -42,13 +42,26 @@ def _has_place(owner: Agent | Project, running: RunQuerySet) -> bool:
 
 
 def is_awaited(run: AgentRun) -> bool:
-    """Whether a queued run waits for the place of this running one. Without limits, sends no query."""
+    """Whether a queued run waits for the place of this running one. Without limits, sends no query.
+
+    Not if a place is free, and not for runs of queues that nobody serves, as far as these are known.
+    """
+    running = AgentRun.with_removed.running().filter(project=run.project_id)
     queued = AgentRun.objects.native().filter(project=run.project_id, status=RunStatus.QUEUED)
-    if run.project.max_running is None:
-        if run.agent is None or run.agent.max_running is None:
-            return False
-        queued = queued.filter(agent=run.agent_id)
-    return queued.exists()
+    if served := WorkerProcess.objects.served_queues() if _has_limit(run) else None:
+        queued = queued.filter(queue__in=served)
+    of_agent = run.agent is not None and _is_full(run.agent, running.filter(agent=run.agent_id))
+    return (of_agent and queued.filter(agent=run.agent_id).exists()) or (
+        _is_full(run.project, running) and queued.exists()
+    )
+
+
+def _has_limit(run: AgentRun) -> bool:
+    return run.project.max_running is not None or (run.agent is not None and run.agent.max_running is not None)
+
+
+def _is_full(owner: Agent | Project, running: RunQuerySet) -> bool:
+    return owner.max_running is not None and running.count() >= owner.max_running
 
 
 def leave(run: AgentRun) -> None:

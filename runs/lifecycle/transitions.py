@@ -173,7 +173,6 @@ def claim(run_id: UUID, owner: str, *, careful: bool = True, epoch: int | None =
     """Take the lease of a run. Returns None if there is nothing to claim, no place, or another worker is faster.
 
     Raises `Suspected` if the run may be what kills its workers, and `owner` may not try it now; not without `careful`.
-
     With `epoch`, only if nobody has claimed the run since it had that one.
 
     Judged by the database's clock. If a lease has lapsed, its holder is dead or suspended: the run continues under

@@ -1,1 +1,1 @@
-"""The worker process: its slots, the sweep that finds work, quarantine and housekeeping."""
+"""The worker process: its start under Celery, its leases, the sweep, upkeep, and the trial of suspected runs."""

@@ -107,6 +107,10 @@ class OpeningStep(bootsteps.StartStopStep):  # type: ignore[misc]
         if not _open():
             self._look = timer.call_repeatedly(settings.AGENTOPS_SWEEP_S, self._look_again)
 
+    def close(self, controller: Any) -> None:
+        """Let runs be handed back, whatever ends the worker: only signals of the system are announced by Celery's."""
+        _ask_to_stop()
+
     def _look_again(self) -> None:
         if _open():
             self._look.cancel()

@@ -23,10 +23,12 @@ from runs.models import AgentRun, Chore
 from runs.models.querysets import RunQuerySet
 from runs.queries.queue_state import SENT_AT, SWEEP
 from runs.statuses import RunStatus
+from runs.worker import worker
 from timeline import database_clock
 from timeline.database_clock import Now
 
-#: Messages that one sweep sends at most, of runs of dead workers and for each priority of a queue.
+#: Messages that one sweep sends at most, of runs of dead workers and for each priority of a queue. A queue in memory
+#: holds no more of them.
 BATCH = 500
 #: The part of the period after which the next sweep may begin.
 PART = 0.8
@@ -58,37 +60,53 @@ def end_waits() -> None:
 
 
 def send_missing() -> int:
-    """Send a message for each run that a worker could claim and of which no queue holds a message. Returns how many."""
-    if not wake.can_send():
-        return 0
-    count = sum(_send(run, first=True) for run in _taken_from_dead_workers())
-    for runs in _queued_without_message():
-        _mark_as_sent(runs)
-        count += sum(_send(run) for run in runs)
+    """Send a message for each run that a worker could claim and of which no queue holds a message. Returns how many.
+
+    Ends at the first message that cannot be sent, and when the worker ends.
+    """
+    count = 0
+    for run, is_first in _without_message() if wake.can_send() else ():
+        chaos.point("sweep.run_seen")
+        if worker.is_stopping() or not wake.send(run, first=is_first):
+            break
+        chaos.point("sweep.message_sent")
+        count += 1
     return count
 
 
-def _send(run: AgentRun, *, first: bool = False) -> bool:
-    chaos.point("sweep.run_seen")
-    is_sent = wake.send(run, first=first)
-    chaos.point("sweep.message_sent")
-    return is_sent
-
-
-def _taken_from_dead_workers() -> list[AgentRun]:
-    lapsed = AgentRun.objects.runnable().filter(status=RunStatus.RUNNING)
-    queues = set(lapsed.values_list("queue", flat=True))
-    told: set[UUID] = {run_id for queue in queues for run_id in backlog.oldest(queue, FIRST, BATCH)}
-    return list(lapsed.exclude(pk__in=told)[:BATCH]) if queues else []
-
-
-def _queued_without_message() -> Iterator[list[AgentRun]]:
+def _without_message() -> Iterator[tuple[AgentRun, bool]]:
+    """Yield the runs, and whether their message comes before all others."""
+    for run in _left_by_dead_workers():
+        yield run, True
     queued = AgentRun.objects.runnable().filter(status=RunStatus.QUEUED)
     for queue, priority in queued.order_by("queue", "priority").values_list("queue", "priority").distinct():
         of_group = queued.filter(queue=queue, priority=priority)
-        before = _sent_before(of_group, backlog.oldest(queue, priority + 1, HEAD))
-        if before is not None:
-            yield list(of_group.annotate(sent_at=SENT_AT).filter(sent_at__lt=before)[:BATCH])
+        find = _lost_from_redis if settings.REDIS_URL else _missing_in_memory
+        for run in find(of_group, queue, priority + 1):
+            yield run, False
+
+
+def _left_by_dead_workers() -> list[AgentRun]:
+    lapsed = AgentRun.objects.runnable().filter(status=RunStatus.RUNNING)
+    queues = set(lapsed.values_list("queue", flat=True))
+    waiting = {run_id for queue in queues for run_id in backlog.oldest(queue, FIRST, BATCH)}
+    return list(lapsed.exclude(pk__in=waiting)[: max(BATCH - len(waiting), 0)]) if queues else []
+
+
+def _missing_in_memory(queued: RunQuerySet, queue: str, priority: int) -> list[AgentRun]:
+    """Return the first runs that the queue of this process does not hold, as many as it may take."""
+    held = backlog.oldest(queue, priority, BATCH)
+    return list(queued.exclude(pk__in=held)[: max(BATCH - len(held), 0)])
+
+
+def _lost_from_redis(queued: RunQuerySet, queue: str, priority: int) -> list[AgentRun]:
+    """Return the first runs whose messages were lost, as sent again from now on: another sweep leaves them out."""
+    before = _sent_before(queued, backlog.oldest(queue, priority, HEAD))
+    if before is None:
+        return []
+    lost = AgentRun.objects.annotate(sent_at=SENT_AT).filter(status=RunStatus.QUEUED, sent_at__lt=before)
+    found = queued.annotate(sent_at=SENT_AT).filter(sent_at__lt=before)[:BATCH]
+    return [run for run in found if lost.filter(pk=run.pk).update(message_sent_at=Now())]
 
 
 def _sent_before(queued: RunQuerySet, head: list[UUID]) -> datetime | None:
@@ -97,12 +115,8 @@ def _sent_before(queued: RunQuerySet, head: list[UUID]) -> datetime | None:
     None: that cannot be said, because no message at the head names a run that is still queued. All times are the
     database's.
     """
-    latest = database_clock.now() - timedelta(seconds=ON_ITS_WAY_S if settings.REDIS_URL else 0)
+    latest = database_clock.now() - timedelta(seconds=ON_ITS_WAY_S)
     if not head:
         return latest
     oldest: datetime | None = queued.filter(pk__in=head).aggregate(at=Min(SENT_AT))["at"]
     return None if oldest is None else min(oldest, latest)
-
-
-def _mark_as_sent(runs: list[AgentRun]) -> None:
-    AgentRun.objects.filter(status=RunStatus.QUEUED, pk__in=[run.pk for run in runs]).update(message_sent_at=Now())

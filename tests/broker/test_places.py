@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -80,3 +81,15 @@ def test_a_task_that_has_ended_frees_its_place_before_celery_forgets_it(taken: d
 
 def test_a_process_that_is_no_worker_reads_everything() -> None:
     assert len(Places().readable(QUEUES)) == len(PRIORITIES) * len(QUEUES)
+
+
+def test_a_free_place_wakes_the_loop_that_reads_and_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after a lost connection, which makes Celery forget its loop; a forked child has its parent's."""
+    woken: list[object] = []
+    places.use_loop(SimpleNamespace(call_soon=woken.append))
+
+    places.here.announce()
+    assert len(woken) == 1
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    places.here.announce()
+    assert len(woken) == 1

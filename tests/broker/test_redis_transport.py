@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from collections.abc import Iterator
@@ -157,3 +158,15 @@ def test_a_command_of_remote_control_may_only_inspect(redis_url: str) -> None:
 
 def test_what_is_no_message_of_ours_names_no_run() -> None:
     assert run_ids_in([{}, {"body": "x"}, {"body": "W10="}, None, 7]) == []
+
+
+def test_epochs_after_a_restore_are_accepted(redis_url: str) -> None:
+    """They are seconds since 2020."""
+    message = raw_message(redis_url)
+    [args, kwargs, rest] = json.loads(base64.b64decode(message["body"]))
+    kwargs["epoch"] = 218_000_000
+    message["body"] = base64.b64encode(json.dumps([args, kwargs, rest]).encode()).decode()
+
+    body = json.loads(base64.b64decode(checked_task(message, "default")["body"]))
+
+    assert body[1]["epoch"] == 218_000_000

@@ -1,4 +1,4 @@
-"""The sweep: it sends the messages that are missing, and no others. Against real queues: Redis if there is one."""
+"""The sweep: it sends the messages that are missing, and no others."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from agentops.broker import backlog
 from agentops.broker.queues import FIRST
 from runs.lifecycle import transitions, wake
 from runs.models import AgentRun
+from runs.worker import sweep
 from runs.worker.sweep import ON_ITS_WAY_S, send_missing
 from tests.support.factories import make_run
 
@@ -24,8 +25,8 @@ QUEUE, PRIORITY = "default", 6
 
 @pytest.fixture(autouse=True)
 def queues(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The queues of this test: in memory, as in a worker without Redis, empty before and after."""
-    settings.REDIS_URL = ""
+    """The queues of this test, empty before and after. They are in memory, and looked at as those in Redis."""
+    settings.REDIS_URL = "redis://localhost/0"  # only read here
     monkeypatch.setattr(wake, "can_send", lambda: True)
     empty()
     yield
@@ -102,6 +103,7 @@ def test_a_run_of_a_dead_worker_comes_first() -> None:
     run, waiting = make_run(), make_run()
     assert transitions.claim(run.pk, "dead")
     assert transitions.expire_leases("dead") == 1
+    queued_before(60, waiting)
     empty()
 
     assert send_missing() == 2
@@ -118,15 +120,46 @@ def test_queues_are_looked_at_apart() -> None:
     assert (messages(), messages(queue="gpu")) == ([here.pk, there.pk], [there.pk])
 
 
-def test_a_message_on_its_way_through_redis_is_not_lost_yet(settings: Settings) -> None:
+def test_a_message_on_its_way_through_redis_is_not_lost_yet() -> None:
     run = make_run()
     empty()
-    settings.REDIS_URL = "redis://localhost/0"  # only read here; the queues stay in memory
     queued_before(ON_ITS_WAY_S / 2, run)
     assert send_missing() == 0
 
     queued_before(ON_ITS_WAY_S * 2, run)
     assert send_missing() == 1
+
+
+def test_without_redis_a_queue_holds_each_run_once_and_no_more_than_a_batch(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each worker has a queue, and what another one holds says nothing about this one."""
+    settings.REDIS_URL = ""
+    monkeypatch.setattr(sweep, "BATCH", 3)
+    runs = [make_run() for _ in range(5)]
+    empty()
+    AgentRun.objects.update(message_sent_at=Now())  # by another worker
+
+    assert [send_missing() for _ in range(3)] == [3, 0, 0]
+
+    assert messages() == [run.pk for run in runs[:3]]
+
+
+def test_a_sweep_ends_at_the_first_message_that_cannot_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each one would wait for a Redis that does not answer."""
+    queued_before(60, *(make_run() for _ in range(3)))
+    empty()
+    tried: list[AgentRun] = []
+
+    def fail(run: AgentRun, *, first: bool) -> bool:
+        tried.append(run)
+        return False
+
+    monkeypatch.setattr(wake, "send", fail)
+
+    assert send_missing() == 0
+
+    assert len(tried) == 1
 
 
 def test_a_run_that_is_queued_again_has_a_new_message() -> None:
