@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 #: Seconds between two messages with the same name, once the first was sent.
 INTERVAL_S = 1.0
@@ -52,8 +53,9 @@ class Debounce:
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="requests", daemon=True)
             # Without room for a thread, the clock finds the work; the next request tries again.
-            thread.start()
-            self._thread = thread
+            with suppress(RuntimeError):
+                thread.start()
+                self._thread = thread
         self._changed.notify_all()
 
     def _run(self) -> None:

@@ -93,8 +93,7 @@ def wake_sweep() -> None:
 
 def sweep_now() -> None:
     """Let a worker look now for waits that have ended, whatever becomes of the current transaction. Never raises."""
-    if can_send():
-        _send_task(SWEEP, kwargs={"now": 1})
+    ask_now(SWEEP)
 
 
 def wake_importer() -> None:
@@ -141,7 +140,8 @@ def on_project(update_fields: frozenset[str] | None, **_: Any) -> None:
 
 
 def _send_request(task: str) -> None:
-    _send_task(task, expires=EXPIRES_S)
+    # Sweeps are claimed once a period, but for those that are asked for.
+    _send_task(task, expires=EXPIRES_S, kwargs={"now": 1} if task == SWEEP else {})
 
 
 _requests = Debounce(_send_request)
