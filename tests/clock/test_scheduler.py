@@ -188,7 +188,8 @@ def test_a_broker_that_is_away_holds_nothing_up(caplog: pytest.LogCaptureFixture
     while scheduler.tick() == 0:
         pass
     assert "the clock cannot reach the broker" in caplog.text
-    assert task_names("upkeep") == []
+    # Nobody but the clock sends this one.
+    assert "runs.start_due" not in task_names("upkeep")
 
     del scheduler.connection
     while scheduler.tick() == 0:

@@ -57,7 +57,8 @@ def test_a_call_ends_after_its_time_and_asks_for_another(monkeypatch: pytest.Mon
     UpkeepCall(TASK, "the test", work)()
 
     assert len(looks) == 1
-    eventually(lambda: task_names(QUEUE) == [TASK], why="the task is sent again")
+    # Requests of an earlier test of this process may come now, too.
+    eventually(lambda: TASK in task_names(QUEUE), why="the task is sent again")
 
 
 @pytest.mark.parametrize("error", [DatabaseError("gone"), ValueError("a defect")])
@@ -79,14 +80,13 @@ def test_an_error_is_logged_and_the_next_call_works(error: Exception, caplog: py
 
 def test_what_is_appended_is_asked_for_with_an_expiry_and_a_priority() -> None:
     make_run(make_agent(make_project()))
-    names: set[str] = set()
-    taken: list[Any] = []
+    taken: dict[str, Any] = {}
 
     def has_both() -> bool:
-        taken.extend(messages(QUEUE))
-        names.update(message.headers["task"] for message in taken)
-        return {"runs.index_texts", "runs.export_events"} <= names
+        sent = {message.headers["task"]: message for message in messages(QUEUE)}
+        taken.update((name, sent[name]) for name in ("runs.index_texts", "runs.export_events") if name in sent)
+        return len(taken) == 2
 
     eventually(has_both, why="the index and the sinks are asked for")
-    assert all(message.headers["expires"] for message in taken)
-    assert {message.properties["priority"] for message in taken} == {5}
+    assert all(message.headers["expires"] for message in taken.values())
+    assert {message.properties["priority"] for message in taken.values()} == {5}
