@@ -22,6 +22,7 @@ from runs.actions.schedules.schedule_definition import MAX_NAME, ScheduleDefinit
 from runs.actions.schedules.schedule_errors import InvalidSchedule, ScheduleNotFound
 from runs.models import AgentRun, FlowRun, Schedule
 from timeline import database_clock
+from timeline.redaction.masked_secrets import MaskedSecrets
 from timeline.redaction.redact import DEFAULT as REDACTOR
 from timeline.redaction.redact import MODEL_INPUT
 
@@ -35,6 +36,8 @@ _ALTERNATIVES = (
     ("flow", "prompt"),
 )
 _NOTHING: dict[str, Any] = {"cron": "", "every_s": None, "agent": "", "flow": "", "prompt": "", "inputs": {}}
+#: What may hold secrets.
+_TEXTS = ("name", "prompt", "inputs")
 _COLUMNS = ("name", "agent", "flow", "prompt", "inputs", "overlap", "catch_up")
 
 
@@ -88,11 +91,13 @@ def add_schedule(project: Project, values: Mapping[str, Any], *, by: Actor) -> S
 def change_schedule(project: Project, schedule_id: UUID, values: Mapping[str, Any], *, by: Actor) -> Schedule:
     """Change the fields in `values`. A new timing counts from now on, and so does a schedule that is enabled again.
 
+    A mark in `values` that stands for a stored secret leaves the secret: pages and API show schedules masked.
     Raises `ScheduleNotFound` or `InvalidSchedule`. A schedule whose agent is gone can be enabled and disabled too.
     """
     # What was due before the change is decided by the old definition.
     starting.start_due(schedule_id)
     stored = values_of(schedule_of(project, schedule_id))
+    values = MaskedSecrets({name: stored[name] for name in _TEXTS}).restore(values)
     definition = None if values.keys() == {"is_enabled"} else checked(project, _merged(stored, values), _EPOCH)
     with transaction.atomic():
         Project.objects.locked(project)

@@ -29,10 +29,10 @@ from runs.pages.agents.shown_agent import ShownTool, tool_facts
 from runs.pages.compare.differences import TextDifference
 from runs.pages.forms import fields, form_fields
 from runs.pages.forms.form_fields import NotShowable
-from runs.pages.forms.masked_secrets import MaskedSecrets, masked
 from runs.providers import base as providers
 from runs.tools.catalogue import TOOLS
 from timeline.display import clean
+from timeline.redaction.masked_secrets import MaskedSecrets, masked
 
 FORM, TEXT = "form", "text"
 SAVE, PREVIEW, ADD = "save", "preview", "add:"

@@ -9,12 +9,12 @@ from typing import Any
 from runs.agents import policies
 from runs.agents.policies import PolicyRule, Trigger
 from runs.agents.policy_errors import InvalidPolicy
-from runs.pages.forms.masked_secrets import masked
 from runs.tools.catalogue import TOOLS
 from runs.tools.mcp.mcp_toolset import PREFIX
 from runs.tools.registry import RECORDED, RegisteredTool
 from runs.tools.sandbox.switches import why_off
 from timeline.display import Clip, clean, clip, format_duration, format_json
+from timeline.redaction.masked_secrets import masked
 
 #: Maximum bytes of the instructions and of a value on the page.
 TEXT_BYTES, VALUE_BYTES = 64 * 1024, 4 * 1024

@@ -27,8 +27,8 @@ from runs.pages.flows.flow_page import changes_between
 from runs.pages.flows.graph_drawing import Drawing, drawing_of
 from runs.pages.forms import fields
 from runs.pages.forms.form_fields import json_of
-from runs.pages.forms.masked_secrets import MaskedSecrets, masked
 from timeline.display import clean
+from timeline.redaction.masked_secrets import MaskedSecrets, masked
 
 SAVE, PREVIEW = "save", "preview"
 

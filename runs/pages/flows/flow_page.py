@@ -24,9 +24,9 @@ from runs.pages.agents.agents_page import page_context
 from runs.pages.compare.differences import TextDifference, difference
 from runs.pages.flows.flows_page import listed
 from runs.pages.flows.graph_drawing import KINDS, drawing_of, executor_of, title_of
-from runs.pages.forms.masked_secrets import masked
 from timeline import database_clock
 from timeline.display import Clip, clean, clip
+from timeline.redaction.masked_secrets import masked
 
 RECENT_RUNS = 10
 VERSIONS = 50

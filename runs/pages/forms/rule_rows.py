@@ -10,7 +10,7 @@ from django.http import QueryDict
 
 from runs.pages.forms import form_fields
 from runs.pages.forms.form_fields import FieldType, FilledField, InvalidField, NotShowable
-from runs.pages.forms.masked_secrets import MaskedSecrets, masked
+from timeline.redaction.masked_secrets import MaskedSecrets, masked
 
 #: Rows that a form may have; more than any list of rules.
 MAX_ROWS = 200

@@ -21,6 +21,8 @@ from runs.models import Agent, Flow, Schedule
 from runs.pages.agents.agents_page import page_context
 from runs.pages.forms import fields
 from runs.pages.forms.form_fields import json_of
+from timeline.display import clean
+from timeline.redaction.masked_secrets import masked
 
 #: Entries of a menu.
 MAX_CHOICES = 200
@@ -91,6 +93,7 @@ def _page(
     context = {
         **page_context(entry, "schedules"),
         "schedule": schedule,
+        "name": clean(schedule.name) if schedule else "",
         "form": form,
         "agents": _choices(agents[:MAX_CHOICES], "agent", form),
         "flows": _choices(flows[:MAX_CHOICES], "flow", form),
@@ -123,14 +126,16 @@ def _empty(query: QueryDict) -> dict[str, Any]:
 
 
 def _stored(schedule: Schedule) -> dict[str, Any]:
+    """Return what is stored, masked. What comes back unchanged stays, see `change_schedule`."""
     values = values_of(schedule)
+    shown = masked({name: values[name] for name in ("name", "prompt", "inputs")})
     every, unit = "", "hours"
     if values["every_s"] is not None:
         # An admin can have set an interval that is no number of minutes.
         unit, seconds = next(((unit, each) for unit, each in _UNITS if values["every_s"] % each == 0), _UNITS[-1])
         every = str(max(values["every_s"] // seconds, 1))
     target = f"agent:{schedule.agent}" if schedule.agent else f"flow:{schedule.flow}"
-    return {**values, "target": target, "every": every, "unit": unit, "inputs": json_of(schedule.inputs)}
+    return {**values, **shown, "target": target, "every": every, "unit": unit, "inputs": json_of(shown["inputs"])}
 
 
 def _values(post: QueryDict) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from runs.pages.agents.agents_page import page_context
 from runs.pages.agents.definition_fields import APPROVALS
 from runs.pages.compare.differences import TextDifference, difference
 from runs.pages.forms import form_fields
-from runs.pages.forms.masked_secrets import MaskedSecrets, masked
 from runs.pages.forms.rule_rows import RuleRows, read_rows, shown_rows
+from timeline.redaction.masked_secrets import MaskedSecrets, masked
 
 TITLE = "Rules"
 

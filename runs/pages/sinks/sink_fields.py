@@ -12,10 +12,10 @@ from django.http import QueryDict
 from agentops.http import strict_json
 from runs.models import Sink
 from runs.pages.forms import fields
-from runs.pages.forms.masked_secrets import MaskedSecrets, masked
 from runs.telemetry.kind_catalogue import WEBHOOK
 from runs.telemetry.sink_changes import SinkChange
 from runs.telemetry.sink_kind import Problem, SinkKind
+from timeline.redaction.masked_secrets import MaskedSecrets, masked
 
 REQUIRED = "Enter a value."
 #: Option or secret → label and help. Others, of packages, are called by their names.

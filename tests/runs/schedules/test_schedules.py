@@ -14,6 +14,8 @@ from django_celery_beat.models import PeriodicTask
 
 from agentops.projects.access import SYSTEM
 from agentops.projects.models import AuditEntry, Project, Role
+from agentops.projects.redaction_rules import rule_changes
+from agentops.projects.redaction_rules.rule_cache import CACHE
 from runs.actions.schedules.schedule_changes import MAX_SCHEDULES, remove_schedule, values_of
 from runs.actions.schedules.starting import start_due_schedules
 from runs.models import Agent, AgentRun, FlowRun, Schedule, ScheduleStart
@@ -23,6 +25,8 @@ from tests.support.factories import make_agent, make_run
 from tests.support.flows.flow_runs import CONSTANT, make_flow
 from tests.support.pages.form_values import form_values
 from tests.support.schedules import SetClock, fill_schedule, make_schedule, outcomes, runs_of
+from tests.support.secret_canaries import CANARIES
+from timeline.redaction import project_scope
 
 PAGES, API = "/p/alpha/schedules", "/api/projects/alpha"
 
@@ -288,6 +292,31 @@ def test_secrets_in_a_prompt_are_not_kept(project: Project, player: Agent) -> No
     assert secret not in Schedule.objects.get().prompt
     assert secret not in json.dumps(list(AuditEntry.objects.values("after")), default=str)
     assert schedule.prompt.startswith("Use [REDACTED:")
+
+
+def test_a_stored_secret_is_shown_masked_and_stays_if_its_mark_comes_back(
+    project: Project, player: Agent, operator: Client
+) -> None:
+    """As in a project that does not mask what models receive."""
+    rule_changes.set_model_input_masking(project, False, actor=SYSTEM)
+    CACHE.expire()
+    secret = CANARIES["stripe"][0]
+    with project_scope.limited_to(project.pk):
+        schedule = make_schedule(project, player, prompt=f"Use {secret}.")
+    assert values_of(Schedule.objects.get())["prompt"] == f"Use {secret}."
+    page = operator.get(f"{PAGES}/{schedule.pk}/edit").content.decode()
+    assert secret not in page
+    values = form_values(html.unescape(page), "form")
+    assert values["prompt"].startswith("Use [REDACTED:")
+    assert (
+        operator.post(f"{PAGES}/{schedule.pk}/edit", {**values, "prompt": f"Do {values['prompt']}"}).status_code == 303
+    )
+    assert Schedule.objects.get().prompt == f"Do Use {secret}."
+    client = Client(headers=with_key(project, "read", "write"))
+    shown = client.get(f"{API}/schedules/{schedule.pk}").json()["prompt"]
+    assert secret not in shown
+    assert send(client, "PATCH", f"schedules/{schedule.pk}", {"prompt": f"Then {shown}"}).status_code == 200
+    assert Schedule.objects.get().prompt == f"Then Do Use {secret}."
 
 
 # --- Command line -------------------------------------------------------------------------------------------------
