@@ -35,7 +35,7 @@ CATCH_UPS = (
     (Schedule.CatchUp.NONE.value, "Start none of them"),
     (Schedule.CatchUp.LAST.value, "Start the last one"),
 )
-_UNITS = (("days", 86_400), ("hours", 3_600), ("minutes", 60))
+_UNITS = (("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1))
 _LINES = ("name", "target", "cron", "time_zone", "every", "unit", "overlap", "catch_up")
 #: Field of a schedule → field of the form, where they differ.
 _SHOWN_AT = {"agent": "target", "flow": "target", "every_s": "every", "agent_id": "target", "flow_id": "target"}
@@ -131,9 +131,8 @@ def _stored(schedule: Schedule) -> dict[str, Any]:
     shown = masked({name: values[name] for name in ("name", "prompt", "inputs")})
     every, unit = "", "hours"
     if values["every_s"] is not None:
-        # An admin can have set an interval that is no number of minutes.
-        unit, seconds = next(((unit, each) for unit, each in _UNITS if values["every_s"] % each == 0), _UNITS[-1])
-        every = str(max(values["every_s"] // seconds, 1))
+        unit, seconds = next((unit, each) for unit, each in _UNITS if values["every_s"] % each == 0)
+        every = str(values["every_s"] // seconds)
     target = f"agent:{schedule.agent}" if schedule.agent else f"flow:{schedule.flow}"
     return {**values, **shown, "target": target, "every": every, "unit": unit, "inputs": json_of(shown["inputs"])}
 

@@ -96,6 +96,10 @@ def test_a_flow_with_an_interval(project: Project, operator: Client, clock: SetC
     assert "every 90 minutes" in text_of(operator.get(PAGES))
     again = form_values(text_of(operator.get(f"{PAGES}/{schedule.pk}/edit")), "form")
     assert (again["every"], again["unit"]) == ("90", "minutes")
+    seconds = {**again, "every": "90", "unit": "seconds"}
+    assert operator.post(f"{PAGES}/{schedule.pk}/edit", seconds).status_code == 303
+    shown = form_values(text_of(operator.get(f"{PAGES}/{schedule.pk}/edit")), "form")
+    assert (shown["every"], shown["unit"]) == ("90", "seconds")
     assert operator.post(f"{PAGES}/{schedule.pk}/edit", {**again, "unit": "hours"}).status_code == 303
     # The new interval is counted from now on.
     clock.move(hours=89, minutes=59)
