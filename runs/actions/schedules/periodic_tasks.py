@@ -16,7 +16,8 @@ from runs.actions.schedules.schedule_errors import InvalidSchedule
 from runs.models import Schedule
 
 TASK, QUEUE = "runs.start_scheduled", "upkeep"
-#: Seconds after which nobody needs the message any more: workers find due times without it.
+#: Seconds after which the message is useless: the clock also sends `runs.start_due` every 5 seconds, which finds all
+#: due times.
 EXPIRES_S = 60
 DISABLED, INVALID = "disabled", "invalid"
 #: The states in which nothing is due.
@@ -29,6 +30,15 @@ _PARTS = ("minute", "hour", "day_of_month", "month_of_year", "day_of_week")
 def with_timing(schedules: QuerySet[Schedule]) -> QuerySet[Schedule]:
     """Have the rows read together with what `timing_of` needs."""
     return schedules.select_related("periodic_task__crontab", "periodic_task__interval")
+
+
+def locked(schedules: QuerySet[Schedule]) -> Schedule | None:
+    """Lock the first of the rows, and return it with its project and its timing, or None.
+
+    Two statements: one that waits for a lock reads joined rows as they were before the wait.
+    """
+    row = schedules.select_for_update(no_key=True, of=("self",)).only("pk").first()
+    return with_timing(schedules.select_related("project")).filter(pk=row.pk).first() if row else None
 
 
 def timing_of(schedule: Schedule) -> Timing:

@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from agentops.projects.audit import Actor, name_of, record
 from agentops.projects.models import Project
@@ -27,6 +28,8 @@ from timeline.redaction.redact import DEFAULT as REDACTOR
 from timeline.redaction.redact import MODEL_INPUT
 
 MAX_SCHEDULES = 50
+#: Runs that are taken from a removed schedule by one statement.
+DETACHED_AT_ONCE = 500
 #: The due times that are shown of a schedule.
 SHOWN_TIMES = 5
 #: Where an anchor makes no difference.
@@ -94,20 +97,33 @@ def change_schedule(project: Project, schedule_id: UUID, values: Mapping[str, An
     A mark in `values` that stands for a stored secret leaves the secret: pages and API show schedules masked.
     Raises `ScheduleNotFound` or `InvalidSchedule`. A schedule whose agent is gone can be enabled and disabled too.
     """
-    # What was due before the change is decided by the old definition.
-    starting.start_due(schedule_id)
+    # Looked up within the project before anything is done.
+    schedule = schedule_of(project, schedule_id)
+    # What was due before the change is decided by the old definition. An error of that must not prevent the change.
+    starting.try_to_start_due(schedule.pk)
+    while (changed := _try_to_change(project, schedule.pk, values, by)) is None:
+        continue
+    return changed
+
+
+def _try_to_change(project: Project, schedule_id: UUID, values: Mapping[str, Any], by: Actor) -> Schedule | None:
+    """Change a schedule, or return None if somebody else did so while the new definition was checked."""
     stored = values_of(schedule_of(project, schedule_id))
     values = MaskedSecrets({name: stored[name] for name in _TEXTS}).restore(values)
-    definition = None if values.keys() == {"is_enabled"} else checked(project, _merged(stored, values), _EPOCH)
+    is_switch = values.keys() == {"is_enabled"}
+    definition = None if is_switch else checked(project, _merged(stored, values), _EPOCH)
     with transaction.atomic():
-        Project.objects.locked(project)
         schedule = _locked(project, schedule_id)
+        Project.objects.locked(project)
+        is_enabled = bool(values.get("is_enabled", schedule.is_enabled))
+        if definition is not None and values_of(schedule) != {**stored, "is_enabled": schedule.is_enabled}:
+            return None
         before, now = document_of(schedule), database_clock.now()
         if definition is None:
-            schedule.periodic_task.enabled = bool(values["is_enabled"])
+            schedule.periodic_task.enabled = is_enabled
             schedule.periodic_task.save()
         else:
-            _change(schedule, definition, whole_second(now))
+            _change(schedule, definition, whole_second(now), is_enabled=is_enabled)
         starting.begin_anew(schedule, now)
         schedule.save()
         after = document_of(schedule)
@@ -119,12 +135,25 @@ def change_schedule(project: Project, schedule_id: UUID, values: Mapping[str, An
 def remove_schedule(project: Project, schedule_id: UUID, *, by: Actor) -> None:
     """Remove a schedule with the list of its starts. Its runs stay. Raises `ScheduleNotFound`."""
     with transaction.atomic():
-        Project.objects.locked(project)
         schedule = _locked(project, schedule_id)
+        # Before the project: a claim locks a run, and then its project.
+        _detach(AgentRun.with_removed.filter(schedule=schedule))
+        _detach(FlowRun.with_removed.filter(schedule=schedule))
+        Project.objects.locked(project)
         record(by, ScheduleAuditAction.REMOVED, project=project, obj=schedule, before=document_of(schedule))
         task = schedule.periodic_task
         schedule.delete()
         task.delete()
+
+
+def _detach(runs: QuerySet[Any]) -> None:
+    """Take the runs from their schedule, in the order in which others lock runs.
+
+    Until none is left: a run that is resumed meanwhile is locked, and leaves another one behind.
+    """
+    rows = runs.order_by("pk").select_for_update(no_key=True, of=("self",)).values_list("pk", flat=True)
+    while ids := list(rows[:DETACHED_AT_ONCE]):
+        runs.filter(pk__in=ids).update(schedule=None)
 
 
 def run_now(project: Project, schedule_id: UUID, *, by: Actor) -> AgentRun | FlowRun:
@@ -181,13 +210,13 @@ def document_of(schedule: Schedule) -> dict[str, Any]:
     return {**values, "prompt": REDACTOR.clean_text(schedule.prompt)[0], "inputs": REDACTOR.clean(schedule.inputs)[0]}
 
 
-def _change(schedule: Schedule, definition: ScheduleDefinition, now: datetime) -> None:
+def _change(schedule: Schedule, definition: ScheduleDefinition, now: datetime, *, is_enabled: bool) -> None:
     before = values_of(schedule)
     _set_columns(schedule, definition)
     if definition.every_s != before["every_s"]:
         schedule.anchor = now
     timing = definition.timing(schedule.anchor)
-    periodic_tasks.save_task(schedule.periodic_task, schedule, timing, is_enabled=definition.is_enabled)
+    periodic_tasks.save_task(schedule.periodic_task, schedule, timing, is_enabled=is_enabled)
 
 
 def _set_columns(schedule: Schedule, definition: ScheduleDefinition) -> None:
@@ -212,8 +241,7 @@ def _merged(stored: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, A
 
 
 def _locked(project: Project, schedule_id: UUID) -> Schedule:
-    rows = with_timing(Schedule.objects.select_for_update(no_key=True, of=("self",)).select_related("project"))
-    schedule = rows.filter(project=project, pk=schedule_id).first()
+    schedule = periodic_tasks.locked(Schedule.objects.filter(project=project, pk=schedule_id))
     if schedule is None:
         raise ScheduleNotFound("the project has no such schedule")
     return schedule

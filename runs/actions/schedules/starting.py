@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, QuerySet
 
 from agentops.projects.audit import Actor
 from agentops.projects.errors import AccessError, ProjectArchived
@@ -24,7 +24,7 @@ from runs import chaos
 from runs.actions import agent_definitions, run_actions
 from runs.actions.flows import flow_definitions, flow_run_actions
 from runs.actions.schedules import due_times
-from runs.actions.schedules.periodic_tasks import NOT_DUE, state_of, timing_of, with_timing
+from runs.actions.schedules.periodic_tasks import NOT_DUE, locked, state_of, timing_of, with_timing
 from runs.actions.schedules.schedule_errors import ScheduleNotFound
 from runs.actions.schedules.schedule_plan import MAX_DUE, decide
 from runs.database_errors import done_alone
@@ -82,7 +82,7 @@ def start_due_schedules() -> int:
 
     Cheap if there are none: two queries. An error in one schedule does not keep the others from their starts.
     """
-    return sum(map(_try_to_start_due, due_schedules()))
+    return sum(map(try_to_start_due, due_schedules()))
 
 
 def due_schedules() -> list[UUID]:
@@ -125,7 +125,8 @@ def start_now(schedule_id: UUID, *, by: Actor) -> AgentRun | FlowRun:
     return _repeated(write, schedule_id)
 
 
-def _try_to_start_due(schedule_id: UUID) -> bool:
+def try_to_start_due(schedule_id: UUID) -> bool:
+    """Decide the due times of one schedule as `start_due` does. An error is logged, unless it concerns all."""
     return done_alone(lambda: start_due(schedule_id), "a schedule could not be started", schedule_id=str(schedule_id))
 
 
@@ -169,8 +170,7 @@ def _decide_next(schedule_id: UUID, prepared: CheckedInputs | Exception | None) 
 
 
 def _locked(schedule_id: UUID) -> Schedule | None:
-    rows = with_timing(Schedule.objects.select_for_update(no_key=True, of=("self",)).select_related("project"))
-    return rows.filter(pk=schedule_id, project__removed_at=None).first()
+    return locked(Schedule.objects.filter(pk=schedule_id, project__removed_at=None))
 
 
 def _decide_due(look: _Look) -> bool:
@@ -283,12 +283,17 @@ def _is_due(schedule: Schedule, now: datetime) -> bool:
 
 
 def _is_going(model: type[AgentRun] | type[FlowRun], schedule: OuterRef) -> Exists:
-    return Exists(model.objects.filter(schedule=schedule, status__in=LIVE))
+    return Exists(_going(model, schedule))
 
 
 def _has_going(schedule: Schedule) -> bool:
     """Return whether a run of the schedule is queued, running or waiting. A paused one may stay so for ever."""
-    return any(model.objects.filter(schedule=schedule, status__in=LIVE).exists() for model in (AgentRun, FlowRun))
+    return any(_going(model, schedule).exists() for model in (AgentRun, FlowRun))
+
+
+def _going(model: type[AgentRun] | type[FlowRun], schedule: Schedule | OuterRef) -> QuerySet[Any]:
+    # By completed_at, for the partial indexes of runs that have not ended.
+    return model.objects.filter(schedule=schedule, status__in=LIVE, completed_at=None)
 
 
 def _waiting(schedule: Schedule) -> ScheduleStart | None:

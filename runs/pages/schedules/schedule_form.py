@@ -77,8 +77,7 @@ def edit(request: HttpRequest, project: str, schedule_id: UUID) -> HttpResponse:
     if request.method != "POST":
         return _page(request, entry, schedule, ScheduleForm(_stored(schedule), {}))
     try:
-        values = {**_values(request.POST), "is_enabled": schedule.is_enabled}
-        changed = change_schedule(entry.project, schedule.pk, values, by=principal)
+        changed = change_schedule(entry.project, schedule.pk, _values(request.POST), by=principal)
     except InvalidSchedule as refusal:
         return _page(request, entry, schedule, _refused(request.POST, refusal), status=422)
     messages.success(request, "Schedule saved.")

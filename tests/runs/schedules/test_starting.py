@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
+from django.test.utils import CaptureQueriesContext
 from django_celery_beat.models import CrontabSchedule, PeriodicTask
 
 from agentops.projects.access import SYSTEM
@@ -14,14 +16,17 @@ from agentops.projects.models import AuditEntry, Project
 from runs import tasks
 from runs.actions import run_actions
 from runs.actions.flows import flow_definitions
+from runs.actions.schedules import schedule_changes
 from runs.actions.schedules.schedule_changes import change_schedule, next_times, problem_of, run_now
+from runs.actions.schedules.schedule_definition import ScheduleDefinition
+from runs.actions.schedules.schedule_errors import ScheduleNotFound
 from runs.actions.schedules.schedule_plan import MAX_DUE, ON_TIME, decide
 from runs.actions.schedules.starting import due_schedules, start_due, start_due_schedules
 from runs.errors import InvalidAgent
-from runs.models import Agent, FlowRun, Schedule, ScheduleStart
+from runs.models import Agent, AgentRun, FlowRun, Schedule, ScheduleStart
 from runs.statuses import RunStatus
 from runs.worker import upkeep
-from tests.support.factories import drive, make_agent
+from tests.support.factories import drive, make_agent, make_project
 from tests.support.flows.flow_runs import make_flow
 from tests.support.schedules import SetClock, make_schedule, outcomes, runs_of
 
@@ -282,3 +287,52 @@ def test_a_message_of_beat_only_wakes(project: Project, clock: SetClock) -> None
     upkeep.start_due()
     assert outcomes(schedule) == [("09:01", "started")]
     task(schedule_id="01a1f86c-1b1a-72f0-b808-0c8f1390c3f4")
+
+
+def test_a_change_keeps_what_somebody_paused_meanwhile(
+    project: Project, clock: SetClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check of the new definition may take seconds."""
+    schedule = make_schedule(project)
+    check = schedule_changes.checked
+
+    def slow_check(*arguments: Any) -> ScheduleDefinition:
+        definition = check(*arguments)
+        PeriodicTask.objects.update(enabled=False)
+        Schedule.objects.update(overlap="allow")
+        return definition
+
+    monkeypatch.setattr(schedule_changes, "checked", slow_check)
+    changed = change_schedule(project, schedule.pk, {"prompt": "Changed."}, by=SYSTEM)
+    assert (changed.prompt, changed.is_enabled, changed.overlap) == ("Changed.", False, "allow")
+
+
+def test_a_change_is_refused_before_anything_is_started_for_another_project(project: Project, clock: SetClock) -> None:
+    schedule = make_schedule(project)
+    clock.move(minutes=1)
+    with pytest.raises(ScheduleNotFound):
+        change_schedule(make_project("beta"), schedule.pk, {"is_enabled": False}, by=SYSTEM)
+    assert outcomes(schedule) == []
+
+
+def test_a_schedule_whose_start_has_an_error_can_be_paused(project: Project, clock: SetClock) -> None:
+    schedule = make_schedule(project)
+    clock.move(minutes=1)
+    # An error that is no refusal: the outcome of this due time is there already.
+    ScheduleStart.objects.create(
+        schedule=schedule, due_at=clock.at.replace(second=0), outcome="skipped", decided_at=clock.at
+    )
+    assert not change_schedule(project, schedule.pk, {"is_enabled": False}, by=SYSTEM).is_enabled
+
+
+def test_a_removed_schedule_is_taken_from_its_runs_in_batches(
+    project: Project, clock: SetClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule_changes, "DETACHED_AT_ONCE", 2)
+    schedule = make_schedule(project, is_enabled=False)
+    runs = [run_now(project, schedule.pk, by=SYSTEM) for _ in range(5)]
+    with CaptureQueriesContext(connection) as queries:
+        schedule_changes.remove_schedule(project, schedule.pk, by=SYSTEM)
+    detached = [each for each in queries if each["sql"].startswith("UPDATE") and '"schedule_id" = NULL' in each["sql"]]
+    assert len(detached) >= 3
+    assert AgentRun.objects.filter(pk__in=[run.pk for run in runs], schedule=None).count() == 5
