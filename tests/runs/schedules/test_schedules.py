@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import io
 import json
+import re
 from typing import Any
 
 import pytest
@@ -143,6 +144,8 @@ def test_what_is_wrong_is_said_at_its_field(
     assert answer.status_code == 422
     assert message in text_of(answer)
     assert list(answer.context["form"].errors) == [field]
+    [error_id] = re.findall(r'<span class="error" id="([^"]+)">', text_of(answer))
+    assert re.search(rf'aria-describedby="[^"]*\b{error_id}"', text_of(answer))
     # What was typed is still there.
     shown = form_values(text_of(answer), "form")
     assert {name: shown[name] for name in typed if name not in ("target", "unit", "overlap")} == {
