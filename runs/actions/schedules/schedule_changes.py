@@ -19,13 +19,12 @@ from agentops.projects.models import Project
 from runs.actions.schedules import periodic_tasks, starting
 from runs.actions.schedules.due_times import Cron, Interval, Timing, upcoming
 from runs.actions.schedules.periodic_tasks import state_of, timing_of, whole_second, with_timing
-from runs.actions.schedules.schedule_definition import MAX_NAME, ScheduleDefinition, checked
+from runs.actions.schedules.schedule_definition import ScheduleDefinition, checked
 from runs.actions.schedules.schedule_errors import InvalidSchedule, ScheduleNotFound
 from runs.models import AgentRun, FlowRun, Schedule
 from timeline import database_clock
 from timeline.redaction.masked_secrets import MaskedSecrets
 from timeline.redaction.redact import DEFAULT as REDACTOR
-from timeline.redaction.redact import MODEL_INPUT
 
 MAX_SCHEDULES = 50
 #: Runs that are taken from a removed schedule by one statement.
@@ -222,12 +221,8 @@ def _change(schedule: Schedule, definition: ScheduleDefinition, now: datetime, *
 def _set_columns(schedule: Schedule, definition: ScheduleDefinition) -> None:
     for name in _COLUMNS:
         setattr(schedule, name, getattr(definition, name))
-    # Redacted as they are in a run: a schedule keeps no secrets either.
-    schedule.name = REDACTOR.clean_text(definition.name)[0][:MAX_NAME]
     if Schedule.objects.filter(project=schedule.project_id, name=schedule.name).exclude(pk=schedule.pk).exists():
         raise InvalidSchedule(f"a schedule {schedule.name!r} already exists", "name")
-    schedule.prompt = MODEL_INPUT.clean_text(definition.prompt)[0] if definition.prompt.strip() else ""
-    schedule.inputs = REDACTOR.clean(definition.inputs)[0]
     schedule.overlap, schedule.catch_up = definition.overlap.value, definition.catch_up.value
 
 

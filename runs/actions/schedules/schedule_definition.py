@@ -19,6 +19,8 @@ from runs.errors import RunRefusal
 from runs.lifecycle import inbox
 from runs.lifecycle.flows import flow_creation
 from runs.models import Schedule
+from timeline.redaction.redact import DEFAULT as REDACTOR
+from timeline.redaction.redact import MODEL_INPUT
 
 MAX_NAME = 63
 MAX_EXPRESSION = 200
@@ -69,8 +71,20 @@ def checked(project: Project, values: Mapping[str, Any], anchor: datetime) -> Sc
     if (definition.every_s is None) == (not definition.cron.strip()):
         raise InvalidSchedule("either a cron expression or an interval is required, not both", "cron")
     periodic_tasks.check(definition.timing(anchor))
+    definition = _masked(definition)
     _check_target(project, definition)
     return definition
+
+
+def _masked(definition: ScheduleDefinition) -> ScheduleDefinition:
+    """Return the schedule as it is stored: masked as a run is. Its runs start with that, so that is checked."""
+    return definition.model_copy(
+        update={
+            "name": REDACTOR.clean_text(definition.name)[0][:MAX_NAME],
+            "prompt": MODEL_INPUT.clean_text(definition.prompt)[0] if definition.prompt.strip() else "",
+            "inputs": REDACTOR.clean(definition.inputs)[0],
+        }
+    )
 
 
 def _check_target(project: Project, definition: ScheduleDefinition) -> None:

@@ -301,6 +301,19 @@ def test_secrets_in_a_prompt_are_not_kept(project: Project, player: Agent) -> No
     assert schedule.prompt.startswith("Use [REDACTED:")
 
 
+def test_inputs_are_checked_as_they_are_stored(project: Project) -> None:
+    """Masked: the schema of the flow may refuse the mark, and then no run could be started."""
+    schema = {"type": "object", "properties": {"code": {"type": "string", "maxLength": 36}}}
+    make_flow({**CONSTANT, "flow_id": "strict", "inputs": schema}, project)
+    secret = CANARIES["stripe"][0]
+    assert len(secret) <= 36
+    client = Client(headers=with_key(project, "read", "write"))
+    body = {"name": "Nightly", "flow_id": "strict", "inputs": {"code": secret}, "every_s": 60}
+    answer = send(client, "POST", "schedules", body)
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/inputs")
+    assert secret not in answer.content.decode()
+
+
 def test_a_stored_secret_is_shown_masked_and_stays_if_its_mark_comes_back(
     project: Project, player: Agent, operator: Client
 ) -> None:
