@@ -82,6 +82,7 @@ def detail(request: HttpRequest, project: str, schedule_id: UUID) -> HttpRespons
         **page_context(entry, "schedules"),
         "schedule": schedule,
         "name": clean(schedule.name),
+        "created_by": clean(schedule.created_by),
         "timing": says_timing(schedule),
         "rules": says_rules(schedule),
         "problem": problem_of(schedule),
