@@ -29,8 +29,7 @@ app = Celery("agentops")
 # Celery's Django fixup puts the working directory first, where a file could shadow a library.
 sys.path[:] = _path
 app.config_from_object("django.conf:settings", namespace="CELERY")
-# Those that a worker serves if it is not told which. An agent may name another one. Without keys of their own, a
-# message for one would be put into both.
+# The queues of a worker that names none. Each needs its own routing key: with the same one, a message would go to both.
 _queues = (app.conf.task_default_queue, UPKEEP)
 app.conf.task_queues = [Queue(name, Exchange(name), name) for name in _queues]  # type: ignore[no-untyped-call]
 app.autodiscover_tasks()

@@ -28,7 +28,7 @@ DURABLE = {"fsync": "a power failure loses committed data", "full_page_writes": 
 
 @register(deploy=True)
 def redis_is_not_open(app_configs: Any, **_: Any) -> list[CheckMessage]:
-    """Warn about a Redis without a password: anyone could flood workers with hints."""
+    """Warn about a Redis without a password: anyone could flood workers with messages."""
     parts = urlsplit(settings.REDIS_URL)
     if parts.hostname in {None, *LOOPBACK} or parts.password:
         return []

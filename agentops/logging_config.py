@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-#: Celery tells of every hint, every tick of the clock and each connection, django-eventstream of every listener, HTTP
+#: Celery logs every message, every tick of the clock and each connection, django-eventstream of every listener, HTTP
 #: clients and the MCP SDK of every request, watchfiles of every change; vendors' libraries of the whole conversation at
 #: level DEBUG.
 TALKATIVE = (

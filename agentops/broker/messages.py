@@ -123,7 +123,7 @@ def checked_command(message: Any) -> dict[str, Any]:
 
 
 def run_ids_in(messages: Iterable[Any]) -> list[UUID]:
-    """Return the IDs of the runs that messages name, in their order. Leaves out what is no message of ours."""
+    """Return the run IDs in these messages, in order. Other messages are skipped."""
     ids = []
     for message in messages:
         try:

@@ -84,7 +84,7 @@ def _queue_of(request: Any) -> str:
 
 
 def _note_end(task_id: str = "", **_: Any) -> None:
-    """Free the place of a task in a thread of this process. Celery does so a moment later, and wakes nobody."""
+    """Free the place of a task that has ended in a thread. Celery itself would not wake the event loop."""
     request = state.requests.get(task_id)
     if request is not None:
         with suppress(AttributeError):
@@ -106,7 +106,7 @@ def use_loop(loop: Any) -> None:
 
 
 def _wake_event_loop() -> None:
-    # A forked child has the loop of its parent, which nobody runs there.
+    # A forked child inherits this object, but does not run the loop.
     if _loop is not None and _loop[1] == os.getpid():
         _loop[0].call_soon(_do_nothing)
 

@@ -1,4 +1,4 @@
-"""Celery's connection to Redis: passes on checked messages only, and asks only for those that have a place."""
+"""Celery's connection to Redis. It checks each message, and reads only from queues for which a place is free."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MALFORMED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError
 
 
 class RedisChannel(redis.Channel):
-    """kombu's channel, which survives values that are no messages, and asks only for those that have a place."""
+    """kombu's channel. It drops malformed values, and reads only from queues for which a place is free."""
 
     max_priority = max(PRIORITIES)
     priority_steps = list(PRIORITIES)
@@ -70,7 +70,7 @@ class RedisChannel(redis.Channel):
             or self._asked.issuperset(places.here.readable(self.active_queues))
         ):
             return
-        # A server that does not know the command answers within the timeout of BRPOP all the same.
+        # Without this command, BRPOP ends by its own timeout, after a second.
         with suppress(self.ResponseError), self.conn_or_acquire() as client:
             client.client_unblock(self._numbered[1])
 

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 CHANGES_S, RETRY_S = 15.0, 5.0
 #: Seconds to rest if an entry is not quite due.
 MOMENT_S = 0.05
-#: Seconds by which the clock of the machine may differ from one that nobody can set, before times are computed anew.
+#: A jump of the system clock by more than so many seconds makes the scheduler compute its due times again.
 SET_S = 2.0
 
 

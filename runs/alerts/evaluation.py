@@ -1,7 +1,7 @@
 """Evaluates the rules: a few queries say what has changed, and one transaction for each changed rule stores it.
 
-Every worker does it. A transaction locks its rule and looks again, so that what several workers see at once is stored
-and announced once. A worker that dies leaves either nothing or everything.
+A periodic task does it. A transaction locks its rule and looks again, so that what several workers see is stored and
+announced once. A worker that dies leaves either nothing or everything.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from runs.models.querysets import RunQuerySet
 from runs.statuses import RunStatus
 from timeline.bulk.after_commit import after_commit
 
-#: Runs that are woken at most when their queue changes. The sweeps of workers find the others.
+#: Runs that are woken at most when their queue changes. The sweep finds the others.
 MOST_WOKEN = 100
 
 

@@ -1,6 +1,6 @@
 """Resume the runs whose policy has scheduled it, when their time has come.
 
-Called by every worker's sweep. One transaction moves the run from waiting to paused and on to resumed, by the same
+Called by the sweep. One transaction moves the run from waiting to paused and on to resumed, by the same
 function as every resume, so there is one successor, whoever comes first: another sweep, or a person who paused, killed
 or resumed the run.
 """

@@ -1,4 +1,4 @@
-"""Files what has waited long enough, and ends the runs of complete traces. Every worker does."""
+"""Files what has waited long enough, and ends the runs of complete traces. A task of upkeep."""
 
 from __future__ import annotations
 
