@@ -21,6 +21,7 @@ from timeline.live.hub import open_streams
 
 READY_TEXTS = {
     "database": ("Database", "Look at the database server and DATABASE_URL. Nothing works without it."),
+    "libraries": ("Libraries of models", "See the log of the web process."),
     "migrations": ("Migrations", "Run agentops migrate, then restart all processes."),
     "disk": ("Free disk", "Delete old runs with agentops retention, or enlarge the disk."),
     "broker": (

@@ -22,7 +22,7 @@ from agentops.projects.models import Role
 from runs.lifecycle import transitions, worker_rows
 from runs.lifecycle.suspicion import CHILD_SEPARATOR
 from runs.models import AgentRun, Attempt, Chore, Sink, SinkCursor
-from runs.pages.system import system_page
+from runs.pages.system import site_facts, system_page
 from runs.telemetry.sink_claims import disable
 from runs.worker.sweep import sweep
 from tests.support.accounts import make_person
@@ -262,3 +262,7 @@ def test_a_redis_that_is_down_does_not_break_the_page(
         "needs attention unknown: Redis has not answered within 1 s Look at the Redis server and REDIS_URL."
     )
     assert "The lengths of its queues are unknown." in answer.content.decode()
+
+
+def test_every_check_of_readiness_has_a_title() -> None:
+    assert set(health.readiness.check()) == set(site_facts.READY_TEXTS)
