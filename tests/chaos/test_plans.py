@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from pytest_django import Settings
 
@@ -11,6 +16,7 @@ from tests.chaos.schedules import catalogue
 from tests.chaos.schedules.at_crash_points import case
 from tests.chaos.schedules.random_plan import ARMED, STRONG, plan
 from tests.chaos.schedules.sabotage_proofs import OF_CROWDS, proofs
+from tests.support.paths import ROOT
 
 ENGINES = ("postgres", "sqlite")
 
@@ -65,3 +71,36 @@ def test_hooks_are_refused_outside_of_tests(settings: Settings, monkeypatch: pyt
     monkeypatch.setenv(process_hooks.SABOTAGE, "no-fencing")
     with pytest.raises(process_hooks.Refused):
         process_hooks.install()
+
+
+#: Installs each sabotage in another process, and fails if one cannot be.
+INSTALL_EACH = """
+import os, django
+django.setup()
+from tests.chaos.environment import sabotage
+failed = []
+for name in sabotage.SABOTAGES:
+    pid = os.fork()
+    if not pid:
+        try:
+            sabotage.install(name)
+        except BaseException as error:
+            print(name, error, flush=True)
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(pid, 0)[1]:
+        failed.append(name)
+raise SystemExit(bool(failed))
+"""
+
+
+def test_what_a_sabotage_replaces_is_there(tmp_path: Path) -> None:
+    """Otherwise it would switch nothing off, and its proof would prove nothing."""
+    environment = os.environ | {
+        "DJANGO_SETTINGS_MODULE": "tests.chaos.environment.settings",
+        "AGENTOPS_TESTING": "true",
+        process_hooks.TRACE: str(tmp_path / "trace"),
+    }
+    program = [sys.executable, "-c", INSTALL_EACH]
+    done = subprocess.run(program, check=False, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -113,7 +113,7 @@ def dropped_for_good() -> None:
     """A message that was lost is not sent again."""
     from runs.worker import sweep
 
-    _replace(sweep, "_queued_without_message", lambda: iter(()))
+    _replace(sweep, "_lost_from_redis", lambda queued, queue, priority: [])
 
 
 @sabotage
