@@ -152,7 +152,8 @@ def _after_fork() -> None:
     _requests = Debounce(_send_request)
 
 
-def _flush() -> None:
+def flush_requests() -> None:
+    """Send at once the requests for upkeep that wait for the end of their second."""
     # Nobody reads the messages in memory of a process that ends.
     if settings.configured and settings.REDIS_URL:
         _requests.flush()
@@ -160,7 +161,7 @@ def _flush() -> None:
 
 # A forked child has neither the thread nor, perhaps, a free lock.
 os.register_at_fork(after_in_child=_after_fork)
-atexit.register(_flush)
+atexit.register(flush_requests)
 
 
 def _send_sweep() -> None:

@@ -6,11 +6,13 @@ from queue import Empty
 from typing import Any
 
 import pytest
+import redis
 from celery import Celery
 
 from agentops.broker import backlog
 from agentops.celery import app
 from agentops.redis.redis_config import broker_options
+from runs.lifecycle import wake
 
 
 def use_broker(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,6 +20,13 @@ def use_broker(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Celery("reader", broker=url)
     reader.conf.broker_transport_options = broker_options(url)
     monkeypatch.setattr(backlog, "import_string", lambda _: reader)
+
+
+def empty_broker(url: str) -> None:
+    """Delete all messages of a Redis. Requests for upkeep that this process has not sent yet are deleted too."""
+    wake.flush_requests()
+    with redis.Redis.from_url(url) as client:
+        client.flushdb()
 
 
 def send(url: str, run_id: object, *, queue: str = "default", priority: int = 6) -> None:

@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-import redis
 import time_machine
 from django.contrib.auth.models import User
 from django.db import connection
@@ -26,7 +25,7 @@ from runs.pages.system import site_facts, system_page
 from runs.telemetry.sink_claims import disable
 from runs.worker.sweep import sweep
 from tests.support.accounts import make_person
-from tests.support.celery_messages import send, use_broker
+from tests.support.celery_messages import empty_broker, send, use_broker
 from tests.support.factories import make_agent, make_project, make_run
 from tests.support.pages.parsed_page import parse
 from tests.support.sinks import append, make_sink
@@ -222,8 +221,7 @@ def test_what_waits_in_redis(boss: Client, redis_broker: str) -> None:
     AgentRun.objects.filter(pk=waiting.pk).update(
         queued_at=Now() - timedelta(hours=1), message_sent_at=Now() - timedelta(minutes=2)
     )
-    with redis.Redis.from_url(redis_broker) as client:
-        client.flushdb()
+    empty_broker(redis_broker)
     # The first one is old, but its run is no longer queued.
     send(redis_broker, claimed.pk, queue="gpu")
     send(redis_broker, waiting.pk, queue="gpu")

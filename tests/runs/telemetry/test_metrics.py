@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-import redis
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -18,7 +17,7 @@ from agentops.config.telemetry_settings import TelemetrySettings
 from runs.lifecycle import transitions, worker_rows
 from runs.models import AgentRun, Attempt, Chore, MetricCount
 from runs.telemetry.metrics import exposition, metric_counts
-from tests.support.celery_messages import send, use_broker
+from tests.support.celery_messages import empty_broker, send, use_broker
 from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.paths import ROOT
 from tests.support.sinks import append, make_sink, make_troubled_run
@@ -169,8 +168,7 @@ def test_messages_clocks_and_recoveries_are_measured(redis_broker: str) -> None:
     assert not total(read(), "agentops_recovery_seconds")
     AgentRun.objects.update(message_sent_at=Now() - timedelta(minutes=2))
     Chore.objects.create(name="sweep", taken_at=Now() - timedelta(seconds=30))
-    with redis.Redis.from_url(redis_broker) as client:
-        client.flushdb()
+    empty_broker(redis_broker)
     send(redis_broker, run.pk, queue="gpu", priority=3)
     died_at = database_clock.now() - timedelta(minutes=5)
     lost = make_run()
