@@ -5,6 +5,7 @@ So a message may be lost, late or doubled: see docs/decisions.
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 from celery import shared_task
@@ -20,20 +21,24 @@ from runs.worker.upkeep_call import logged_errors
 startup.connect_signals()
 
 
-@shared_task(name=wake.ADVANCE)
-def advance(run_id: str, step: int | None = None, epoch: int | None = None) -> None:
+@shared_task(name=wake.ADVANCE, bind=True)
+def advance(self: Any, run_id: str, step: int | None = None, epoch: int | None = None) -> None:
     """Claim a run and drive it until it waits, ends, or has used its slice while others wait.
 
     `step`: the number of its next step when the message was sent, for `celery inspect active`. `epoch`: how often the
     run had been claimed then. Of two messages that are sent for the same claim, the second one does nothing: otherwise
-    a run with two messages would have two turns in each round, as each turn ends with the next message.
+    a run with two messages would have two turns in each round, as each turn ends with the next message. A message in a
+    queue that the run has left does nothing either.
     """
     chaos.point("hint.received")
     driver = worker.current()
+    queue = (self.request.delivery_info or {}).get("routing_key")
+    of_queue = {"queue": queue} if queue else {}
+    expected = of_queue if epoch is None else {**of_queue, "lease_epoch": epoch}
     try:
         # While the broker is away, the message of a run that was handed back reaches nobody.
-        while driver.drive(UUID(run_id), epoch=epoch) and wake.is_broker_away():
-            epoch = None
+        while driver.drive(UUID(run_id), expected) and wake.is_broker_away():
+            expected = of_queue
     finally:
         connections.close_all()
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from django.db import Error, connection
@@ -60,17 +61,16 @@ def drive_run(
     shutdown: Shutdown,
     *,
     on_progress: Callable[[], None] = do_nothing,
-    epoch: int | None = None,
+    expected: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Claim a run and drive it for one slice.
+    """Claim a run while its columns have the `expected` values, and drive it for one slice.
 
-    Returns False if there was nothing to claim, or, with `epoch`, if the run was claimed since it had that one. Raises
-    `Suspected`, see runs.lifecycle.suspicion. `on_progress` is called once the first step of a suspected run is
-    committed.
+    Returns False if there was nothing to claim. Raises `Suspected`, see runs.lifecycle.suspicion. `on_progress` is
+    called once the first step of a suspected run is committed.
     """
     began, failure = clock(), None
     try:
-        claimed = _claim(run_id, owner, epoch)
+        claimed = _claim(run_id, owner, expected)
     except Suspected:
         raise
     except Exception as error:
@@ -110,10 +110,10 @@ def _note_fenced(run_id: UUID, epoch: int, shutdown: Shutdown) -> None:
             return None
 
 
-def _claim(run_id: UUID, owner: str, epoch: int | None) -> ClaimedRun | None:
+def _claim(run_id: UUID, owner: str, expected: Mapping[str, Any] | None) -> ClaimedRun | None:
     """Claim the run. If the answer to the claim was lost, look it up, or the run would be idle for a whole lease."""
     try:
-        return transitions.claim(run_id, owner, epoch=epoch)
+        return transitions.claim(run_id, owner, expected)
     except STORAGE_ERRORS as error:
         raise_unless_storage_error(error)
         connection.close()

@@ -5,7 +5,7 @@ Both are committed together. runs/statuses.py lists the allowed moves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -169,18 +169,20 @@ def _tell_family(run: AgentRun, to: RunStatus, reason: str) -> None:
         wake_flows()
 
 
-def claim(run_id: UUID, owner: str, *, careful: bool = True, epoch: int | None = None) -> ClaimedRun | None:
+def claim(
+    run_id: UUID, owner: str, expected: Mapping[str, Any] | None = None, *, careful: bool = True
+) -> ClaimedRun | None:
     """Take the lease of a run. Returns None if there is nothing to claim, no place, or another worker is faster.
 
     Raises `Suspected` if the run may be what kills its workers, and `owner` may not try it now; not without `careful`.
-    With `epoch`, only if nobody has claimed the run since it had that one.
+    Only while the columns of the run have the `expected` values.
 
     Judged by the database's clock. If a lease has lapsed, its holder is dead or suspended: the run continues under
     the next epoch, which fences the old holder off.
     """
     chaos.point("claim.before")
     with transaction.atomic():
-        run = _lock_claimable(run_id, epoch)
+        run = _lock_claimable(run_id, expected or {})
         if run is None:
             return None
         lapsed = run.state is RunStatus.RUNNING
@@ -221,13 +223,13 @@ def claim(run_id: UUID, owner: str, *, careful: bool = True, epoch: int | None =
     return ClaimedRun(run, new_epoch, deaths, died, is_first=not previous, is_suspected=suspected > 0)
 
 
-def _lock_claimable(run_id: UUID, epoch: int | None) -> AgentRun | None:
+def _lock_claimable(run_id: UUID, expected: Mapping[str, Any]) -> AgentRun | None:
     """Lock and return a run that can be claimed, with `now` and the deaths in its step, `died`."""
     # NO KEY: the old holder may be committing just now; see runs.lifecycle.inbox.
     claimable = AgentRun.objects.claimable().select_for_update(skip_locked=True, no_key=True, of=("self",))
     with_owners = claimable.select_related("project", "agent").defer(*OF_DEFINITION)
     rows = with_owners.annotate(now=Now(), died=suspicion.deaths_in_step())
-    return rows.filter(pk=run_id, **({} if epoch is None else {"lease_epoch": epoch})).first()
+    return rows.filter(pk=run_id, **expected).first()
 
 
 def kill(run: AgentRun, *, by: str) -> None:

@@ -9,9 +9,9 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.conf import settings
@@ -54,10 +54,10 @@ class Worker:
         #: Held while a process tries a run: one at a time. It takes seconds to start, and to claim the run.
         self._trying_alone = threading.Lock()
 
-    def drive(self, run_id: UUID, *, epoch: int | None = None) -> bool:
+    def drive(self, run_id: UUID, expected: Mapping[str, Any] | None = None) -> bool:
         """Claim a run and drive it for a slice in this thread. Returns False if there was nothing to claim.
 
-        With `epoch`, it is only claimed if nobody has claimed it since it had that one.
+        It is claimed only while its columns have the `expected` values.
 
         A run in which workers have died is tried with care, or left to a later message.
         """
@@ -66,7 +66,7 @@ class Worker:
         try:
             return drive_run(
                 run_id, self.owner, self._keeper, self.loop, self.shutdown,
-                on_progress=self.try_next_suspects, epoch=epoch,
+                on_progress=self.try_next_suspects, expected=expected,
             )  # fmt: skip
         except Suspected as suspect:
             return self._try_carefully(suspect)

@@ -10,7 +10,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 from pytest_django import Settings
 
-from runs import chaos
+from runs import chaos, tasks
 from runs.lifecycle import suspects, suspicion, transitions
 from runs.lifecycle.suspicion import Suspected
 from runs.models import AgentRun, Attempt
@@ -165,11 +165,26 @@ def test_of_two_messages_for_the_same_claim_the_second_does_nothing(
     settings.AGENTOPS_SLICE_S = 0.0
     run = scripted(calls=[["ledger_read"]] * 3)
 
-    assert worker.drive(run.pk, epoch=0)
-    assert not worker.drive(run.pk, epoch=0)
-    assert worker.drive(run.pk, epoch=1)
+    assert worker.drive(run.pk, {"lease_epoch": 0})
+    assert not worker.drive(run.pk, {"lease_epoch": 0})
+    assert worker.drive(run.pk, {"lease_epoch": 1})
 
     assert Attempt.objects.filter(run=run).count() == 2
+
+
+def test_a_message_in_a_queue_that_the_run_has_left_does_nothing(
+    scripted: MakeScripted, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a worker without the machine's GPU would get runs that were moved to the queue for it."""
+    monkeypatch.setattr("runs.worker.worker.current", lambda: worker)
+    run = scripted(calls=[["ledger_read"]])
+    AgentRun.objects.filter(pk=run.pk).update(queue="gpu")
+
+    tasks.advance.apply(args=[str(run.pk)], routing_key="default", throw=True)
+    assert not Attempt.objects.filter(run=run).exists()
+
+    tasks.advance.apply(args=[str(run.pk)], routing_key="gpu", throw=True)
+    assert Attempt.objects.filter(run=run).exists()
 
 
 def test_a_message_carries_the_epoch_of_the_run_that_is_handed_back(
