@@ -113,28 +113,52 @@ def start(actor: Principal, project: Project, agent: Agent, request: AgUiRequest
 
 
 def _start(actor: Principal, project: Project, agent: Agent, request: AgUiRequest) -> AgUiRun:
-    with transaction.atomic():
-        # One request at a time, so that two of a thread do not both start a run.
-        Agent.objects.select_for_update(no_key=True).get(pk=agent.pk)
-        requests = AgUiRun.objects.filter(agent=agent, thread_id=request.thread_id)
-        earlier = requests.filter(client_run_id=request.run_id).first()
-        if earlier is not None:
-            return earlier
-        newest = requests.select_related("run").order_by("-pk").first()
-        before = None if newest is None else _successor(newest.run)
-        turn = _turn(before, requests, request)
-        last_seq = 0 if before is None else Log.objects.get(pk=before.pk).last_seq
-        run = _act(actor, project, agent, before, turn)
-        is_same = before is not None and run.pk == before.pk
-        return AgUiRun.objects.create(
-            agent=agent,
-            run=run,
-            thread_id=request.thread_id,
-            client_run_id=request.run_id,
-            after_seq=(last_seq if turn.follows_after is None else turn.follows_after) if is_same else 0,
-            message=None if is_same or turn.message is None else _last_message(run),
-            client_message_id=turn.message_id,
-        )
+    while True:
+        with transaction.atomic():
+            newest = _newest_run(agent, request.thread_id)
+            _lock(agent, newest)
+            before = _newest_run(agent, request.thread_id)
+            if before == newest:
+                return _start_or_repeat(actor, project, agent, before, request)
+
+
+def _newest_run(agent: Agent, thread_id: str) -> AgentRun | None:
+    """Return the run that continues a thread now; None for a new thread."""
+    newest = AgUiRun.objects.filter(agent=agent, thread_id=thread_id).select_related("run").order_by("-pk").first()
+    return None if newest is None else _successor(newest.run)
+
+
+def _lock(agent: Agent, run: AgentRun | None) -> None:
+    """Let one request at a time go on, so that two of a thread do not both start a run.
+
+    In the order in which a claim locks them, or the two would wait for each other.
+    """
+    if run is not None:
+        AgentRun.objects.select_for_update(no_key=True, of=("self",)).filter(pk=run.pk).first()
+    Agent.objects.select_for_update(no_key=True).get(pk=agent.pk)
+
+
+def _start_or_repeat(
+    actor: Principal, project: Project, agent: Agent, before: AgentRun | None, request: AgUiRequest
+) -> AgUiRun:
+    """Start or continue the run of a thread whose newest run is `before`, unless the request has done so already."""
+    requests = AgUiRun.objects.filter(agent=agent, thread_id=request.thread_id)
+    earlier = requests.filter(client_run_id=request.run_id).first()
+    if earlier is not None:
+        return earlier
+    turn = _turn(before, requests, request)
+    last_seq = 0 if before is None else Log.objects.get(pk=before.pk).last_seq
+    run = _act(actor, project, agent, before, turn)
+    is_same = before is not None and run.pk == before.pk
+    return AgUiRun.objects.create(
+        agent=agent,
+        run=run,
+        thread_id=request.thread_id,
+        client_run_id=request.run_id,
+        after_seq=(last_seq if turn.follows_after is None else turn.follows_after) if is_same else 0,
+        message=None if is_same or turn.message is None else _last_message(run),
+        client_message_id=turn.message_id,
+    )
 
 
 def _successor(run: AgentRun) -> AgentRun:

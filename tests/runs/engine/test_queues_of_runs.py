@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 import pytest
 from django.db import connection, connections, transaction
 
-from runs.actions import agent_definitions
+from agentops.projects.access import SYSTEM
+from runs.actions import ag_ui_runs, agent_definitions
+from runs.actions.ag_ui_runs import AgUiRequest, ClientMessage, ThreadBusy
 from runs.actions.resume import resume
 from runs.lifecycle import transitions
 from runs.models import Agent, AgentRun
@@ -91,26 +94,46 @@ def test_a_change_of_the_queue_and_a_claim_do_not_deadlock() -> None:
     """Both lock runs before the agent."""
     agent = make_agent(max_running=9)
     run = make_run(agent)
+
+    outcome = _outcome_during_claim(
+        run, lambda: agent_definitions.apply(agent.project, definition(agent, queue="gpu"), by="ann")[1]
+    )
+
+    assert outcome == "changed"
+    assert AgentRun.objects.get(pk=run.pk).queue == "gpu"
+
+
+@pytest.mark.postgres
+def test_a_message_to_a_thread_and_the_claim_of_its_run_do_not_deadlock() -> None:
+    agent = make_agent(max_running=9)
+    first, second = (AgUiRequest("thread", name, [ClientMessage(name, "Go.")]) for name in ("first", "second"))
+    run = ag_ui_runs.start(SYSTEM, agent.project, agent, first).run
+
+    outcome = _outcome_during_claim(run, lambda: ag_ui_runs.start(SYSTEM, agent.project, agent, second))
+
+    assert isinstance(outcome, ThreadBusy)
+
+
+def _outcome_during_claim(run: AgentRun, act: Callable[[], Any]) -> Any:
+    """Return what `act` returns or raises, when it is called while a worker claims the run."""
     outcome: list[Any] = []
 
-    def move() -> None:
+    def call() -> None:
         try:
-            outcome.append(agent_definitions.apply(agent.project, definition(agent, queue="gpu"), by="ann")[1])
+            outcome.append(act())
         except Exception as error:
             outcome.append(error)
         finally:
             connections.close_all()
 
-    thread = threading.Thread(target=move)
+    thread = threading.Thread(target=call)
     with transaction.atomic():
         AgentRun.objects.select_for_update(no_key=True, of=("self",)).get(pk=run.pk)
         thread.start()
-        eventually(_is_lock_awaited, why="the change waits for the row of the run")
+        eventually(_is_lock_awaited, why="the call waits for the row of the run")
         assert transitions.claim(run.pk, "worker")
     thread.join(60)
-
-    assert outcome == ["changed"]
-    assert AgentRun.objects.get(pk=run.pk).queue == "gpu"
+    return outcome[0]
 
 
 def _is_lock_awaited() -> bool:
