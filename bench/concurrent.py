@@ -17,7 +17,7 @@ from pathlib import Path
 from bench import payload, peers
 from bench.processes import Program, running
 from bench.report import Row, heading, mid, note, rate, show
-from bench.workspace import Workspace, redis_url, vacuum
+from bench.workspace import Workspace, redis_url, sending_to_redis, vacuum
 
 RUNS = 32
 PEER_GOAL = 4.0
@@ -120,8 +120,9 @@ def _workers(workspace: Workspace, count: int) -> Iterator[list[Program]]:
         "worker",
         "--concurrency",
         str(RUNS // count),
+        "--beat",
     ]
-    with ExitStack() as stack:
+    with ExitStack() as stack, sending_to_redis():
         programs = []
         for number in range(count):
             alive = workspace.folder / f"alive-{count}-{number}"
@@ -146,7 +147,6 @@ def _wait_for(is_done: Callable[[], bool], within_s: float, program: Program) ->
 
 def _all_driven(steps: int) -> float:
     """Queue the runs together, and return the seconds from the first claim to the last end."""
-    from celery import Celery
     from django.db import transaction
     from django.db.models import Max, Min
 
@@ -155,9 +155,6 @@ def _all_driven(steps: int) -> float:
 
     with transaction.atomic():
         ids = [created("concurrent", steps).pk for _ in range(RUNS)]
-    hints = Celery(broker=redis_url())
-    for run_id in ids:
-        hints.send_task("runs.advance", args=[str(run_id)], queue="agentops")
     runs = AgentRun.objects.filter(pk__in=ids)
     until = time.monotonic() + ROUND_S
     while runs.filter(completed_at=None).exists():

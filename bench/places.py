@@ -14,7 +14,7 @@ from uuid import UUID
 from bench import payload
 from bench.processes import running
 from bench.report import Row, heading, note, percentile, show
-from bench.workspace import Workspace, redis_url, truncate_tables
+from bench.workspace import Workspace, redis_url, sending_to_redis, truncate_tables
 
 #: Runs that wait for one place, and runs that come one by one to an idle worker.
 WAITING, QUICK_WAITING = 100, 20
@@ -28,27 +28,17 @@ MOST_S = 120
 
 def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
     heading("places: from a place that becomes free to the claim of the next run, and to an idle worker")
-    _send_to_redis()
     payload.write_fixture(workspace.fixtures(), "short", payload.steps(SHORT))
     payload.write_fixture(workspace.fixtures(), "long", payload.steps(LONG))
-    with _worker(workspace, "one"):
+    with sending_to_redis(), _worker(workspace, "one"):
         _show("a place that becomes free", _freed_ms(QUICK_WAITING if quick else WAITING), FREED_MS)
     truncate_tables(workspace)
-    with _worker(workspace, "busy"):
+    with sending_to_redis(), _worker(workspace, "busy"):
         busy = _queue("long", pace_s=1)
         _wait_until_claimed([busy])
         with _worker(workspace, "idle"):
             _show("an idle worker beside a busy one", _idle_ms(QUICK_COMING if quick else COMING), IDLE_MS)
     note("milliseconds by the database's clock; the limit is for the 95th percentile")
-
-
-def _send_to_redis() -> None:
-    """Let this process send messages, as a web process does."""
-    from django.conf import settings
-
-    from agentops.celery import app
-
-    settings.REDIS_URL = app.conf.broker_url = redis_url()
 
 
 def _show(what: str, values: list[float], limit_ms: float) -> None:

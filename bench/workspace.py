@@ -108,6 +108,21 @@ def redis_url() -> str:
     return os.environ.get("BENCH_REDIS_URL", DEFAULT_REDIS_URL)
 
 
+@contextmanager
+def sending_to_redis() -> Iterator[None]:
+    """Let this process send messages to that Redis, as a web process does."""
+    from django.conf import settings
+
+    from agentops.celery import app
+
+    before = settings.REDIS_URL, app.conf.broker_url
+    settings.REDIS_URL = app.conf.broker_url = redis_url()
+    try:
+        yield
+    finally:
+        settings.REDIS_URL, app.conf.broker_url = before
+
+
 def truncate_tables(workspace: Workspace) -> None:
     """Delete all runs, and shrink the tables to their initial size."""
     with workspace.connect() as connection:
