@@ -273,8 +273,9 @@ class Drive:
 
     def _do_others_wait(self) -> bool:
         """Whether a run waits for a worker of this queue, or for the place of this run. Looks once a second."""
-        waiting = AgentRun.objects.runnable().filter(queue=self.run.queue)
-        if settings.AGENTOPS_SLICE_S == 0 or waiting.exists() or places.is_awaited(self.run):
+        if settings.AGENTOPS_SLICE_S == 0:
+            return True
+        if AgentRun.objects.runnable().filter(queue=self.run.queue).exists() or places.is_awaited(self.run):
             return True
         self.slice_end = time.monotonic() + LOOK_FOR_OTHERS_S
         return False

@@ -174,11 +174,9 @@ def claim(
 ) -> ClaimedRun | None:
     """Take the lease of a run. Returns None if there is nothing to claim, no place, or another worker is faster.
 
-    Raises `Suspected` if the run may be what kills its workers, and `owner` may not try it now; not without `careful`.
-    Only while the columns of the run have the `expected` values.
-
-    Judged by the database's clock. If a lease has lapsed, its holder is dead or suspended: the run continues under
-    the next epoch, which fences the old holder off.
+    Only while the columns of the run have the `expected` values. Raises `Suspected` if the run may be what kills its
+    workers, and `owner` may not try it now; not without `careful`. Judged by the database's clock. If a lease has
+    lapsed, its holder is dead or suspended: the run continues under the next epoch, which fences the old holder off.
     """
     chaos.point("claim.before")
     with transaction.atomic():
