@@ -301,11 +301,11 @@ lone-clone: $(ENV_STAMP)
 	rm -rf $(dir $(LONE_CLONE))
 LONE_PART := test_log or test_watching or test_hooks or test_session_posts or test_codex or test_claude_code_sessions
 
-# Hundreds of clients; it has both cores for itself.
+# Hundreds of clients, and thousands of runs; it has both cores for itself.
 .PHONY: scale
 scale: $(ENV_STAMP)
 	DATABASE_URL='$(TEST_POSTGRES_URL)' REDIS_URL='$(TEST_REDIS_URL)' \
-		$(BIN)/python -m pytest -m scale -s tests/scale $(PYTEST_ARGS)
+		$(BIN)/python -m pytest -m scale -s -o faulthandler_timeout=1200 tests/scale $(PYTEST_ARGS)
 
 # Schedules of crashes, in processes of their own: a PostgreSQL server that is made for them, brokers, workers. Each
 # failure is told with the command that plays it again.

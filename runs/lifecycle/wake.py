@@ -14,7 +14,6 @@ from typing import Any
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from agentops.broker.queues import FIRST
 from runs import chaos
 from runs.lifecycle.debounce import Debounce
 from runs.models import AgentRun
@@ -31,6 +30,8 @@ EXPIRES_S = 60.0
 CELERY_APP = "agentops.celery.app"
 
 _worker_is_here = False
+#: Queues in memory, each with a priority of messages, for which more runs wait than it holds. The sweep fills them.
+_crowded: set[tuple[str, int]] = set()
 #: Whether the broker has not taken the last message of this process.
 _broker_is_away = False
 
@@ -62,12 +63,26 @@ def wake(run: AgentRun) -> None:
 def _wake(run: AgentRun) -> None:
     chaos.point("command.committed")
     # Without a broker nobody would get it: the sweep of a worker on this database finds the run.
-    if can_send() and send(run):
+    if not can_send():
+        return
+    if (run.queue, _priority(run)) in _crowded:
+        # At the end of the queue it would be before runs that have waited longer, and are not in it.
+        sweep_now()
+    elif send(run):
         chaos.point("command.hint_sent")
 
 
-def send(run: AgentRun, *, first: bool = False) -> bool:
-    """Send the message that lets a worker claim a run. `first`: before all others. Never raises.
+def _priority(run: AgentRun) -> int:
+    return run.priority + 1
+
+
+def leave_to_sweep(queue: str, priority: int, is_crowded: bool) -> None:
+    """Let only the sweep send messages to a queue in memory, while more runs wait for it than it holds."""
+    (_crowded.add if is_crowded else _crowded.discard)((queue, priority))
+
+
+def send(run: AgentRun, *, priority: int | None = None) -> bool:
+    """Send the message that lets a worker claim a run, with that of the run or another priority. Never raises.
 
     Returns whether the broker has it.
     """
@@ -77,7 +92,7 @@ def send(run: AgentRun, *, first: bool = False) -> bool:
         args=[str(run.pk)],
         kwargs={"step": run.step_count + 1, "epoch": run.lease_epoch},
         queue=run.queue,
-        priority=FIRST if first else run.priority + 1,
+        priority=_priority(run) if priority is None else priority,
         # What monitors show. Few different ones, because Celery counts by it.
         shadow=f"{ADVANCE} {name}".strip(),
     )

@@ -65,25 +65,24 @@ def send_missing() -> int:
     Ends at the first message that cannot be sent, and when the worker ends.
     """
     count = 0
-    for run, is_first in _without_message() if wake.can_send() else ():
+    for run, priority in _without_message() if wake.can_send() else ():
         chaos.point("sweep.run_seen")
-        if worker.is_stopping() or not wake.send(run, first=is_first):
+        if worker.is_stopping() or not wake.send(run, priority=priority):
             break
         chaos.point("sweep.message_sent")
         count += 1
     return count
 
 
-def _without_message() -> Iterator[tuple[AgentRun, bool]]:
-    """Yield the runs, and whether their message comes before all others."""
+def _without_message() -> Iterator[tuple[AgentRun, int]]:
+    """Yield the runs, and the priorities of their messages."""
     for run in _left_by_dead_workers():
-        yield run, True
+        yield run, FIRST
     queued = AgentRun.objects.runnable().filter(status=RunStatus.QUEUED)
     for queue, priority in queued.order_by("queue", "priority").values_list("queue", "priority").distinct():
         of_group = queued.filter(queue=queue, priority=priority)
         find = _lost_from_redis if settings.REDIS_URL else _missing_in_memory
-        for run in find(of_group, queue, priority + 1):
-            yield run, False
+        yield from find(of_group, queue, priority + 1)
 
 
 def _left_by_dead_workers() -> list[AgentRun]:
@@ -93,20 +92,31 @@ def _left_by_dead_workers() -> list[AgentRun]:
     return list(lapsed.exclude(pk__in=waiting)[: max(BATCH - len(waiting), 0)]) if queues else []
 
 
-def _missing_in_memory(queued: RunQuerySet, queue: str, priority: int) -> list[AgentRun]:
+def _missing_in_memory(queued: RunQuerySet, queue: str, priority: int) -> list[tuple[AgentRun, int]]:
     """Return the first runs that the queue of this process does not hold, as many as it may take."""
     held = backlog.oldest(queue, priority, BATCH)
-    return list(queued.exclude(pk__in=held)[: max(BATCH - len(held), 0)])
+    room = max(BATCH - len(held), 0)
+    missing = list(queued.exclude(pk__in=held)[: room + 1])
+    wake.leave_to_sweep(queue, priority, len(missing) > room)
+    return [(run, priority) for run in missing[:room]]
 
 
-def _lost_from_redis(queued: RunQuerySet, queue: str, priority: int) -> list[AgentRun]:
-    """Return the first runs whose messages were lost, as sent again from now on: another sweep leaves them out."""
-    before = _sent_before(queued, backlog.oldest(queue, priority, HEAD))
+def _lost_from_redis(queued: RunQuerySet, queue: str, priority: int) -> list[tuple[AgentRun, int]]:
+    """Return the first runs whose messages were lost, as sent again from now on: another sweep leaves them out.
+
+    Their new messages come before those that the queue holds, because these are younger.
+    """
+    head = backlog.oldest(queue, priority, HEAD)
+    before = _sent_before(queued, head)
     if before is None:
         return []
     lost = AgentRun.objects.annotate(sent_at=SENT_AT).filter(status=RunStatus.QUEUED, sent_at__lt=before)
-    found = queued.annotate(sent_at=SENT_AT).filter(sent_at__lt=before)[:BATCH]
-    return [run for run in found if lost.filter(pk=run.pk).update(message_sent_at=Now())]
+    runs = queued.annotate(sent_at=SENT_AT).filter(sent_at__lt=before)[:BATCH]
+    return [
+        (run, priority - 1 if head else priority)
+        for run in runs
+        if lost.filter(pk=run.pk).update(message_sent_at=Now())
+    ]
 
 
 def _sent_before(queued: RunQuerySet, head: list[UUID]) -> datetime | None:

@@ -17,6 +17,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import Error, connection
 
+from agentops.broker.queues import FIRST
 from runs.database_errors import concerns_all
 from runs.engine import engine_errors
 from runs.engine.event_loop import LoopThread
@@ -104,7 +105,7 @@ class Worker:
         if self.shutdown.requested.is_set() or not wake.can_send():
             return
         for run in suspects.waiting(NEXT):
-            wake.send(run, first=True)
+            wake.send(run, priority=FIRST)
 
     def _set_aside(self, suspect: Suspected) -> None:
         try:

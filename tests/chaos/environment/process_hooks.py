@@ -90,15 +90,15 @@ def lose(part: float, name: str) -> None:
     send, dice = wake.send, Random(f"13 {name}")
     note = _writer(os.environ[TRACE], time.time)
 
-    def send_or_not(run: Any, *, first: bool = False) -> bool:
+    def send_or_not(run: Any, *, priority: int | None = None) -> bool:
         thrown = dice.random()
         if thrown < part:
             note("message", "lost")
             return True
         if thrown < 2 * part:
             note("message", "doubled")
-            send(run, first=first)
-        return send(run, first=first)
+            send(run, priority=priority)
+        return send(run, priority=priority)
 
     wake.send = send_or_not
 

@@ -152,10 +152,11 @@ def lease_never_expires() -> None:
 @sabotage
 def newest_first() -> None:
     """Who has just used up a slice gets the next one too."""
+    from agentops.broker.queues import FIRST
     from runs.lifecycle import wake
 
     send = wake.send
-    _replace(wake, "send", lambda run, *, first=False: send(run, first=first or run.step_count > 0))
+    _replace(wake, "send", lambda run, *, priority=None: send(run, priority=FIRST if run.step_count else priority))
 
 
 @sabotage

@@ -39,6 +39,14 @@ def empty() -> None:
             connection.default_channel.queue_purge(queue)
 
 
+def taken() -> UUID:
+    """Take the next message, as a worker does, and return the run that it names."""
+    [run_id] = backlog.oldest(QUEUE, PRIORITY, 1)
+    with import_string(backlog.CELERY_APP).pool.acquire(block=True) as connection:
+        connection.default_channel.basic_get(QUEUE, no_ack=True)
+    return run_id
+
+
 def messages(priority: int = PRIORITY, queue: str = QUEUE) -> list[UUID]:
     return backlog.oldest(queue, priority, 100)
 
@@ -70,7 +78,10 @@ def test_what_an_empty_queue_has_lost_is_sent_once() -> None:
 
 
 def test_a_message_that_is_older_than_the_head_of_the_queue_was_lost() -> None:
-    """Queues are read in order: a younger message at the head means that the older one was taken already."""
+    """Queues are read in order: a younger message at the head means that the older one was taken already.
+
+    The new message comes before those at the head, or the run would wait a second time behind all others.
+    """
     lost = make_run()
     empty()
     waiting = [make_run() for _ in range(2)]
@@ -79,7 +90,8 @@ def test_a_message_that_is_older_than_the_head_of_the_queue_was_lost() -> None:
 
     assert send_missing() == 1
 
-    assert messages() == [*(run.pk for run in waiting), lost.pk]
+    assert messages() == [run.pk for run in waiting]
+    assert messages(PRIORITY - 1) == [lost.pk]
     assert send_missing() == 0
 
 
@@ -145,13 +157,38 @@ def test_without_redis_a_queue_holds_each_run_once_and_no_more_than_a_batch(
     assert messages() == [run.pk for run in runs[:3]]
 
 
+def test_without_redis_a_long_queue_is_served_in_order(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run whose slice is over waits for those that the queue in memory has no room for."""
+    settings.REDIS_URL = ""
+    monkeypatch.setattr(sweep, "BATCH", 2)
+    runs = [make_run() for _ in range(5)]
+    empty()
+    order = []
+    for _ in range(12):
+        send_missing()
+        run = AgentRun.objects.get(pk=taken())
+        order.append(run.pk)
+        # Its slice is over.
+        AgentRun.objects.filter(pk=run.pk).update(queued_at=Now())
+        wake.wake(run)
+
+    assert order == [run.pk for run in [*runs, *runs, *runs[:2]]]
+    for run in runs[2:]:
+        AgentRun.objects.filter(pk=run.pk).update(status="paused")
+    empty()
+    send_missing()
+    empty()
+    wake.wake(runs[0])
+    assert messages() == [runs[0].pk]  # there is room for all again
+
+
 def test_a_sweep_ends_at_the_first_message_that_cannot_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each one would wait for a Redis that does not answer."""
     queued_before(60, *(make_run() for _ in range(3)))
     empty()
     tried: list[AgentRun] = []
 
-    def fail(run: AgentRun, *, first: bool) -> bool:
+    def fail(run: AgentRun, *, priority: int) -> bool:
         tried.append(run)
         return False
 
