@@ -108,8 +108,8 @@ def _trace_hints(note: Any) -> None:
 
     plain = Worker.drive
 
-    def drive(self: Any, run_id: Any, **options: Any) -> bool:
+    def drive(self: Any, run_id: Any, *more: Any) -> bool:
         note("hint", run_id)
-        return plain(self, run_id, **options)
+        return plain(self, run_id, *more)
 
     Worker.drive = drive  # type: ignore[method-assign]
