@@ -10,8 +10,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from agentops.http import strict_json
+from agentops.projects.errors import InvalidSlug
+from agentops.projects.names import MOST_RUNNING, clean_slug
 from runs.agents import policies, policy_commands
-from runs.agents.placement import DEFAULT_PRIORITY, DEFAULT_QUEUE, Places, Priority, Queue, valid_slug
+from runs.agents.placement import DEFAULT_PRIORITY, DEFAULT_QUEUE, LAST_PRIORITY, RESERVED
 from runs.agents.placement import FIELDS as PLACEMENT
 from runs.agents.policy_errors import InvalidPolicy
 from runs.errors import InvalidAgent, InvalidPolicies
@@ -24,6 +26,20 @@ MAX_BYTES = 512 * 1024
 MAX_POINTER = 200
 
 
+def _slug(text: str) -> str:
+    """Return a valid slug. Raise ValueError, as pydantic expects it."""
+    try:
+        return clean_slug(text)
+    except InvalidSlug as error:
+        raise ValueError(str(error)) from None
+
+
+def _queue(name: str) -> str:
+    if name == RESERVED:
+        raise ValueError(f"the queue {name!r} is reserved for the site itself: choose another name")
+    return _slug(name)
+
+
 Line = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -32,7 +48,7 @@ class Definition(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    agent_id: Annotated[str, AfterValidator(valid_slug)]
+    agent_id: Annotated[str, AfterValidator(_slug)]
     provider: Annotated[str, Field(min_length=1, max_length=63)]
     model: Line
     instructions: str = ""
@@ -40,9 +56,9 @@ class Definition(BaseModel):
     max_steps: Annotated[int, Field(ge=1, le=1_000_000)] = 50
     settings: dict[str, Any] = {}
     policies: dict[str, Any] = {}
-    queue: Queue = DEFAULT_QUEUE
-    priority: Priority = DEFAULT_PRIORITY
-    max_running: Places | None = None
+    queue: Annotated[str, AfterValidator(_queue)] = DEFAULT_QUEUE
+    priority: Annotated[int, Field(ge=0, le=LAST_PRIORITY)] = DEFAULT_PRIORITY
+    max_running: Annotated[int, Field(ge=1, le=MOST_RUNNING)] | None = None
 
     @property
     def behaviour(self) -> dict[str, Any]:
