@@ -11,8 +11,8 @@ class SiteConfig(AppConfig):
 
     def ready(self) -> None:
         from agentops import checks
-        from agentops.env import BadSetting
-        from agentops.postgresql import migration_timeouts
+        from agentops.base.database import migration_timeouts
+        from agentops.base.env import BadSetting
 
         # Commands skip the checks, and by the time that anyone runs them, the cache has been read.
         for problem in (*checks.cache_reads_no_code(None), *checks.messages_and_sessions_are_no_code(None)):

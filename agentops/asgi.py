@@ -16,9 +16,9 @@ django.setup(set_prefix=False)
 # Imported here, because they need the settings and the apps.
 from django.conf import settings  # noqa: E402
 
-from agentops.http.forwarded import ForwardedClient  # noqa: E402
-from agentops.http.threaded import ThreadedDjango  # noqa: E402
-from agentops.http.utf8_requests import AsgiRequest  # noqa: E402
+from agentops.base.http.forwarded import ForwardedClient  # noqa: E402
+from agentops.base.http.threaded import ThreadedDjango  # noqa: E402
+from agentops.base.http.utf8_requests import AsgiRequest  # noqa: E402
 from runs.external.ingest_counts import flushing  # noqa: E402
 from runs.management.site import warm_up  # noqa: E402
 from timeline.live.server import LiveServer, StreamRequestHandler  # noqa: E402
@@ -28,7 +28,7 @@ from timeline.live.server import LiveServer, StreamRequestHandler  # noqa: E402
 SWITCH_S = 0.0005
 
 
-if "agentops.http.protocol" not in sys.modules:
+if "agentops.base.http.protocol" not in sys.modules:
     logging.getLogger(__name__).warning(
         "this server limits neither the time that clients take nor their connections: use `agentops serve`"
     )

@@ -13,8 +13,8 @@ from kombu.entity import Exchange, Queue
 from kombu.transport import TRANSPORT_ALIASES
 from kombu.transport.virtual import QoS
 
-from agentops.broker.queues import UPKEEP
-from agentops.clock.bootstep import ClockStep
+from agentops.base.broker.queues import UPKEEP
+from agentops.site.bootstep import ClockStep
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
 # Celery runs Django's system checks when a worker starts, and discards their results. They import every page, which is
@@ -22,8 +22,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "agentops.settings")
 os.environ.setdefault("CELERY_SKIP_CHECKS", "true")
 
 # By their names, because the scheme of the URL also chooses TLS.
-TRANSPORT_ALIASES |= dict.fromkeys(("redis", "rediss"), "agentops.broker.redis_transport:RedisTransport")
-TRANSPORT_ALIASES["memory"] = "agentops.broker.in_memory:MemoryTransport"
+TRANSPORT_ALIASES |= dict.fromkeys(("redis", "rediss"), "agentops.base.broker.redis_transport:RedisTransport")
+TRANSPORT_ALIASES["memory"] = "agentops.base.broker.in_memory:MemoryTransport"
 _path = sys.path.copy()
 app = Celery("agentops")
 # Celery's Django fixup puts the working directory first, where a file could shadow a library.

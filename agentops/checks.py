@@ -13,7 +13,7 @@ from django.core.checks import Warning as Doubt
 from django.db import connections
 from django.utils.module_loading import import_string
 
-from agentops.redis.redis_config import SERIALIZER
+from agentops.base.redis_config import SERIALIZER
 
 REDIS_CACHE = "django.core.cache.backends.redis.RedisCache"
 #: They pickle too, but only this process can write what they read.
@@ -163,7 +163,7 @@ def commands_have_a_sandbox(app_configs: Any, **_: Any) -> list[CheckMessage]:
     """Warn about a machine on which the tool `shell` is allowed, but runs nothing."""
     if not settings.AGENTOPS_SHELL_TOOL:
         return []
-    reason = import_string("runs.tools.sandbox.availability.why_unavailable")()
+    reason = import_string("runs.tools.sandbox.switches.why_unavailable")()
     hint = "See docs/guides/tools.md#shell for what the sandbox needs, or unset AGENTOPS_SHELL_TOOL."
     return [Doubt(f"The tool 'shell' is off. {reason}", hint=hint, id="agentops.W009")] if reason else []
 

@@ -31,7 +31,7 @@ def _print_without_settings(arguments: list[str]) -> bool:
     """Print the overview or the version, if that is all that is requested."""
     if arguments not in ([], ["help"], ["--help"], ["-h"], ["--version"]):
         return False
-    from agentops.projects.management import overview
+    from agentops.accounts.management import overview
 
     print(overview.version_line() if arguments == ["--version"] else overview.text())
     return True

@@ -1,6 +1,6 @@
-"""All settings, each read from the environment by a strict reader (agentops/env.py).
+"""All settings, each read from the environment by a strict reader (agentops/base/env.py).
 
-Their meaning: agentops/settings_reference.py. A value that cannot be used ends the start with exit code 78.
+Their meaning: agentops/site/settings_reference.py. A value that cannot be used ends the start with exit code 78.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 
 from csp.constants import NONE, SELF
 
-from agentops.broker.queues import FIRST
-from agentops.clock.timetable import PlannedTask, routes_of, schedule_of, upkeep
-from agentops.config import telemetry_settings
-from agentops.config.database_config import database_config
-from agentops.env import BadSetting, Reader
-from agentops.logging_config import log_level, logging_config
-from agentops.redis.redis_config import broker_options, cache_config
+from agentops.base import telemetry_settings
+from agentops.base.broker.queues import FIRST
+from agentops.base.database.config import database_config
+from agentops.base.env import BadSetting, Reader
+from agentops.base.redis_config import broker_options, cache_config
+from agentops.site.logging_config import log_level, logging_config
+from agentops.site.timetable import PlannedTask, routes_of, schedule_of, upkeep
 
 env = Reader()
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -88,33 +88,33 @@ INSTALLED_APPS = [
     "django_htmx",
     "drf_spectacular_sidecar",
     "rest_framework",
-    "agentops.projects",
+    "agentops.accounts",
     "timeline",
     "runs",
 ]
 MIDDLEWARE = [
-    "agentops.http.request_ids.RequestId",
-    "agentops.http.middleware.SecureHeaders",
+    "agentops.base.http.request_ids.RequestId",
+    "agentops.base.http.middleware.SecureHeaders",
     # A long timeline is half a megabyte of text; compressed, a fifth of it. Streams are not compressed.
     "django.middleware.gzip.GZipMiddleware",
-    "agentops.http.middleware.PagePolicy",
-    "agentops.http.middleware.KnownHosts",
+    "agentops.base.http.middleware.PagePolicy",
+    "agentops.base.http.middleware.KnownHosts",
     "django.middleware.security.SecurityMiddleware",
-    "agentops.http.body_limit.RefusedBodies",
-    "agentops.http.health.Health",
-    "agentops.static_files.StaticFiles",
-    "agentops.http.utf8_requests.Utf8Only",
-    "agentops.http.middleware.Methods",
+    "agentops.base.http.body_limit.RefusedBodies",
+    "agentops.base.http.health.Health",
+    "agentops.site.static_files.StaticFiles",
+    "agentops.base.http.utf8_requests.Utf8Only",
+    "agentops.base.http.middleware.Methods",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "agentops.projects.login.session_age.SessionAge",
+    "agentops.accounts.login.session_age.SessionAge",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "agentops.projects.rate_limits.headers.RateLimitHeaders",
-    "agentops.http.middleware.Refusals",
+    "agentops.accounts.rate_limits.RateLimitHeaders",
+    "agentops.base.http.middleware.Refusals",
 ]
 ROOT_URLCONF = "agentops.urls"
 ASGI_APPLICATION = "agentops.asgi.application"
@@ -184,7 +184,7 @@ REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["runs.api.negotiation.MaskedJSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["runs.api.requests.bodies.StrictJSONParser"],
     "DEFAULT_PAGINATION_CLASS": "runs.api.requests.pagination.Pages",
-    "DEFAULT_SCHEMA_CLASS": "runs.api.schema.document.OperationSchema",
+    "DEFAULT_SCHEMA_CLASS": "runs.api.schema.OperationSchema",
     "DEFAULT_METADATA_CLASS": None,
     "EXCEPTION_HANDLER": "runs.api.problems.raise_problem",
     "URL_FORMAT_OVERRIDE": None,
@@ -200,10 +200,10 @@ SPECTACULAR_SETTINGS = {
     "SORT_OPERATIONS": False,
     "SORT_OPERATION_PARAMETERS": False,
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
-    "POSTPROCESSING_HOOKS": ["runs.api.schema.examples.add_examples"],
+    "POSTPROCESSING_HOOKS": ["runs.api.schema.add_examples"],
 }
 
-# Requests in a minute to the API; 0: as many as they like (agentops/projects/rate_limits/limits.py).
+# Requests in a minute to the API; 0: as many as they like (agentops/accounts/rate_limits.py).
 AGENTOPS_RATE_KEY = env.integer("AGENTOPS_RATE_KEY", 6_000, low=0, high=1_000_000_000)
 AGENTOPS_RATE_USER = env.integer("AGENTOPS_RATE_USER", 3_000, low=0, high=1_000_000_000)
 AGENTOPS_RATE_ADDRESS = env.integer("AGENTOPS_RATE_ADDRESS", 60_000, low=0, high=1_000_000_000)
@@ -223,7 +223,7 @@ AGENTOPS_UPLOAD_MIB = env.integer("AGENTOPS_UPLOAD_MIB", 64, low=1, high=64)
 AGENTOPS_UPLOAD_TIMEOUT_S = env.seconds("AGENTOPS_UPLOAD_TIMEOUT_S", 300, low=1, high=3600)
 AGENTOPS_IMPORT_MIB = env.integer("AGENTOPS_IMPORT_MIB", 256, low=1, high=16_384)
 AGENTOPS_IMPORT_CPU_S = env.seconds("AGENTOPS_IMPORT_CPU_S", 300, low=1, high=86_400)
-FILE_UPLOAD_HANDLERS = ["agentops.http.upload_handler.NamelessFileHandler"]
+FILE_UPLOAD_HANDLERS = ["agentops.base.http.upload_handler.NamelessFileHandler"]
 
 # --- Streams --------------------------------------------------------------------------------------------
 AGENTOPS_STREAMS = env.integer("AGENTOPS_STREAMS", 2000, low=1, high=100_000)
@@ -231,7 +231,7 @@ AGENTOPS_STREAMS_PER_USER = env.integer("AGENTOPS_STREAMS_PER_USER", 20, low=1, 
 SSE_MAX_BUFFER = env.integer("SSE_MAX_BUFFER", 200, low=1, high=10_000)
 EVENTSTREAM_CHANNELMANAGER_CLASS = "timeline.live.bus.ChannelManager"
 
-# --- Web server: what a client may cost it (agentops/http/protocol.py, agentops/http/body_limit.py) --------------
+# --- Web server: what a client may cost it (agentops/base/http/protocol.py, agentops/base/http/body_limit.py) --------
 AGENTOPS_WEB_THREADS = env.integer("AGENTOPS_WEB_THREADS", 8, low=1, high=256)
 AGENTOPS_WEB_THREADS_PER_KEY = env.integer("AGENTOPS_WEB_THREADS_PER_KEY", 2, low=1, high=256)
 AGENTOPS_WEB_THREADS_PER_PROJECT = env.integer("AGENTOPS_WEB_THREADS_PER_PROJECT", 4, low=1, high=256)
@@ -268,7 +268,7 @@ CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_ACCEPT_CONTENT = ["json"]
-# Beyond commands of `celery inspect` (agentops/broker/redis_transport.py).
+# Beyond commands of `celery inspect` (agentops/base/broker/redis_transport.py).
 AGENTOPS_CELERY_CONTROL = env.boolean("AGENTOPS_CELERY_CONTROL", default=False)
 # Events of tasks and heartbeats, for monitors such as Flower. `agentops worker --events` sends them too.
 AGENTOPS_TASK_EVENTS = env.boolean("AGENTOPS_TASK_EVENTS", default=False)
@@ -276,7 +276,7 @@ CELERY_WORKER_SEND_TASK_EVENTS = AGENTOPS_TASK_EVENTS
 CELERY_TASK_SERIALIZER = "json"
 CELERY_TASK_DEFAULT_QUEUE = "default"
 CELERY_WORKER_CONCURRENCY = AGENTOPS_CONCURRENCY
-# agentops/broker/places.py decides what a worker takes; a slice is acknowledged when it begins.
+# agentops/base/broker/places.py decides what a worker takes; a slice is acknowledged when it begins.
 CELERY_WORKER_ENABLE_PREFETCH_COUNT_REDUCTION = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
@@ -287,12 +287,12 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 # A publish may delay a request by a second at most; what it says is found by the sweep anyway.
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_BROKER_TRANSPORT_OPTIONS = broker_options(REDIS_URL)
-CELERY_BEAT_SCHEDULER = "agentops.clock.scheduler:SiteScheduler"
+CELERY_BEAT_SCHEDULER = "agentops.site.scheduler:SiteScheduler"
 
 # --- Identity, time, static files -----------------------------------------------------------------------
 PASSWORD_HASHERS = [
-    "agentops.projects.login.hashers.Argon2",
-    "agentops.projects.login.hashers.Scrypt",
+    "agentops.accounts.login.hashers.Argon2",
+    "agentops.accounts.login.hashers.Scrypt",
 ]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
@@ -301,11 +301,11 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 LOGIN_URL = LOGOUT_REDIRECT_URL = "login"
 LOGIN_REDIRECT_URL = "home"
-# Of one network in 15 minutes, under any name (agentops/projects/login/form.py); 0: as many as they like.
+# Of one network in 15 minutes, under any name (agentops/accounts/login/form.py); 0: as many as they like.
 AGENTOPS_LOGIN_ATTEMPTS = env.integer("AGENTOPS_LOGIN_ATTEMPTS", 30, low=0, high=1_000_000_000)
 AGENTOPS_LOGIN_IPV4_PREFIX = env.integer("AGENTOPS_LOGIN_IPV4_PREFIX", 24, low=8, high=32)
 AGENTOPS_LOGIN_IPV6_PREFIX = env.integer("AGENTOPS_LOGIN_IPV6_PREFIX", 56, low=16, high=64)
-# At most; without a request they end after twelve hours (agentops/projects/login/sessions.py).
+# At most; without a request they end after twelve hours (agentops/accounts/login/sessions.py).
 SESSION_COOKIE_AGE = 7 * 24 * 3600
 CACHES = {"default": cache_config(REDIS_URL)}
 LANGUAGE_CODE = "en-us"
@@ -317,7 +317,7 @@ STATIC_URL = "static/"
 STATICFILES_DIRS = [FILES_DIR / "static"]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "agentops.static_files.HashedAddresses"},
+    "staticfiles": {"BACKEND": "agentops.site.static_files.HashedAddresses"},
 }
 # Served from where they lie: there is nothing to collect.
 WHITENOISE_USE_FINDERS = True
@@ -348,7 +348,7 @@ SESSION_COOKIE_NAME = "__Host-sessionid" if AGENTOPS_HTTPS else "sessionid"
 CSRF_COOKIE_NAME = "__Host-csrftoken" if AGENTOPS_HTTPS else "csrftoken"
 # Pages carry the token themselves (base.html); no script reads the cookie.
 CSRF_COOKIE_HTTPONLY = True
-CSRF_FAILURE_VIEW = "agentops.http.error_pages.csrf_failed"
+CSRF_FAILURE_VIEW = "agentops.base.http.error_pages.csrf_failed"
 SECURE_HSTS_SECONDS = 31_536_000 if AGENTOPS_HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = AGENTOPS_HTTPS
 # A probe speaks plain HTTP to the process itself.

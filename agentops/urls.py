@@ -6,12 +6,12 @@ from django.contrib import admin
 from django.contrib.auth.views import LogoutView
 from django.urls import URLPattern, URLResolver, include, path
 
-from agentops.csp_report import csp_report
-from agentops.http import error_pages
+from agentops.accounts import inbox_pages
+from agentops.accounts.entry_pages import LoginPage, admin_login
+from agentops.accounts.redaction_rules import rule_pages
+from agentops.base.http import error_pages
 from agentops.mcp_server import http_endpoint
-from agentops.projects import inbox_pages
-from agentops.projects.entry_pages import LoginPage, admin_login
-from agentops.projects.redaction_rules import rule_pages
+from agentops.site.csp_report import csp_report
 from runs.api.telemetry.metrics_view import metrics
 from runs.pages.overview.home_page import home
 
@@ -36,7 +36,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("p/<slug:project>/notifications", inbox_pages.index, name="notifications"),
     path("p/<slug:project>/notifications/read", inbox_pages.read, name="notifications-read"),
     # /account, /projects, /invitations/{token}, /p/{project}/settings/{members,keys,audit}
-    path("", include("agentops.projects.settings_pages.urls")),
+    path("", include("agentops.accounts.settings_pages.urls")),
     # /p/{project}/settings/redaction
     path("p/<slug:project>/settings/redaction", rule_pages.index, name="redaction"),
     path("p/<slug:project>/settings/redaction/add", rule_pages.add, name="redaction-add"),

@@ -139,7 +139,7 @@ def emptied_table(workspace: Workspace, writers: Writers, logs: int, rounds: int
 
 
 def create_logs(workspace: Workspace, number: int) -> list[UUID]:
-    from agentops.projects.models import Project
+    from agentops.accounts.models import Project
     from timeline.models import Log
 
     project, _ = Project.objects.get_or_create(slug="bench", defaults={"name": "Bench"})

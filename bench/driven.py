@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from bench import payload
 from runs.lifecycle import creation
 from runs.models import Agent, AgentRun

@@ -178,7 +178,7 @@ def _remove_for(site: GrowingSite, seconds: float) -> Counter[str]:
     """Apply the retention of the project for some time, and return how many rows were removed, by table."""
     from django.db import connection
 
-    from agentops.projects.access import SYSTEM
+    from agentops.accounts.access import SYSTEM
     from runs.upkeep import retention
 
     report = retention.RemovalReport(site.project, KEPT_DAYS)

@@ -13,10 +13,10 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.keys import create_key
-from agentops.projects.memberships import create_project
-from agentops.projects.models import Project
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.keys import create_key
+from agentops.accounts.memberships import create_project
+from agentops.accounts.models import Project
 from bench import payload
 from bench.list_rows import AT, ID, LOGS, PER_STEP, RUNS, FilledSite, events_as_columns, session_of_superuser
 from bench.search import without_text_index

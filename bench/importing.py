@@ -42,8 +42,8 @@ class Import:
 
 def run(workspace: Workspace, *, steps: int, quick: bool, with_peers: bool) -> None:
     heading("import: files of 1, 4 and 16 times the size, one process each")
-    from agentops.projects.access import SYSTEM
-    from agentops.projects.memberships import create_project
+    from agentops.accounts.access import SYSTEM
+    from agentops.accounts.memberships import create_project
 
     create_project("bench", "Bench", actor=SYSTEM)
     smallest = QUICK_SMALLEST if quick or steps < 1000 else SMALLEST

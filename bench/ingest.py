@@ -198,9 +198,9 @@ def _web(workspace: Workspace) -> Iterator[list[Program]]:
 
 
 def _key() -> str:
-    from agentops.projects.access import SYSTEM
-    from agentops.projects.keys import create_key
-    from agentops.projects.models import Project
+    from agentops.accounts.access import SYSTEM
+    from agentops.accounts.keys import create_key
+    from agentops.accounts.models import Project
 
     return create_key(Project.objects.get(slug="bench"), name="bench", scopes=["ingest"], actor=SYSTEM).plain
 

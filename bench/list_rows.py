@@ -70,9 +70,9 @@ def fill(workspace: Workspace, count: int, *, begin: str = BEGIN, event_count: i
     `begin` is the time of the oldest run; the others follow, `APART_S` apart. The newest one gets `event_count` events,
     by default as many as there are runs.
     """
-    from agentops.projects.access import SYSTEM
-    from agentops.projects.keys import create_key
-    from agentops.projects.memberships import create_project
+    from agentops.accounts.access import SYSTEM
+    from agentops.accounts.keys import create_key
+    from agentops.accounts.memberships import create_project
     from runs.models import Agent, AgentRun
 
     project = create_project("bench", "Bench", actor=SYSTEM)

@@ -103,7 +103,7 @@ def _pieces(step: PayloadStep) -> list[str]:
 
 def _import(workspace: Workspace, session: Path, copies: int) -> UUID:
     """Import `copies` of a session as one. Return the ID of its run."""
-    from agentops.projects.models import Project
+    from agentops.accounts.models import Project
     from runs.external.import_runs import import_file
     from runs.external.importers import formats
     from runs.external.importers.base import ImportFile

@@ -69,8 +69,8 @@ class StoredOutputs:
     """A run whose calls have long outputs. `commits` are the milliseconds of each commit of a result."""
 
     def __init__(self, layout: str, count: int, mi: int) -> None:
-        from agentops.projects.access import SYSTEM
-        from agentops.projects.memberships import create_project
+        from agentops.accounts.access import SYSTEM
+        from agentops.accounts.memberships import create_project
         from runs.lifecycle import creation
         from runs.models import Agent
 

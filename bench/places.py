@@ -73,7 +73,7 @@ def _idle_ms(count: int) -> list[float]:
 
 
 def _queue(fixture: str, *, pace_s: float = 0) -> UUID:
-    from agentops.projects.models import Project
+    from agentops.accounts.models import Project
     from runs.lifecycle import creation
     from runs.models import Agent
 

@@ -17,15 +17,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
+from agentops.base.redaction.redact import BUILT_IN, Redactor
+from agentops.base.redaction.text_stream import Stream
+from agentops.base.redaction.token_formats import TokenFormat
+from agentops.base.redaction.vendor_formats import FORMATS
 from bench.report import Row, heading, note, rate, show
 from bench.workspace import Workspace
 from tests.support.ordinary import recorded_texts
 from tests.support.redact_samples import FALSE, FRAMES, TRUE
 from tests.support.token_samples import samples
-from timeline.redaction.redact import BUILT_IN, Redactor
-from timeline.redaction.text_stream import Stream
-from timeline.redaction.token_formats import TokenFormat
-from timeline.redaction.vendor_formats.all_formats import FORMATS
 
 #: S16 of the security requirements: at least this share of secrets, at most this share of other texts.
 RECALL, FALSE_POSITIVES = 0.99, 0.001

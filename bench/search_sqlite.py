@@ -68,9 +68,9 @@ def _fill(count: int) -> dict[str, str]:
     from django.db.transaction import atomic
     from django.utils import timezone
 
-    from agentops.projects.access import SYSTEM
-    from agentops.projects.keys import create_key
-    from agentops.projects.memberships import create_project
+    from agentops.accounts.access import SYSTEM
+    from agentops.accounts.keys import create_key
+    from agentops.accounts.memberships import create_project
     from bench.search_rows import COLUMNS, PER_RUN, entries
     from runs.lifecycle import creation
     from runs.models import Agent, AgentRun, SearchPosition

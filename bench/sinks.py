@@ -78,7 +78,7 @@ def _report(took: dict[str, list[float]], errors: dict[str, str]) -> None:
 
 
 def _add_sinks(urls: dict[str, str]) -> None:
-    from agentops.projects.models import Project
+    from agentops.accounts.models import Project
     from runs.telemetry import sink_changes
     from runs.telemetry.sink_changes import SinkChange
 
@@ -93,7 +93,7 @@ def _add_sinks(urls: dict[str, str]) -> None:
 def _enable(name: str) -> None:
     """Let this sink alone work, from the newest event on and without a pause left from before."""
     from runs.models import Sink, SinkCursor
-    from timeline.bulk.settled import newest_event
+    from timeline.settled import newest_event
 
     Sink.objects.update(is_enabled=False)
     SinkCursor.objects.update(event_id=newest_event(), due_at=None, leased_until=None, failures=0, last_error="")

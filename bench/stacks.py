@@ -99,8 +99,8 @@ def _furnish(workspace: Workspace) -> None:
     """Create a project, an agent and a member in the database of this process."""
     from django.contrib.auth.models import User
 
-    from agentops.projects.access import SYSTEM
-    from agentops.projects.memberships import create_project
+    from agentops.accounts.access import SYSTEM
+    from agentops.accounts.memberships import create_project
     from runs.actions import agent_definitions
 
     truncate_tables(workspace)

@@ -52,9 +52,9 @@ class Site:
 
 @contextmanager
 def agentops_server(workspace: Workspace, readers: int) -> Iterator[StreamServer]:
-    from agentops.projects.access import SYSTEM
-    from agentops.projects.keys import create_key
-    from agentops.projects.models import Project
+    from agentops.accounts.access import SYSTEM
+    from agentops.accounts.keys import create_key
+    from agentops.accounts.models import Project
 
     environment = os.environ | {"REDIS_URL": redis_url(), "AGENTOPS_PROCESS_NAME": "agentops-bench-stream"}
     # All readers have this machine's address.
@@ -121,7 +121,7 @@ def _peer(workspace: Workspace, site: Site, environment: Mapping[str, str]) -> I
 
 def fresh_run() -> tuple[UUID, int]:
     """Create a queued run that no worker executes, so that its stream stays open. Return its ID and event count."""
-    from agentops.projects.models import Project
+    from agentops.accounts.models import Project
     from runs.lifecycle import creation
     from runs.models import Agent
 

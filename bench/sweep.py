@@ -121,10 +121,10 @@ def _looks() -> dict[str, Callable[[], object]]:
     from runs.alerts import evaluation, sending
     from runs.external.otlp import settling
     from runs.external.uploads import execution
-    from runs.flows.runner import advancing
+    from runs.flows import runner
     from runs.models import AlertRule
+    from runs.telemetry import metric_counts
     from runs.telemetry.exporter import Exporter
-    from runs.telemetry.metrics import metric_counts
     from runs.upkeep import project_removal, search_index
 
     return {
@@ -134,7 +134,7 @@ def _looks() -> dict[str, Callable[[], object]]:
         "alerts": sending.send_due,
         "sinks": Exporter(lambda: False).look,
         "counts": metric_counts.catch_up,
-        "flows": advancing.advance_due,
+        "flows": runner.advance_due,
         "uploads": lambda: execution.import_next(lambda: False),
         "projects": lambda: list(project_removal.remove_pending()),
     }

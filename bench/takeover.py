@@ -149,7 +149,7 @@ def _measure_slots(workspace: Workspace, figures: Figures) -> None:
 
 
 def _queue() -> UUID:
-    from agentops.projects.models import Project
+    from agentops.accounts.models import Project
     from runs.lifecycle import creation
     from runs.models import Agent
 

@@ -8,13 +8,13 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
-from agentops.projects.access import ANONYMOUS, Action, Principal, may, project_for, visible_rows
-from agentops.projects.errors import AuthRequired
-from agentops.projects.models import Project
+from agentops.accounts.access import ANONYMOUS, Action, Principal, may, project_for, visible_rows
+from agentops.accounts.errors import AuthRequired
+from agentops.accounts.models import Project
+from agentops.base.redaction import project_scope
 from runs.errors import FlowRunNotFound, ImportNotFound, RunExpired, RunNotFound
 from runs.models import AgentRun, FileImport, FlowRun
 from timeline.models import Tombstone
-from timeline.redaction import project_scope
 
 
 def run_for(

@@ -10,9 +10,9 @@ class RunsConfig(AppConfig):
 
     def ready(self) -> None:
         """Let the redactor know the site's own secrets, and have workers asked for what follows a change."""
+        from agentops.base.redaction import redact
         from runs.lifecycle import wake
         from timeline import notify
-        from timeline.redaction import redact
 
         redact.use_site_secrets(_site_secrets)
         notify.subscribe(wake.on_change)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from django.db import DataError, Error, IntegrityError, InterfaceError, InternalError, OperationalError
 
-from agentops.http.storage_faults import PG_ENDED_SESSION, fault_of
+from agentops.base.http.storage_faults import PG_ENDED_SESSION, fault_of
 
 log = logging.getLogger(__name__)
 #: What a step catches, to wait and continue; `raise_unless_storage_error` raises those that are of another kind.

@@ -13,15 +13,13 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Q
 
-from agentops.projects.access import SYSTEM, Principal
-from agentops.projects.audit import Actor
-from agentops.projects.memberships import add_member, create_project
-from agentops.projects.models import Project, Role
-from runs.actions import agent_definitions, run_actions
-from runs.actions.flows import flow_definitions
+from agentops.accounts.access import SYSTEM, Principal
+from agentops.accounts.audit import Actor
+from agentops.accounts.memberships import add_member, create_project
+from agentops.accounts.models import Project, Role
+from runs.actions import agent_definitions, flow_definitions, run_actions
 from runs.fixtures.library import load
-from runs.lifecycle import creation
-from runs.lifecycle.flows import flow_creation
+from runs.lifecycle import creation, flow_creation
 from runs.models import Agent, AgentRun
 
 SLUG = "demo"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentops.limits import schema_checks
+from agentops.base.limits import schema_checks
 
 
 class RunRefusal(Exception):

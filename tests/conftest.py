@@ -112,7 +112,7 @@ HOME = make_home()
 prepare(HOME)
 django.setup()
 # Tests move the clock of this process; the database's would not follow. Processes that tests start measure it.
-connection_created.disconnect(dispatch_uid="timeline.database_clock")
+connection_created.disconnect(dispatch_uid="agentops.base.database_clock")
 pydantic_ai.models.ALLOW_MODEL_REQUESTS = False
 # Hypothesis itself loads its profile "ci" where CI is set. Deadlines measure the machine, not the code.
 hypothesis.settings.register_profile("agentops", deadline=None)

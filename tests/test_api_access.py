@@ -15,11 +15,11 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import get_resolver
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.invitations import invite
-from agentops.projects.keys import create_key
-from agentops.projects.memberships import add_member
-from agentops.projects.models import Invitation, Project, Role
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.invitations import invite
+from agentops.accounts.keys import create_key
+from agentops.accounts.memberships import add_member
+from agentops.accounts.models import Invitation, Project, Role
 from runs.alerts.alert_rule_changes import add_rule
 from runs.models import AgentRun, AlertRule, FileImport, FlowRun, Schedule, Sink
 from runs.telemetry import deliveries

@@ -12,8 +12,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import get_resolver
 
-from agentops.http.middleware import methods_of
-from agentops.http.operators.log_lines import LogLine
+from agentops.base.http.log_lines import LogLine
+from agentops.base.http.middleware import methods_of
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import make_agent, make_project
 from tests.support.second_pass import cases
@@ -249,7 +249,7 @@ def test_another_host_is_one_line(host: str, url: str, logged: list[str]) -> Non
     assert answer.status_code == 400
     assert "invalid_host" in answer.content.decode()
     [line] = logged
-    assert line.startswith("WARNING agentops.http.middleware host refused: ")
+    assert line.startswith("WARNING agentops.base.http.middleware host refused: ")
     assert "\n" not in line
     assert "Traceback" not in line
     assert len(line) < 300

@@ -32,7 +32,7 @@ CLIENT = "agentops/client"
 #: Parts decide and adapt; they read no table (runs.providers and so on: see the contracts in pyproject.toml).
 PARTS = ("runs/agents", "runs/fixtures", "runs/tools", "runs/providers")
 #: The only module that calls Django's `on_commit`.
-AFTER_COMMIT = "timeline/bulk/after_commit.py"
+AFTER_COMMIT = "agentops/base/database/after_commit.py"
 #: The modules of tests that other tests may import, and who else may import the second.
 SHARED_BY_TESTS, CHAOS = "tests.support", "tests.chaos"
 
@@ -132,7 +132,7 @@ def test_self_and_keyword_arguments_are_not_counted() -> None:
 # --- Migrations -------------------------------------------------------------------------------------------------
 
 #: Modules of the product that migrations may import, because what they do there never changes.
-USED_BY_MIGRATIONS = {"timeline.vendor_sql", "runs.conversation.long_outputs"}
+USED_BY_MIGRATIONS = {"agentops.base.database.vendor_sql", "runs.conversation.long_outputs"}
 
 
 def test_migrations_that_have_landed_are_not_edited() -> None:

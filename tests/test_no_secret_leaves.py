@@ -23,9 +23,9 @@ from django.db import transaction
 from django.test import Client
 from django.urls import get_resolver
 
-from agentops.http.operators.log_lines import LogLine
-from agentops.projects.models import AuditEntry, IdempotencyKey, Role
-from agentops.projects.redaction_rules.rule_cache import CACHE
+from agentops.accounts.models import AuditEntry, IdempotencyKey, Role
+from agentops.accounts.redaction_rules.rule_cache import CACHE
+from agentops.base.http.log_lines import LogLine
 from runs.models import (
     Agent,
     AgentRun,

@@ -13,10 +13,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import get_resolver
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.keys import create_key
-from agentops.projects.memberships import change_role, remove_member
-from agentops.projects.models import Project, Role
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.keys import create_key
+from agentops.accounts.memberships import change_role, remove_member
+from agentops.accounts.models import Project, Role
 from runs.models import AgentRun
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import drive, make_agent, make_project, make_run
@@ -34,8 +34,8 @@ from tests.support.web.addresses import (
     parts_of,
 )
 
-#: Belong to no project: tests/projects/test_login.py, tests/test_security_headers.py,
-#: tests/projects/settings_pages, tests/projects/test_addresses.py, tests/runs/pages/test_approvals_page.py,
+#: Belong to no project: tests/accounts/test_login.py, tests/test_security_headers.py,
+#: tests/accounts/settings_pages, tests/accounts/test_addresses.py, tests/runs/pages/test_approvals_page.py,
 #: tests/runs/pages/test_annotations.py,
 #: tests/runs/pages/test_system_page.py, tests/runs/pages/test_components_page.py, tests/web/test_mcp.py and
 #: tests/runs/telemetry/test_metrics.py have them.

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from agentops import client, settings_reference
-from agentops.projects.management.base import EXIT_CODES
-from agentops.projects.management.overview import COMMANDS
+from agentops import client
+from agentops.accounts.management.base import EXIT_CODES
+from agentops.accounts.management.overview import COMMANDS
 from agentops.reference import json_types, markdown
 from agentops.reference.client_page import client_page
 from agentops.reference.commands_page import commands_page
 from agentops.reference.events_page import events_page
 from agentops.reference.settings_page import settings_page
 from agentops.settings import env
+from agentops.site import settings_reference
 from timeline.events import EVENT_TYPES
 
 ROOT = Path(__file__).resolve().parent.parent

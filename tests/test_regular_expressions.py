@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from timeline.redaction.vendor_formats.all_formats import FORMATS
+from agentops.base.redaction.vendor_formats import FORMATS
 
 #: Nothing to choose: each takes one character.
 ONE_CHARACTER = {_constants.IN, _constants.LITERAL, _constants.NOT_LITERAL, _constants.ANY}

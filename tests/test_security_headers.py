@@ -17,10 +17,10 @@ from django.http import HttpRequest, HttpResponse
 from django.test import Client, override_settings
 from django.urls import include, path
 
-from agentops.csp_report import LOGGED
-from agentops.http.error_pages import bad_request, forbidden, not_found, server_error
-from agentops.http.middleware import UNUSED_FEATURES
-from agentops.http.operators.log_lines import LogLine
+from agentops.base.http.error_pages import bad_request, forbidden, not_found, server_error
+from agentops.base.http.log_lines import LogLine
+from agentops.base.http.middleware import UNUSED_FEATURES
+from agentops.site.csp_report import LOGGED
 from tests.support.attempts import forget_attempts
 
 POLICY = {
@@ -312,7 +312,7 @@ def test_a_report_is_one_line_in_the_log(no_reports_yet: None, caplog: pytest.Lo
     answer = report(b'{"csp-report": {"blocked-uri": "inline\r\nFORGED \x1b[2J \xff \xe2\x80\xa8"}}')
 
     assert (answer.status_code, answer.content) == (204, b"")
-    [line] = [record.getMessage() for record in caplog.records if record.name == "agentops.csp_report"]
+    [line] = [record.getMessage() for record in caplog.records if record.name == "agentops.site.csp_report"]
     assert line.isascii()
     assert line.isprintable()
     assert r"inline\r\nFORGED \x1b[2J" in line
@@ -339,4 +339,4 @@ def test_reports_do_not_flood_the_log(no_reports_yet: None, caplog: pytest.LogCa
     for number in range(LOGGED.limit + 5):
         assert report(b"{}", address=f"2001:db8::{number:x}").status_code == 204
 
-    assert sum(record.name == "agentops.csp_report" for record in caplog.records) == LOGGED.limit
+    assert sum(record.name == "agentops.site.csp_report" for record in caplog.records) == LOGGED.limit

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
+from agentops.base.env import BadSetting
 from agentops.checks import mail_password_is_not_in_the_clear
-from agentops.env import BadSetting
 
 BAD = [
     *[("AGENTOPS_MAX_TOTAL_STEPS", value) for value in ("-1", "0", "abc", "1_000", "1.5", " 12 ", "１２", "9" * 40)],

@@ -13,7 +13,7 @@ from django.http import HttpResponse
 from django.templatetags.static import static
 from django.test import Client, RequestFactory
 
-from agentops.static_files import HashedAddresses, StaticFiles
+from agentops.site.static_files import HashedAddresses, StaticFiles
 from tests.support.paths import ROOT
 
 FOREVER, BRIEFLY = "public, max-age=31536000, immutable", "max-age=60, public"

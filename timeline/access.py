@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from uuid import UUID
 
-from agentops.projects.access import Action, Principal, allowed_pairs
-from agentops.projects.login import sessions
+from agentops.accounts.access import Action, Principal, allowed_pairs
+from agentops.accounts.login import sessions
 
 
 @dataclass(frozen=True, slots=True)

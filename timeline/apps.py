@@ -13,8 +13,9 @@ class TimelineConfig(AppConfig):
     label = "timeline"
 
     def ready(self) -> None:
-        from agentops.projects.revocation import rights_changed
-        from timeline import database_clock, notify
+        from agentops.accounts.revocation import rights_changed
+        from agentops.base import database_clock
+        from timeline import notify
 
-        connection_created.connect(database_clock.measure, dispatch_uid="timeline.database_clock")
+        connection_created.connect(database_clock.measure, dispatch_uid="agentops.base.database_clock")
         rights_changed.connect(notify.notify_access, dispatch_uid="timeline.notify")

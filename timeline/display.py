@@ -11,9 +11,9 @@ from typing import cast
 
 import orjson
 
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
+from agentops.base.redaction.redact import JSON
 from timeline.preview import preview
-from timeline.redaction.redact import DEFAULT as REDACTOR
-from timeline.redaction.redact import JSON
 
 #: Characters read beyond the limit, so that a secret at the truncation point is recognized.
 LOOKAHEAD = 32_768

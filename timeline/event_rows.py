@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
-from agentops.projects.names import UUID_PATTERN
+from agentops.accounts.names import UUID_PATTERN
 from timeline import events
 from timeline.display import Clip, clip, format_json, format_member
 from timeline.events import EventType

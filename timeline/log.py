@@ -15,16 +15,17 @@ from django.db import DatabaseError, connection, transaction
 from django.db.models import QuerySet
 from pydantic_core import to_json
 
-from agentops.projects.redaction_rules.rule_cache import CACHE as RULES
-from timeline import database_clock, events, notify, operator_lines
-from timeline.bulk.after_commit import after_commit
-from timeline.bulk.fast_rows import insert, locked, prepared_cursor
+from agentops.accounts.redaction_rules.rule_cache import CACHE as RULES
+from agentops.base import database_clock
+from agentops.base.database.after_commit import after_commit
+from agentops.base.database.fast_rows import insert, locked, prepared_cursor
+from agentops.base.redaction import project_scope
+from agentops.base.redaction.batch import clean_all
+from agentops.base.redaction.redact import BUILT_IN, Redactor
+from timeline import events, notify, operator_lines
 from timeline.errors import LeaseLost, LogError, LogNotFound
 from timeline.events import EventType
 from timeline.models import Event, Log, Phase, RunKind, Source
-from timeline.redaction import project_scope
-from timeline.redaction.batch import clean_all
-from timeline.redaction.redact import BUILT_IN, Redactor
 
 _PAGE = "SELECT * FROM agent_run_events WHERE log_id = %s AND seq > %s ORDER BY seq LIMIT %s"
 _LAST_SEQ = "SELECT last_seq FROM timeline_log WHERE "

@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.db import models
 from uuid_utils.compat import uuid7
 
-from agentops.projects.models import Project
-from timeline.database_clock import StampField
+from agentops.accounts.models import Project
+from agentops.base.database_clock import StampField
 
 
 class Source(models.TextChoices):
@@ -142,7 +142,7 @@ class Tombstone(models.Model):
 class MaintenanceDoor(models.Model):
     """On SQLite, a row in this table makes the append-only triggers allow changes, because there are no local settings.
 
-    It is created and deleted within one transaction (timeline/maintenance.py), so it is never visible to others.
+    It is created and deleted within one transaction (timeline/tombstones.py), so it is never visible to others.
     """
 
     reason = models.CharField(max_length=200)

@@ -2,7 +2,7 @@
 
 Notifications are hints and may be lost: listeners read the database. There is a channel for each log (value: the last
 sequence number), one for each project (value: the ID of a run that was created or whose status changed), and `access`
-(value: the user or API key whose permissions changed, as named by agentops.projects.access).
+(value: the user or API key whose permissions changed, as named by agentops.accounts.access).
 """
 
 from __future__ import annotations

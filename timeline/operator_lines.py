@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+from agentops.base.database.after_commit import after_commit
 from timeline import events
-from timeline.bulk.after_commit import after_commit
 from timeline.events import EventType
 from timeline.models import Source
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import cast
 
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
+from agentops.base.redaction.redact import JSON
 from timeline.models import Event
-from timeline.redaction.redact import DEFAULT as REDACTOR
-from timeline.redaction.redact import JSON
 
 
 def indexes_with_secrets(texts: Sequence[str]) -> list[int]:

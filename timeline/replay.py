@@ -16,7 +16,7 @@ from uuid import UUID
 from timeline.events.vocabulary import EventType
 from timeline.reasons import ABANDONED
 
-#: In the order of stored summaries (runs.queries.replaying.replay_summary): new ones come last.
+#: In the order of stored summaries (runs.queries.replay_states): new ones come last.
 TOKENS = (
     *("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"),
     "cache_write_1h_tokens",

@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
-from django.db import connection, models
+from django.db import connection, models, transaction
 from django.db.models import QuerySet
 
-from timeline.database_clock import Now
-from timeline.maintenance import allow_changes
-from timeline.models import Event, Log, Tombstone
+from agentops.base.database_clock import Now
+from timeline.models import Event, Log, MaintenanceDoor, Tombstone
+
+
+@contextmanager
+def allow_changes(reason: str) -> Iterator[None]:
+    """A transaction in which the append-only triggers allow UPDATE, DELETE and TRUNCATE.
+
+    The permission ends with the transaction. On PostgreSQL it is a local setting. On SQLite it is a row that is deleted
+    before the commit; SQLite's transactions are IMMEDIATE, so other connections cannot write while it exists.
+    """
+    with transaction.atomic():
+        if connection.vendor == "postgresql":
+            with connection.cursor() as cursor:
+                cursor.execute("SET LOCAL agentops.maintenance = 'on'")
+            yield
+            return
+        row = MaintenanceDoor.objects.create(reason=reason)
+        yield
+        row.delete()
+
+
+# --- Batches ---
 
 #: The number of rows in one transaction.
 BATCH = 1000

@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from agentops.projects.management.base import printable
+from agentops.accounts.management.base import printable
 from agentops.templatetags import badges
 from timeline.display import clean, clip, format_json
 from timeline.reasons import reason_label
@@ -21,7 +21,7 @@ from timeline.reasons import reason_label
 MAX_PAYLOAD = 64 * 1024
 MAX_LINE = 120
 NOTHING = "–"
-#: The prefix of an API key (see agentops.projects.keys), alone or as an actor. It is not secret, but the redactor would
+#: The prefix of an API key (see agentops.accounts.keys), alone or as an actor. It is not secret, but the redactor would
 #: mask it like a full key.
 KEY_NAME = re.compile(r"(?:key:)?aok_(?:live|test)_[0-9A-Za-z]{12}")
 #: Number of characters of a shortened ID; this prefix includes the creation time and can be searched for.

@@ -8,10 +8,10 @@ from django import forms
 from django.db import transaction
 from django.http import HttpRequest
 
+from agentops.accounts.access import Principal
+from agentops.accounts.login.throttle import Throttle
 from agentops.admin_base.cells import line
 from agentops.admin_base.scope import AdminScope, scope_of
-from agentops.projects.access import Principal
-from agentops.projects.login.throttle import Throttle
 
 if TYPE_CHECKING:
     _ModelForm = forms.ModelForm[Any]

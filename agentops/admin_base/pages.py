@@ -22,10 +22,10 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 
+from agentops.accounts.access import Action
 from agentops.admin_base.cells import Cell, line
 from agentops.admin_base.lists import PAGE_SIZE, Anchored, BoundedList, SearchResult
 from agentops.admin_base.scope import scope_of
-from agentops.projects.access import Action
 
 if TYPE_CHECKING:
     _ModelAdmin = admin.ModelAdmin[Any]

@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 
-from agentops.projects.access import RULES, Action, Principal, actions_of, projects_for, visible_rows
-from agentops.projects.models import Door, Project
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import RULES, Action, Principal, actions_of, projects_for, visible_rows
+from agentops.accounts.models import Door, Project
+from agentops.accounts.requests import principal_of
 
 M = TypeVar("M", bound=Model)
 

@@ -21,11 +21,11 @@ from django.db import close_old_connections
 from django.http import HttpResponse
 from django.urls import resolve
 
-from agentops.http.middleware import Refusals
-from agentops.projects.access import SYSTEM
-from agentops.projects.management.base import operator
-from agentops.projects.models import Door
-from timeline.redaction import project_scope
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.management.base import operator
+from agentops.accounts.models import Door
+from agentops.base.http.middleware import Refusals
+from agentops.base.redaction import project_scope
 
 TIMEOUT_S = 30
 #: Headers of a client's request that its tools' requests have too. The last one is there only if a configured proxy has

@@ -11,12 +11,12 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from rest_framework.request import Request
 
-from agentops.http.asgi_response import Application, AsgiResponse
-from agentops.http.foreign_origin import refuse_foreign
-from agentops.http.methods import require_POST
+from agentops.accounts import rate_limits
+from agentops.accounts.errors import AuthRequired
+from agentops.base.http.asgi_response import Application, AsgiResponse
+from agentops.base.http.foreign_origin import refuse_foreign
+from agentops.base.http.methods import require_POST
 from agentops.mcp_server.api_access import RelayedApi
-from agentops.projects.errors import AuthRequired
-from agentops.projects.rate_limits import limits
 from runs.api.callers import KeyAuthentication
 
 
@@ -31,12 +31,12 @@ def endpoint(request: HttpRequest) -> HttpResponse:
     `ForeignOrigin`, `AccessError`.
     """
     refuse_foreign(request)
-    limits.count_address(request)
+    rate_limits.count_address(request)
     # Here, so that a client learns at once that its key is not valid.
     caller = KeyAuthentication().authenticate(cast("Request", request))
     if caller is None:
         raise AuthRequired("send an API key with the scope read as a Bearer token")
-    limits.count_principal(request, caller[0])
+    rate_limits.count_principal(request, caller[0])
     return AsgiResponse(request.body, partial(_answer, allows_writes=request.GET.get("allow_writes") == "true"))
 
 

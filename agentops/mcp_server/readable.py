@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
+from agentops.base import database_clock
 from agentops.mcp_server.bounds import cut
-from timeline import database_clock
 
 Row = Mapping[str, Any]
 _EMPTY: tuple[Any, ...] = (None, "", [], {})

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentops.reference.json_types import JsonSchema, type_of
 from agentops.reference.markdown import anchor_of, code, flat, page, table
-from runs.api.schema.docs import document
+from runs.api.docs import document
 
 INTRODUCTION = """\
 All addresses begin with the address of the site. A running site shows the same, to try out, at `/api/docs`; the OpenAPI

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from django.core.management import get_commands, load_command_class
 
-from agentops.projects.management.overview import COMMANDS
+from agentops.accounts.management.overview import COMMANDS
 from agentops.reference.markdown import code, page, table
 
 INTRODUCTION = """\

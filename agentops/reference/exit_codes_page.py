@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentops import cli
-from agentops.projects.management import base
+from agentops.accounts.management import base
 from agentops.reference.markdown import code, page, table
 
 INTRODUCTION = """\

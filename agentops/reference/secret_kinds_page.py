@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
+from agentops.base.redaction.kinds import BUILT_IN_KINDS
+from agentops.base.redaction.token_grammar import VendorFormat
+from agentops.base.redaction.vendor_formats import FORMATS, GROUPS, SOURCES
 from agentops.reference.markdown import code, page, table
-from timeline.redaction.kinds import BUILT_IN_KINDS
-from timeline.redaction.vendor_formats import business_services, cloud_platforms, code_platforms, model_vendors
-from timeline.redaction.vendor_formats.all_formats import FORMATS, SOURCES
-from timeline.redaction.vendor_formats.token_grammar import VendorFormat
 
 INTRODUCTION = """\
 Secrets of these kinds are masked as `[REDACTED:KIND:DIGEST]` without any rule; see
@@ -50,12 +49,6 @@ UNKNOWN = """\
 Keys without a prefix of their own cannot be told from hashes and IDs: those of Mistral, Cohere, Deepgram, AssemblyAI,
 Azure OpenAI, Datadog, Discord's bots and others, and secret access keys of AWS. They are masked behind a name,
 such as `MISTRAL_API_KEY=` or `"token":`, or by a [rule](../guides/security.md#redaction-rules) of the project."""
-GROUPS = {
-    "Models and services of agents": model_vendors,
-    "Code hosts, registries and tools": code_platforms,
-    "Clouds, databases and monitoring": cloud_platforms,
-    "Messengers, mail, payments and others": business_services,
-}
 FORMATS_INTRODUCTION = """\
 `alnum*52` are 52 letters and digits, `word` contains `-` and `_` too, `hex` are lower-case hexadecimal digits, `lower`
 and `upper` are digits and letters of one case. With `*`, any 16 characters after the prefix count, unless they are
@@ -68,7 +61,7 @@ def secret_kinds_page() -> str:
     if described != BUILT_IN_KINDS:
         raise LookupError(f"kinds without a description, or descriptions without a kind: {described ^ BUILT_IN_KINDS}")
     rows = [[code(kind), meaning] for kind, meaning in PLACES.items()]
-    groups = (_group(title, module.ROWS) for title, module in GROUPS.items())
+    groups = (_group(title, rows) for title, rows in GROUPS.items())
     return page(
         "Kinds of secrets",
         INTRODUCTION,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from agentops.env import Setting
+from agentops.base.env import Setting
 from agentops.reference.markdown import code, page, table
 from agentops.settings import env
-from agentops.settings_reference import GROUPS
+from agentops.site.settings_reference import GROUPS
 
 INTRODUCTION = """\
 Every setting is a variable of the environment. An unset or empty variable means the default. Lists are separated by

@@ -11,10 +11,9 @@ from uuid import UUID
 from agentops.testing.fixture_runs import result_of
 from agentops.testing.flow_results import FlowResult
 from agentops.testing.played_agents import BY, apply_agent, definition_of, new_project, place, played_tools
-from runs.actions import approvals, run_actions
-from runs.actions.flows import flow_definitions, flow_run_actions
+from runs.actions import approvals, flow_definitions, flow_run_actions, run_actions
+from runs.lifecycle import node_runs
 from runs.lifecycle.approval_decisions import Decision
-from runs.lifecycle.flows import node_runs
 from runs.models import AgentRun, AgentRunToolCall, Approval, FlowRun, FlowVisit
 from runs.worker.flow_in_process import HumanAnswers, drive_flow_to_rest, open_questions, require_kind
 from runs.worker.worker import Worker

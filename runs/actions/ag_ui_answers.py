@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from agentops.projects.access import Principal
+from agentops.accounts.access import Principal
 from runs.actions import approvals, run_actions, unknown_calls
 from runs.actions.unknown_calls import OutcomeChoice
 from runs.errors import InvalidInput, RunRefusal

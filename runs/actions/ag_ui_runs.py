@@ -14,9 +14,9 @@ from functools import partial
 from django.db import transaction
 from django.db.models import QuerySet
 
-from agentops.projects.access import Principal
-from agentops.projects.models import Project
-from agentops.projects.names import UUID_PATTERN
+from agentops.accounts.access import Principal
+from agentops.accounts.models import Project
+from agentops.accounts.names import UUID_PATTERN
 from runs.actions import ag_ui_answers, run_actions
 from runs.actions.ag_ui_answers import DecisionRequired, InterruptAnswer
 from runs.conversation import ancestry

@@ -11,9 +11,10 @@ from django.db import transaction
 from django.db.models import QuerySet
 from pydantic import ValidationError
 
-from agentops.projects import audit
-from agentops.projects.models import Project
-from agentops.projects.names import SLUG_PATTERN
+from agentops.accounts import audit
+from agentops.accounts.models import Project
+from agentops.accounts.names import SLUG_PATTERN
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.agents.definition import Definition, check, examine
 from runs.errors import InvalidAgent, RunRefusal
 from runs.fixtures import library
@@ -26,7 +27,6 @@ from runs.providers.messages import canonical
 from runs.tools.registry import UnknownTool
 from runs.tools.roots import RootRefused
 from runs.tools.sandbox.switches import ToolOff
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 Outcome = Literal["created", "changed", "unchanged"]
 

@@ -10,8 +10,8 @@ from uuid import UUID
 
 from django.db import transaction
 
-from agentops.projects.audit import Actor, AuditAction, record
-from agentops.projects.models import Project
+from agentops.accounts.audit import Actor, AuditAction, record
+from agentops.accounts.models import Project
 from runs.actions.run_actions import RunAuditAction
 from runs.agents import approval_rules, policies
 from runs.agents.policy_errors import InvalidPolicy

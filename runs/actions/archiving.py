@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from agentops.projects.audit import Actor
-from agentops.projects.errors import NotArchivable
-from agentops.projects.memberships import archive_project
-from agentops.projects.models import Project
+from agentops.accounts.audit import Actor
+from agentops.accounts.errors import NotArchivable
+from agentops.accounts.memberships import archive_project
+from agentops.accounts.models import Project
 from runs.models import AgentRun, FlowRun
 from runs.statuses import LIVE
 

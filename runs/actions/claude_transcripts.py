@@ -14,11 +14,11 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import F, QuerySet
 
-from agentops.projects.audit import Actor, record
-from agentops.projects.models import Project
+from agentops.accounts.audit import Actor, record
+from agentops.accounts.models import Project
+from agentops.base.database_clock import Now
 from runs.models import ClaudeTranscript, ClaudeTranscriptEntry
 from runs.models.claude_transcript import MAX_NAME
-from timeline.database_clock import Now
 
 #: Entries and characters of a page; a page has one entry at least.
 PAGE_ENTRIES, PAGE_SIZE = 500, 4 * 1024 * 1024

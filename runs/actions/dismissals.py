@@ -10,16 +10,16 @@ from datetime import datetime
 
 from django.db import transaction
 
-from agentops.projects.audit import Actor, record
-from agentops.projects.models import Project
-from runs.actions.flows.flow_run_actions import FlowRunAuditAction
+from agentops.accounts.audit import Actor, record
+from agentops.accounts.models import Project
+from agentops.base import database_clock
+from runs.actions.flow_run_actions import FlowRunAuditAction
 from runs.actions.run_actions import RunAuditAction
 from runs.errors import RunRefusal
 from runs.models import AgentRun, FlowRun
 from runs.queries.overview.flow_needs import failed_flow_runs
 from runs.queries.overview.needs import FAILED_FOR, failed_runs
 from runs.statuses import RunStatus
-from timeline import database_clock
 
 
 class NotDismissable(RunRefusal):

@@ -11,8 +11,8 @@ from typing import Any
 
 from django.db import transaction
 
-from agentops.projects.audit import Actor, AuditAction, record
-from agentops.projects.models import Project
+from agentops.accounts.audit import Actor, AuditAction, record
+from agentops.accounts.models import Project
 from runs.agents.prices import InvalidPrices, ModelPrice, prices_of
 
 

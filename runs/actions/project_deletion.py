@@ -8,8 +8,8 @@ from typing import Any
 from django.db import transaction
 from django.db.models import QuerySet, Sum
 
-from agentops.projects.audit import Actor
-from agentops.projects.errors import (
+from agentops.accounts.audit import Actor
+from agentops.accounts.errors import (
     Conflict,
     ImportsInProgress,
     NotArchivable,
@@ -18,8 +18,8 @@ from agentops.projects.errors import (
     ProjectNotFound,
     RunsOnHold,
 )
-from agentops.projects.memberships import hide_project
-from agentops.projects.models import ApiKey, Membership, Project
+from agentops.accounts.memberships import hide_project
+from agentops.accounts.models import ApiKey, Membership, Project
 from runs.actions.archiving import refuse_in_progress
 from runs.models import Agent, AgentRun, AlertRule, ClaudeTranscript, FileImport, Flow, FlowRun, Schedule, Sink
 from timeline.models import Log

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
 
 from runs import chaos
-from runs.actions import resume_plan
-from runs.actions.resume_plan import EarlierAttempt, Mode, ResumePlan
+from runs.conversation.message_text import CONTINUE
 from runs.errors import InvalidInput, MaxTotalStepsExceeded, MessageEmpty, RunIsExternal, RunNotFound, RunNotPaused
 from runs.lifecycle import creation, inbox, transitions
 from runs.lifecycle.command_outcomes import mark_applied
@@ -23,6 +24,54 @@ from runs.models import AgentRun, AgentRunMessage
 from runs.statuses import LIVE, RunStatus
 from timeline.events.run import RunResumed
 from timeline.models import Source
+
+T = TypeVar("T")
+
+
+class Mode(Enum):
+    #: Continue the conversation of an earlier attempt.
+    RESUME = auto()
+    #: Start a new conversation.
+    FRESH = auto()
+
+
+@dataclass(frozen=True)
+class EarlierAttempt(Generic[T]):
+    """An earlier attempt of the lineage. `has_session`: whether it has a conversation to continue."""
+
+    run: T
+    has_session: bool
+
+
+@dataclass(frozen=True)
+class ResumePlan(Generic[T]):
+    mode: Mode
+    #: The attempt whose conversation continues; None for a fresh start.
+    session: T | None
+    #: The user messages with which the new run begins.
+    turns: list[Any]
+
+
+def plan(message: str | None, *, append: bool, attempts: Sequence[EarlierAttempt[T]], prompt: str) -> ResumePlan[T]:
+    """Return what to do. `attempts` is newest first; `prompt` is the first prompt of the lineage.
+
+    | message | mode    | a session | what happens                                             |
+    |---------|---------|-----------|----------------------------------------------------------|
+    | none    | any     | yes       | resume with "continue"                                   |
+    | given   | append  | yes       | resume, the message as a new user turn                   |
+    | given   | replace | any       | fresh start with the message as its prompt               |
+    | none    | any     | no        | fresh start with the prompt                              |
+    | given   | append  | no        | fresh start with the prompt, the message after it        |
+    """
+    if message is not None and not append:
+        return ResumePlan(Mode.FRESH, None, [message])
+    newest = next((attempt.run for attempt in attempts if attempt.has_session), None)
+    if newest is not None:
+        return ResumePlan(Mode.RESUME, newest, [message if message is not None else CONTINUE])
+    return ResumePlan(Mode.FRESH, None, [turn for turn in (prompt, message) if turn])
+
+
+# --- The resume ---
 
 Type = inbox.Type
 
@@ -117,7 +166,7 @@ def _plan(run: AgentRun, message: str | None, *, append: bool) -> ResumePlan[Age
         attempts.append(EarlierAttempt(current, has_session))
         current = current.resumed_from
     prompt = creation.text_of_turn(run.root_run.prompt) if run.root_run.prompt is not None else ""
-    return resume_plan.plan(message, append=append, attempts=attempts, prompt=prompt)
+    return plan(message, append=append, attempts=attempts, prompt=prompt)
 
 
 def _with_media(

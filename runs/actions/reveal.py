@@ -7,8 +7,8 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Model
 
-from agentops.projects.access import Action, Principal, project_for
-from agentops.projects.audit import record
+from agentops.accounts.access import Action, Principal, project_for
+from agentops.accounts.audit import record
 
 #: The query parameter that requests it, and its only value.
 PARAMETER, SHOW = "secrets", "show"

@@ -14,8 +14,8 @@ from uuid import UUID
 
 from django.db import IntegrityError, transaction
 
-from agentops.projects.audit import Actor, record
-from agentops.projects.models import Project
+from agentops.accounts.audit import Actor, record
+from agentops.accounts.models import Project
 from runs.actions import agent_definitions, unknown_calls
 from runs.actions import fork as forking
 from runs.actions import resume as resuming

@@ -14,6 +14,9 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import QuerySet
 
+from agentops.base import database_clock
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
+from agentops.base.redaction.redact import MODEL_INPUT
 from runs import chaos
 from runs.conversation import tool_results, transcript, writes
 from runs.conversation.open_calls import unresolved_calls
@@ -23,14 +26,12 @@ from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import RunStatus, ToolStatus, WaitReason
 from runs.tools.output import MODEL_LIMIT
-from timeline import database_clock, log
+from timeline import log
 from timeline.events import EventType
 from timeline.events.run import RunPhase, RunWaiting
 from timeline.events.tool import ToolOutcomeResolved
 from timeline.log import Entry
 from timeline.models import Source
-from timeline.redaction.redact import DEFAULT as REDACTOR
-from timeline.redaction.redact import MODEL_INPUT
 
 #: Events of a resolved outcome; older logs have the second one.
 RESOLUTION_EVENTS = (EventType.TOOL_OUTCOME_RESOLVED, EventType.APPROVAL_RESOLVED)

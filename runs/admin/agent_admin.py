@@ -12,17 +12,17 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 
+from agentops.accounts.access import Action, project_for
 from agentops.admin_base import cells
 from agentops.admin_base.filters import ProjectFilter, id_filter
 from agentops.admin_base.forms import ActionForm
 from agentops.admin_base.pages import RecordAdmin, ScopedAdmin, Table
-from agentops.http import strict_json
-from agentops.projects.access import Action, project_for
+from agentops.base.http import strict_json
+from agentops.base.redaction.redact import BARE
 from runs.actions import agent_definitions
 from runs.agents import placement
 from runs.errors import InvalidAgent
 from runs.models import Agent, AgentVersion
-from timeline.redaction.redact import BARE
 
 #: Keys of a definition → fields of the form with a different name.
 FIELDS = {"agent_id": "slug"}

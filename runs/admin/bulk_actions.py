@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from django.contrib import messages
 from django.http import HttpRequest
 
+from agentops.accounts.access import Action, Principal
+from agentops.accounts.errors import AccessError
 from agentops.admin_base import cells
-from agentops.projects.access import Action, Principal
-from agentops.projects.errors import AccessError
 from runs.access import run_for
 from runs.actions import run_actions
 from runs.errors import RunRefusal

@@ -12,7 +12,7 @@ from agentops.admin_base import cells
 from agentops.admin_base.filters import ProjectFilter, choice_filter, id_filter
 from agentops.admin_base.pages import RecordAdmin
 from runs.models import Flow, FlowRun, FlowVisit
-from runs.models.flows.flow_run import STATUSES
+from runs.models.flows import STATUSES
 from timeline import tombstones
 
 _PROJECT = cells.link("project_id", "projects_project", "project", text="project__slug")

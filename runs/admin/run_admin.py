@@ -1,4 +1,4 @@
-"""Administration of runs: fields, related records and bulk actions."""
+"""Administration of runs: fields, related records, bulk actions, and the check of invariants."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from django.contrib import admin, messages
+from django.contrib.admin import AdminSite
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
@@ -17,12 +19,14 @@ from agentops.admin_base.filters import ProjectFilter, choice_filter, id_filter,
 from agentops.admin_base.lists import Anchored, SearchResult
 from agentops.admin_base.pages import RecordAdmin, Table
 from agentops.admin_base.scope import scope_of
-from runs.admin import bulk_actions, invariant_check
+from agentops.base.http.methods import require_POST
+from runs.admin import bulk_actions
 from runs.admin.of_run import RowsOfRunsAdmin
 from runs.lifecycle import children
 from runs.models import AgentRun, Attempt, Checkpoint, CliSession, RunCommand, RunError, TurnUsage
 from runs.models.querysets import LISTED
 from runs.statuses import RunStatus
+from runs.upkeep import invariants
 from timeline.models import RunKind
 
 #: Maximum runs of an invariant check, which executes about 50 queries per run.
@@ -226,7 +230,7 @@ class AgentRunAdmin(RecordAdmin):
     # --- Invariant check ------------------------------------------------------------------------------------------
 
     def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(invariant_check.check)
+        view = self.admin_site.admin_view(check)
         extra = {"site": self.admin_site, "opts": self.opts}
         return [path("check/", view, extra, name="runs_agentrun_check"), *super().get_urls()]
 
@@ -288,3 +292,29 @@ class AgentRunAdmin(RecordAdmin):
             "back": request.get_full_path(),
         }
         return TemplateResponse(request, "admin/runs/agentrun/confirm.html", context)
+
+
+# --- The check of invariants ---
+
+#: Time limit of the page in seconds; the command has none.
+WITHIN_S = 10.0
+
+
+@require_POST
+def check(request: HttpRequest, site: AdminSite, opts: Any) -> HttpResponse:
+    """Check the invariants of all projects. Read-only. Raise PermissionDenied unless superuser."""
+    if not scope_of(request).sees_all:
+        raise PermissionDenied
+    report = invariants.check_within(within_s=WITHIN_S)
+    statements = len(invariants.INVARIANTS)
+    context = {
+        **site.each_context(request),
+        "title": "Invariant check",
+        "opts": opts,
+        "violations": report.violations,
+        "statements": statements,
+        "checked": statements - len(report.unchecked),
+        "unchecked": report.unchecked,
+        "within_s": WITHIN_S,
+    }
+    return TemplateResponse(request, "admin/runs/agentrun/checked.html", context)

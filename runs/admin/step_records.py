@@ -12,11 +12,11 @@ from django.db.models.functions import Substr
 
 from agentops.admin_base import cells
 from agentops.admin_base.filters import choice_filter, yes_filter
+from agentops.base import database_clock
 from runs.admin.of_run import OF_RUN, RowsOfRunsAdmin, run_cell
 from runs.conversation.writes import TOKENS
 from runs.models import AgentRun, Attempt, Checkpoint, CliSession, RunCommand, RunError, TurnUsage
 from runs.statuses import LOST
-from timeline import database_clock
 from timeline.reasons import reason_label
 
 #: Maximum clock difference between machines: an ID holds the time of the machine that made it.

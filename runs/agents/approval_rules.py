@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentops.limits.patterns import InvalidPattern, Pattern, decision_budget
-from agentops.limits.work_budget import WorkBudget, WorkExceeded
+from agentops.base.limits.patterns import InvalidPattern, Pattern, decision_budget
+from agentops.base.limits.work_budget import WorkBudget, WorkExceeded
 from runs.agents.policy_durations import seconds_of
 from runs.agents.policy_errors import InvalidPolicy
 from runs.hooks.base import JSON

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from agentops.http import strict_json
-from agentops.projects.errors import InvalidSlug
-from agentops.projects.names import MOST_RUNNING, clean_slug
+from agentops.accounts.errors import InvalidSlug
+from agentops.accounts.names import MOST_RUNNING, clean_slug
+from agentops.base.http import strict_json
 from runs.agents import policies, policy_commands
 from runs.agents.placement import DEFAULT_PRIORITY, DEFAULT_QUEUE, LAST_PRIORITY, RESERVED
 from runs.agents.placement import FIELDS as PLACEMENT

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from agentops.http import strict_json
+from agentops.base.http import strict_json
 
 
 class NotADefinition(ValueError):

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.conf import settings
 
-from agentops.limits.patterns import InvalidPattern, Pattern
+from agentops.base.limits.patterns import InvalidPattern, Pattern
 from runs.agents.policy_errors import InvalidPolicy
 from runs.hooks import hook_catalogue
 from runs.hooks.base import InvalidHook

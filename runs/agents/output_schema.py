@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from agentops.http import strict_json
-from agentops.limits.schema_checks import (
+from agentops.base.http import strict_json
+from agentops.base.limits.schema_checks import (
     TOO_EXPENSIVE,
     ExpensiveSchema,
     InvalidSchema,

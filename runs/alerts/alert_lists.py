@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db.models import Prefetch, QuerySet
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.alerts.flow_conditions import GROUP
 from runs.models import Alert, AlertFinding, AlertRule
 

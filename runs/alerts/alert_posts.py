@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agentops.http.guarded_client import HttpFailed, HttpRequest, UrlNotAllowed, check_url, send
-from agentops.http.outgoing.receivers import policy_of
+from agentops.base.http.guarded_client import HttpFailed, HttpRequest, UrlNotAllowed, check_url, send
+from agentops.base.http.receivers import policy_of
 
 #: Answers after which the same request would be refused again.
 FINAL = frozenset({400, 401, 403, 409, 410, 413, 415, 422})

@@ -12,9 +12,10 @@ from uuid import UUID
 
 from django.db import transaction
 
-from agentops.projects import notifications
-from agentops.projects.audit import Actor, record
-from agentops.projects.models import Notification, Project
+from agentops.accounts import notifications
+from agentops.accounts.audit import Actor, record
+from agentops.accounts.models import Notification, Project
+from agentops.base import database_clock
 from runs.alerts.announcing import store_message
 from runs.alerts.channels import URL_NAMES, set_channels
 from runs.alerts.condition import OVERLAP
@@ -22,7 +23,6 @@ from runs.alerts.errors import AlertRuleNotFound, InvalidAlertRule
 from runs.alerts.message_texts import email_of
 from runs.alerts.rule_definition import RuleDefinition, check_urls, checked
 from runs.models import Alert, AlertFinding, AlertMessage, AlertRule
-from timeline import database_clock
 
 MAX_RULES = 50
 

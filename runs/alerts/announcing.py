@@ -6,13 +6,13 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from agentops.projects import notifications
-from agentops.projects.models import Notification
+from agentops.accounts import notifications
+from agentops.accounts.models import Notification
+from agentops.base.database_clock import Now
 from runs.alerts.alert_plan import Announcement
 from runs.alerts.message_texts import email_of
 from runs.lifecycle import wake
 from runs.models import AgentRun, Alert, AlertDelivery, AlertFinding, AlertMessage, AlertRule
-from timeline.database_clock import Now
 
 Event = AlertMessage.Event
 #: Channel → the URL that it needs.

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from urllib.parse import urlsplit
 
-from agentops.projects.redaction_rules import sealing
+from agentops.accounts.redaction_rules import sealing
 from runs.models import AlertRule
 
 URL_NAMES = ("webhook_url", "slack_url")

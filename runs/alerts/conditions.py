@@ -2,27 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
+from django.db import connection
 from django.db.models import F, Q, TextField, Value
 from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce
 
-from agentops.projects.names import one_line
+from agentops.accounts.models import Project
+from agentops.accounts.names import one_line
 from runs.alerts.condition import Condition, checked_from, of_kind
 from runs.alerts.flow_conditions import failed_flows, stuck_flows
 from runs.alerts.project_costs import day_costs
-from runs.alerts.recent_outcomes import recent_outcomes
-from runs.alerts.rule_definition import MAX_AGENT
-from runs.alerts.sink_backlogs import sinks_behind
-from runs.models import AgentRun, AlertRule
+from runs.alerts.rule_definition import MAX_AGENT, MAX_RUNS
+from runs.models import Agent, AgentRun, AlertRule, Sink
 from runs.models.querysets import CLAIMED_FROM
+from runs.queries.sink_health import has_backlog, lag_s, with_health, with_unread
 from runs.queries.waiting_for_people import waits_for_people
 from runs.statuses import PauseReason, RunStatus
 from timeline.reasons import reason_label
+
+
+@dataclass(frozen=True)
+class RecentOutcomes:
+    """The newest runs of an agent that have a result, newest first: whether each failed."""
+
+    agent_id: UUID
+    project_id: UUID
+    name: str
+    failed: list[bool]
+
+
+# Of each agent the newest runs by the index `run_of_agent`. A run that paused after an error failed too: with the
+# default policies few runs have the status `failed`.
+_SQL = """
+SELECT a.id, a.project_id, a.slug, (
+    SELECT {join}(n.outcome, '') FROM (
+        SELECT CASE r.status WHEN 'completed' THEN 'c' ELSE 'f' END AS outcome FROM agent_runs r
+        WHERE r.agent_id = a.id AND r.removed_at IS NULL AND r.source <> 'import'
+            AND (r.status IN ('completed', 'failed')
+                OR (r.status = 'paused' AND r.status_reason IN ('error', 'poison_step', 'engine_error')))
+        ORDER BY r.created_at DESC LIMIT {limit}
+    ) n
+) FROM {agents} a WHERE a.project_id IN ({marks}) ORDER BY a.id"""
+
+
+def recent_outcomes(project_ids: Collection[UUID]) -> list[RecentOutcomes]:
+    """Return the outcomes of the agents of these projects, at most `MAX_RUNS` of each. One query."""
+    join = "string_agg" if connection.vendor == "postgresql" else "group_concat"
+    marks = ", ".join(["%s"] * len(project_ids))
+    sql = _SQL.format(join=join, limit=MAX_RUNS, agents=Agent._meta.db_table, marks=marks)
+    key = Project._meta.pk
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [key.get_db_prep_value(each, connection) for each in project_ids])
+        return [
+            RecentOutcomes(
+                key.to_python(agent_id), key.to_python(project_id), name, [each == "f" for each in text or ""]
+            )
+            for agent_id, project_id, name, text in cursor
+        ]
+
+
+# --- Sinks ---
+
+
+def sinks_behind(rules: Sequence[AlertRule], now: datetime) -> Iterator[Condition]:
+    """Find sinks whose oldest event has waited for too long, and those that were disabled after an error.
+
+    One query. A sink that a person has disabled, and those of the whole site, are not found.
+    """
+    rules = of_kind(rules, AlertRule.Kind.SINK_BEHIND)
+    if not rules:
+        return
+    meant = Sink.objects.filter(Q(is_enabled=True) | ~Q(disabled_reason=""), project__exports_telemetry=True)
+    sinks = with_unread(with_health(meant.filter(project__in={rule.project_id for rule in rules})))
+    # Events of other projects, which a disabled sink has not passed either, are no backlog.
+    behind = [sink for sink in sinks if has_backlog(sink)]
+    for rule in rules:
+        for sink in behind:
+            minutes = lag_s(sink, now) // 60
+            if sink.project_id == rule.project_id and minutes >= (rule.minutes or 0):
+                why = f": {sink.disabled_reason}" if sink.disabled_reason else ""
+                detail = one_line(f"{sink.name}: the oldest event has waited {minutes} min{why}", 200)
+                yield Condition(rule.pk, "", None, f"sink {sink.pk}", detail)
+
+
+# --- All kinds ---
 
 Kind = AlertRule.Kind
 Source = AgentRun.Source

@@ -14,6 +14,7 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import F, Q
 
+from agentops.base import database_clock
 from runs import chaos
 from runs.alerts.alert_plan import Changes, RuleState, decide, is_muted
 from runs.alerts.announcing import announce
@@ -21,8 +22,7 @@ from runs.alerts.condition import Condition
 from runs.alerts.conditions import HAPPENINGS, conditions_of
 from runs.database_errors import done_alone
 from runs.models import Alert, AlertFinding, AlertMute, AlertRule
-from runs.models.alerts.alert import PENDING
-from timeline import database_clock
+from runs.models.alerts import PENDING
 
 #: How often `checked_at` is moved.
 CHECKED = timedelta(minutes=1)

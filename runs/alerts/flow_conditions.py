@@ -14,7 +14,7 @@ from django.db.models import TextField, Value
 from django.db.models.fields.json import KT
 from django.db.models.functions import Concat
 
-from agentops.projects.names import one_line
+from agentops.accounts.names import one_line
 from runs.alerts.condition import Condition, checked_from, of_kind
 from runs.alerts.rule_definition import MAX_AGENT
 from runs.models import AlertRule, FlowRun

@@ -11,10 +11,10 @@ from uuid import UUID
 from django.conf import settings
 from django.urls import reverse
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base.redaction import project_scope
 from runs.models import AgentRun, AlertFinding, AlertMessage, AlertRule, FlowRun
 from timeline.display import LOOKAHEAD, clean
-from timeline.redaction import project_scope
 
 Kind, Event = AlertRule.Kind, AlertMessage.Event
 #: Runs that a message lists.

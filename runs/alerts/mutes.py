@@ -10,14 +10,14 @@ from typing import Any
 
 from django.db import transaction
 
-from agentops.projects.audit import Actor, record
-from agentops.projects.models import Project
-from agentops.projects.names import one_line
+from agentops.accounts.audit import Actor, record
+from agentops.accounts.models import Project
+from agentops.accounts.names import one_line
+from agentops.base import database_clock
 from runs.alerts.alert_rule_changes import AlertAuditAction
 from runs.alerts.errors import InvalidMute
 from runs.alerts.rule_definition import MAX_AGENT
 from runs.models import AgentRun, AlertMute, AlertRule
-from timeline import database_clock
 
 #: The longest mute in minutes: 90 days.
 MAX_MINUTES = 90 * 24 * 60

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from agentops.projects.names import one_line
+from agentops.accounts.names import one_line
 from runs.alerts.alert_posts import checked_url
 from runs.alerts.errors import InvalidAlertRule
 from runs.models import AlertRule

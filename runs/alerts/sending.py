@@ -1,4 +1,4 @@
-"""Sends messages to webhooks. Workers call this; notifications of people are mailed by agentops.projects.mailing.
+"""Sends messages to webhooks. Workers call this; notifications of people are mailed by agentops.accounts.mailing.
 
 A worker claims a delivery by moving its due time in a conditional UPDATE. The number of attempts is the fencing token.
 Delivery is at least once: if a worker dies between the answer and its commit, the request is sent again after the claim
@@ -16,19 +16,19 @@ from django.db import connection
 from django.db.models import F
 from standardwebhooks.webhooks import Webhook
 
-from agentops.http.outgoing.receivers import signature_headers
-from agentops.limits.turns import rounds
-from agentops.projects.names import one_line
-from agentops.projects.redaction_rules import sealing
+from agentops.accounts.names import one_line
+from agentops.accounts.redaction_rules import sealing
+from agentops.base import database_clock
+from agentops.base.database_clock import Now
+from agentops.base.http.receivers import signature_headers
+from agentops.base.limits.turns import rounds
+from agentops.base.redaction import project_scope
 from runs import chaos
 from runs.alerts.alert_posts import PostFailed, post
 from runs.alerts.channels import channels_of
 from runs.alerts.message_texts import slack_body, webhook_body
 from runs.models import AlertDelivery
-from timeline import database_clock
-from timeline.database_clock import Now
 from timeline.display import clean
-from timeline.redaction import project_scope
 
 log = logging.getLogger(__name__)
 State, Channel = AlertDelivery.State, AlertDelivery.Channel

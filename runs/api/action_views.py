@@ -18,8 +18,8 @@ from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agentops.projects.access import Action, project_for
-from agentops.projects.models import Project
+from agentops.accounts.access import Action, project_for
+from agentops.accounts.models import Project
 from runs.access import require_edits
 from runs.actions import agent_definitions, run_actions
 from runs.actions.agent_definitions import AgentNotFound

@@ -9,8 +9,8 @@ from django.db.models import QuerySet
 from django.http import HttpResponse
 from rest_framework.request import Request
 
-from agentops.projects.models import Project
-from agentops.projects.names import SLUG_PATTERN
+from agentops.accounts.models import Project
+from agentops.accounts.names import SLUG_PATTERN
 from runs.actions import agent_definitions
 from runs.api.answers import AgentAnswer, AgentRow, AgentVersionAnswer, AgentVersionRow
 from runs.api.base_views import ApiView, ListView

@@ -12,7 +12,7 @@ from django.db.models import Count, Q, Sum
 from drf_spectacular.utils import extend_schema_field, extend_schema_serializer
 from rest_framework import serializers
 
-from agentops.projects.models import Notification, Project
+from agentops.accounts.models import Notification, Project
 from runs.agents import placement
 from runs.api.problems import MAX_FAULTS
 from runs.api.requests.pagination import LINK

@@ -13,9 +13,9 @@ from rest_framework.generics import GenericAPIView, ListAPIView
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
-from agentops.projects.access import Action, Principal, project_for, project_of_key
-from agentops.projects.models import Project
-from agentops.projects.rate_limits import limits
+from agentops.accounts import rate_limits
+from agentops.accounts.access import Action, Principal, project_for, project_of_key
+from agentops.accounts.models import Project
 from runs.access import run_in
 from runs.api.problems import JSON
 from runs.api.requests.pagination import Fetch
@@ -31,7 +31,7 @@ SESSION_ONLY = ("session",)
 class ApiView(GenericAPIView):  # type: ignore[misc]
     """A view of the API. Its classes are those of REST_FRAMEWORK in the settings.
 
-    Errors are raised as exceptions with a `code` and a `status`; agentops.http.middleware.Refusals turns them into
+    Errors are raised as exceptions with a `code` and a `status`; agentops.base.http.middleware.Refusals turns them into
     answers.
     """
 
@@ -70,7 +70,7 @@ class ApiView(GenericAPIView):  # type: ignore[misc]
 
     def perform_authentication(self, request: Request) -> None:
         # Before authentication, so that guesses of API keys are counted.
-        limits.count_address(request._request)
+        rate_limits.count_address(request._request)
         super().perform_authentication(request)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:

@@ -9,12 +9,11 @@ from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
-from agentops.projects import keys
-from agentops.projects.access import Principal, principal_for_key, principal_for_user
-from agentops.projects.errors import AuthInvalid
-from agentops.projects.models import ApiKey, Door
-from agentops.projects.rate_limits import limits
-from agentops.projects.requests import address_of
+from agentops.accounts import keys, rate_limits
+from agentops.accounts.access import Principal, principal_for_key, principal_for_user
+from agentops.accounts.errors import AuthInvalid
+from agentops.accounts.models import ApiKey, Door
+from agentops.accounts.requests import address_of
 from runs.api.problems import CsrfFailed
 
 BEARER = "bearer "
@@ -57,5 +56,5 @@ class CallerRate(BaseThrottle):  # type: ignore[misc]
     """The rate limit of the key or the user. That of the address is counted before authentication (ApiView)."""
 
     def allow_request(self, request: Request, view: Any) -> bool:
-        limits.count_principal(request._request, request.user)
+        rate_limits.count_principal(request._request, request.user)
         return True

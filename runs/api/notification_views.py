@@ -12,9 +12,9 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agentops.projects import notifications
-from agentops.projects.errors import RoleRequired
-from agentops.projects.models import Project
+from agentops.accounts import notifications
+from agentops.accounts.errors import RoleRequired
+from agentops.accounts.models import Project
 from runs.api.action_views import ActionView
 from runs.api.answers import NotificationRow, ReadAnswer
 from runs.api.base_views import ListView

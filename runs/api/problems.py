@@ -1,4 +1,4 @@
-"""The errors of the API: exceptions that agentops.http.middleware.Refusals answers with RFC 9457 problem details.
+"""The errors of the API: exceptions that agentops.base.http.middleware.Refusals answers with RFC 9457 problem details.
 
 Any exception with a `code` and a `status`, from any module, is answered the same way.
 """
@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 from rest_framework import exceptions
 
-from agentops.projects.errors import AuthRequired
-from timeline.redaction.redact import DEFAULT as REDACTOR
+from agentops.accounts.errors import AuthRequired
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 
 JSON = "application/json"
 MAX_ECHO = 64

@@ -13,8 +13,8 @@ from django.http import HttpResponse
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
 
-from agentops.http.foreign_origin import refuse_foreign
-from runs.api.ag_ui.ag_ui_view import AG_UI
+from agentops.base.http.foreign_origin import refuse_foreign
+from runs.api.ag_ui import AG_UI
 from runs.api.base_views import ApiView
 from runs.api.requests.bodies import StringField
 from runs.api.requests.queries import Dialect, QuerySerializer

@@ -9,6 +9,7 @@ from django.http.response import HttpResponseBase
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.actions.reveal import reveal
 from runs.api.base_views import ApiView, RecordListView
 from runs.api.problems import JSON
@@ -18,11 +19,10 @@ from runs.conversation.long_outputs import text_of
 from runs.errors import ToolCallNotFound
 from runs.models import AgentRunToolCall
 from runs.queries.json_lists import Where
-from runs.queries.long_texts.output_pieces import long_output, masked
+from runs.queries.long_texts import long_output, masked
 from runs.queries.record_columns import TOOL_CALL, TOOL_CALLS, of_run
 from runs.queries.run_columns import with_id
 from runs.statuses import ToolStatus
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 TEXT = "text/plain; charset=utf-8"
 

@@ -11,7 +11,8 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agentops.projects.access import Action
+from agentops.accounts.access import Action
+from agentops.base.redaction.redact import BARE
 from runs.actions import claude_transcripts
 from runs.actions.claude_transcripts import TranscriptName
 from runs.actions.reveal import reveal
@@ -21,7 +22,6 @@ from runs.api.requests.bodies import LongTextParser, StrictSerializer, StringFie
 from runs.api.requests.queries import MAX_INTEGER, PageQuery, QuerySerializer, Text, WholeParameter
 from runs.models import ClaudeTranscript
 from runs.models.claude_transcript import MAX_NAME
-from timeline.redaction.redact import BARE
 
 #: Entries of a request.
 MAX_ENTRIES = 1_000

@@ -8,9 +8,10 @@ from django.db import transaction
 from django.db.models import Max
 from uuid_utils.compat import uuid7
 
+from agentops.base import database_clock
 from runs import chaos
 from runs.models import AgentRun, Checkpoint
-from timeline import database_clock, log
+from timeline import log
 
 
 def new_checkpoint(run_id: UUID, step: int, position: int, epoch: int) -> Checkpoint:

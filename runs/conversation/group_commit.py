@@ -15,7 +15,7 @@ from uuid import UUID
 
 from django.db import Error, OperationalError, connection
 
-from timeline.bulk.fast_rows import prepared_cursor
+from agentops.base.database.fast_rows import prepared_cursor
 
 #: Commits in one transaction, at most.
 MAX_GROUP = 32

@@ -16,6 +16,10 @@ from typing import Literal
 from django.db import connection
 from pydantic_ai.messages import ModelMessage, ToolReturnPart
 
+from agentops.base import database_clock
+from agentops.base.database_clock import Now
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
+from agentops.base.redaction.redact import MODEL_INPUT
 from runs.conversation import long_outputs, transcript, writes
 from runs.conversation.message_text import SHORT_PREVIEW
 from runs.conversation.writes import Commit
@@ -25,15 +29,11 @@ from runs.providers import messages
 from runs.providers.messages import content_of
 from runs.statuses import ToolStatus
 from runs.tools.output import Output, shorten_for_model
-from timeline import database_clock
-from timeline.database_clock import Now
 from timeline.events import EventType
 from timeline.events.tool import ToolEnd, args_summary
 from timeline.log import Entry
 from timeline.models import Event, Source
 from timeline.preview import preview
-from timeline.redaction.redact import DEFAULT as REDACTOR
-from timeline.redaction.redact import MODEL_INPUT
 
 NOT_RUN = "not run: the run ended before this call"
 ROLLED_BACK = "not run: the answer that requested it was rolled back"

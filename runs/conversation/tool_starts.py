@@ -10,19 +10,20 @@ from django.db import transaction
 from pydantic_ai.messages import ToolCallPart
 from uuid_utils.compat import uuid7
 
+from agentops.base import database_clock
+from agentops.base.redaction.batch import clean_all
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.conversation.message_text import SHORT_PREVIEW
 from runs.errors import MoveRefused
 from runs.models import AgentRunMessage, AgentRunToolCall
 from runs.providers import messages
 from runs.statuses import ToolStatus
 from runs.tools.base import Effect
-from timeline import database_clock, log
+from timeline import log
 from timeline.events.tool import ToolStart
 from timeline.log import Entry
 from timeline.models import Source
 from timeline.preview import preview
-from timeline.redaction.batch import clean_all
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 
 def planned_call(message: AgentRunMessage, part: ToolCallPart, *, effect: Effect | None) -> AgentRunToolCall:

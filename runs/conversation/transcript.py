@@ -16,18 +16,18 @@ from django.db.models import Max
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart
 from uuid_utils.compat import uuid7
 
+from agentops.base import database_clock
+from agentops.base.database.fast_rows import insert
+from agentops.base.redaction.batch import is_suspect
+from agentops.base.redaction.redact import BARE, MODEL_INPUT
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.conversation import ancestry
 from runs.conversation.message_text import SHORT_PREVIEW, text_of
 from runs.models import AgentRun, AgentRunMessage
 from runs.providers import messages
-from timeline import database_clock
-from timeline.bulk.fast_rows import insert
 from timeline.events.message import MessageAdded
 from timeline.log import Entry
 from timeline.preview import preview
-from timeline.redaction.batch import is_suspect
-from timeline.redaction.redact import BARE, MODEL_INPUT
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 Role = AgentRunMessage.Role
 

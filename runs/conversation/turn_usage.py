@@ -12,13 +12,13 @@ from uuid import UUID
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.usage import RequestUsage
 
+from agentops.base import database_clock
 from runs.agents.prices import COST_PLACES, MAX_COST, MAX_TOKENS, Buckets, ModelPrice, price_of_call, prices_for
 from runs.models import AgentRun, TurnUsage
 from runs.models.checkpoint import MAX_COST_NOTE
 from runs.models.run import CostSource
 from runs.providers.price_tiers import tier_of
 from runs.providers.published_prices import NoPublishedPrice, PublishedCost, published_cost
-from timeline import database_clock
 
 #: Sources of a cost that its event names: the others go without saying.
 SOURCES_IN_EVENTS = frozenset({CostSource.REPORTED, CostSource.PROJECT})

@@ -19,14 +19,15 @@ import orjson
 from django.db import connection, models, transaction
 from django.db.backends.utils import CursorWrapper
 
+from agentops.base import database_clock
+from agentops.base.database.fast_rows import insert
 from runs import chaos
 from runs.conversation import group_commit
 from runs.errors import MoveRefused
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Checkpoint, RunCommand, TurnUsage
 from runs.models.run import CostSource
 from runs.providers.price_tiers import MAX_TIER
-from timeline import database_clock, log
-from timeline.bulk.fast_rows import insert
+from timeline import log
 from timeline.events.llm import LlmTurnAbandoned
 from timeline.log import Entry
 from timeline.models import Source

@@ -12,6 +12,8 @@ from typing import Any
 
 from django.conf import settings
 
+from agentops.base import database_clock
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs import chaos
 from runs.agents.output_schema import InvalidOutput, parse_output
 from runs.conversation import checkpoints, tool_results, transcript
@@ -29,13 +31,12 @@ from runs.providers.base import FixtureExhausted
 from runs.queries.durations import times_of
 from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
 from runs.tools.conversation_tools import Question
-from timeline import database_clock, log
+from timeline import log
 from timeline.events.llm import LlmTurnAbandoned
 from timeline.events.notice import Error
 from timeline.events.run import RunCompleted, RunFailed, RunPaused, RunPhase, RunStopped, RunWaiting
 from timeline.log import Entry
 from timeline.preview import preview
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 Type = inbox.Type
 #: Commands that go before the end of a run, and before its next model call.

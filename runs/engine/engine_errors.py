@@ -16,6 +16,7 @@ from uuid import UUID
 from django.db import Error as DatabaseFault
 from django.db import connection, transaction
 
+from agentops.base import database_clock
 from runs.engine import ending
 from runs.engine.leases import Lease
 from runs.engine.notes import note_failure
@@ -24,7 +25,6 @@ from runs.lifecycle import transitions
 from runs.lifecycle.error_contexts import STEP
 from runs.models import AgentRun, RunError
 from runs.statuses import ENGINE_ERROR, PauseReason, RunStatus
-from timeline import database_clock
 from timeline import log as timeline_log
 from timeline.errors import LeaseLost
 from timeline.events.notice import Error

@@ -14,9 +14,9 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection
 
+from agentops.base.database_clock import clock
 from runs.engine import renewals
 from timeline import log as timeline_log
-from timeline.database_clock import clock
 from timeline.errors import LeaseLost
 
 log = logging.getLogger(__name__)

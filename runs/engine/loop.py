@@ -11,13 +11,13 @@ from functools import partial
 from django.db import transaction
 from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
 
+from agentops.base import database_clock
 from runs import chaos
 from runs.conversation import checkpoints, transcript
-from runs.engine import decisions, ending, views
+from runs.engine import decisions, ending, policy_occasions, views
 from runs.engine.decisions import Next
 from runs.engine.drive import Drive, FailedAttempts
 from runs.engine.notes import append
-from runs.engine.policy import occasions
 from runs.engine.releases import DecideAgain
 from runs.engine.results import (
     ActResult,
@@ -40,7 +40,6 @@ from runs.lifecycle import command_outcomes, inbox
 from runs.lifecycle.command_outcomes import mark_applied
 from runs.models import AgentRunMessage, RunCommand
 from runs.providers.messages import content_of, request
-from timeline import database_clock
 from timeline.log import hold
 
 
@@ -174,7 +173,7 @@ def _turn(command: RunCommand) -> tuple[str, ModelRequest]:
 
 def _give_up(drive: Drive) -> Progress:
     assert drive.no_answer is not None
-    return occasions.on_error(drive, drive.no_answer.failure)
+    return policy_occasions.on_error(drive, drive.no_answer.failure)
 
 
 def _cool_down(drive: Drive) -> Progress:
@@ -193,9 +192,9 @@ _ACTS: dict[Next, Callable[[Drive], ActResult]] = {
     Next.GIVE_UP: _give_up,
     Next.COOL_DOWN: _cool_down,
     Next.HAND_BACK: _hand_back,
-    Next.IDLE: occasions.on_idle,
-    Next.PAUSE_MAX_STEPS: occasions.on_max_steps,
-    Next.WAIT_FOR_ANSWER: occasions.on_prompt,
+    Next.IDLE: policy_occasions.on_idle,
+    Next.PAUSE_MAX_STEPS: policy_occasions.on_max_steps,
+    Next.WAIT_FOR_ANSWER: policy_occasions.on_prompt,
     Next.WAIT_FOR_CHILDREN: subagents.wait,
     Next.ASK_AGENT_START: partial(turn_hooks.ask, event=HookEvent.AGENT_START),
     Next.ASK_TURN_START: partial(turn_hooks.ask, event=HookEvent.TURN_START),

@@ -8,6 +8,7 @@ from functools import partial
 
 from django.db import transaction
 
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.conversation import writes
 from runs.engine.leases import Lease
 from runs.engine.safe_commit import commit_safely, do_nothing
@@ -15,7 +16,6 @@ from runs.models import RunError
 from timeline import log
 from timeline.log import Entry
 from timeline.models import Source
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 
 def note(lease: Lease, *entries: Entry) -> None:

@@ -9,13 +9,13 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
+from agentops.base.database.fast_rows import locked
 from runs.engine.leases import Lease
 from runs.engine.results import Progress
 from runs.engine.safe_commit import commit_safely, do_nothing
 from runs.lifecycle import command_outcomes, transitions
 from runs.models import AgentRun, RunCommand
 from runs.statuses import RunStatus
-from timeline.bulk.fast_rows import locked
 from timeline.events import Payload
 from timeline.models import Source
 

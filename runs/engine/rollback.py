@@ -12,6 +12,7 @@ from typing import Any
 
 from django.db import transaction
 
+from agentops.base.database_clock import Now
 from runs import chaos
 from runs.agents import policies
 from runs.agents.policies import OnCrash
@@ -22,7 +23,6 @@ from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, Ch
 from runs.providers import messages
 from runs.statuses import AFTER_A_DEATH, RunStatus, ToolStatus
 from timeline import log
-from timeline.database_clock import Now
 from timeline.errors import LeaseLost
 from timeline.events.run import RunRolledBack
 from timeline.log import Entry

@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from django.db import connection
 
+from agentops.base.database_clock import clock
 from runs.database_errors import STORAGE_ERRORS, raise_unless_storage_error
 from runs.engine.leases import Lease
-from timeline.database_clock import clock
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -15,12 +15,13 @@ from uuid import UUID
 
 from django.db.models import Max
 
+from agentops.base import database_clock
 from runs.agents import budgets
 from runs.agents.budgets import Budget
 from runs.models import AgentRun, Attempt, TurnUsage
 from runs.queries.overview.day_use import used_since
 from runs.statuses import LOST
-from timeline import database_clock, log
+from timeline import log
 from timeline.events import EventType
 from timeline.events.notice import BudgetWarning, budget_standing
 from timeline.log import Entry

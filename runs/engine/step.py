@@ -11,13 +11,14 @@ from uuid import UUID
 
 from django.db import Error, connection
 
+from agentops.base.database_clock import clock
+from agentops.base.redaction import project_scope
 from runs.database_errors import STORAGE_ERRORS, raise_unless_storage_error
-from runs.engine import ending, engine_errors, rollback
+from runs.engine import ending, engine_errors, policy_occasions, rollback
 from runs.engine.drive import Drive, open_drive
 from runs.engine.event_loop import LoopThread
 from runs.engine.leases import Lease, LeaseKeeper
 from runs.engine.loop import run_until_released
-from runs.engine.policy import occasions
 from runs.engine.results import Progress
 from runs.engine.safe_commit import do_nothing
 from runs.engine.shutdown import Shutdown
@@ -25,9 +26,7 @@ from runs.lifecycle import transitions
 from runs.lifecycle.suspicion import Suspected
 from runs.lifecycle.transitions import ClaimedRun
 from runs.models import AgentRun
-from timeline.database_clock import clock
 from timeline.errors import LeaseLost
-from timeline.redaction import project_scope
 
 log = logging.getLogger(__name__)
 #: Deaths, in one step, of processes that held no other run; see runs.lifecycle.suspects.
@@ -157,7 +156,7 @@ def _drive(claim: _ClaimContext) -> Progress:
         if not claim.is_new:
             ending.abandon_open_turn(lease)
         claim.is_new = False
-        if claim.death_undecided and occasions.on_dead(drive) is Progress.RELEASED:
+        if claim.death_undecided and policy_occasions.on_dead(drive) is Progress.RELEASED:
             return Progress.RELEASED
         claim.death_undecided = False
         run_until_released(drive)
@@ -192,7 +191,7 @@ def _open(run: AgentRun, claim: _ClaimContext) -> Drive:
 def _handle_load_failure(run: AgentRun, lease: Lease, error: Exception) -> Progress:
     try:
         ending.abandon_open_turn(lease)
-        return occasions.on_load_failure(run, lease, error)
+        return policy_occasions.on_load_failure(run, lease, error)
     except STORAGE_ERRORS as failed:
         return _handle_storage_failure(lease, failed)
 

@@ -6,8 +6,8 @@ import enum
 import json
 from collections.abc import Iterator
 
-from agentops.http.csv_rows import csv_lines
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base.http.csv_rows import csv_lines
 from runs.exports.export_file import ExportFile
 from runs.queries.json_lists import RowSpan, id_param
 from runs.queries.run_columns import RUNS, runs_of

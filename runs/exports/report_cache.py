@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
-from agentops.projects.redaction_rules import rule_cache
+from agentops.accounts.redaction_rules import rule_cache
 from runs.exports.run_report import report_portions
 from runs.models import AgentRun
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from agentops.http.csv_rows import csv_lines
+from agentops.base.http.csv_rows import csv_lines
 from runs.exports.export_file import ExportFile
 from runs.exports.run_report import report_portions
 from runs.models import AgentRun, RunNote

@@ -16,11 +16,11 @@ from typing import Any
 
 from django.template.loader import render_to_string
 
+from agentops.base import database_clock
 from runs.models import AgentRun, AgentRunToolCall, RunNote
 from runs.queries.durations import times_of, with_times
 from runs.queries.json_lists import RowSpan
 from runs.queries.record_columns import MESSAGE, RunKey, of_run
-from timeline import database_clock
 from timeline.display import Clip, clean, clip, format_elapsed, format_json, format_ms, total_cost
 from timeline.reasons import reason_label
 

@@ -16,12 +16,12 @@ from typing import Any
 import orjson
 from pydantic_ai.messages import ModelMessage
 
+from agentops.base.redaction.redact import BARE, NOTHING
 from runs.external.foreign_payloads import adapted
 from runs.providers.messages import canonical, fits_a_column
 from timeline import events
 from timeline.events import EVENT_TYPES, RESERVED_TYPES, InvalidPayload, UnknownEventType
 from timeline.models import Phase, RunKind
-from timeline.redaction.redact import BARE, NOTHING
 
 #: Names of the envelope, by the names that are accepted.
 _FIELDS = {

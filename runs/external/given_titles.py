@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.external.origins import first_line
 from runs.lifecycle.title_limits import MAX_TITLE
 from runs.models import AgentRun, ExternalRun
 from timeline import log
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 #: Runs of one query.
 CHUNK = 500

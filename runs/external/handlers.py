@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
+from agentops.base import database_clock
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.external import inferred_calls, message_events, status_events, tool_events
 from runs.external.copied_events import as_note
 from runs.external.event_input import IncomingEvent
@@ -14,11 +16,9 @@ from runs.external.streamed_texts import DELTA_TYPES
 from runs.models import AgentRun, RunError
 from runs.models.run_references import references
 from runs.providers.messages import canonical
-from timeline import database_clock
 from timeline.events import EventType
 from timeline.events.child import ChildRunStarted
 from timeline.events.notice import Error
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 #: Returns the sequence number of the event.
 Handler = Callable[[Projection, IncomingEvent, Any], int]

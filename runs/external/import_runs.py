@@ -14,7 +14,8 @@ from django.db import IntegrityError, OperationalError, transaction
 from django.db.models import F
 from django.db.models.functions import Coalesce
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base import database_clock
 from runs.external import child_runs, given_titles, handlers, origins
 from runs.external.child_runs import FamilyNews
 from runs.external.event_input import IncomingEvent, RejectedEvent
@@ -28,7 +29,7 @@ from runs.lifecycle import approval_rows, reported_runs
 from runs.lifecycle.reported_runs import ReportedRun
 from runs.models import AgentRun, AgentRunToolCall, ExternalRun
 from runs.statuses import RunStatus, ToolStatus, WaitReason
-from timeline import database_clock, log
+from timeline import log
 from timeline.events import EventType, Payload
 from timeline.events.run import RunCompleted, RunFailed, RunPhase, RunStarted, RunStopped, RunWaiting
 from timeline.models import Source
@@ -38,8 +39,7 @@ T = TypeVar("T")
 CHUNK = 200
 #: Imports of a file that others hinder.
 ATTEMPTS = 4
-#: What PostgreSQL says to one of two transactions that wait for each other.
-DEADLOCK = "40P01"
+DEADLOCK = "40P01"  # what PostgreSQL says to one of two transactions that wait for each other
 
 
 @dataclass

@@ -6,13 +6,13 @@ import hashlib
 from dataclasses import replace
 from uuid import uuid4
 
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.external.event_input import IncomingEvent, RejectedEvent
 from runs.external.projection import Projection
 from runs.external.tool_events import is_closed
 from runs.models import AgentRunToolCall
 from runs.statuses import ToolStatus
 from timeline.events.tool import ToolEnd, ToolOutput, ToolStart
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 OfCall = ToolStart | ToolOutput | ToolEnd
 

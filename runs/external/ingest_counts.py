@@ -18,8 +18,8 @@ from uuid import UUID
 
 from django.db import Error, connection
 
+from agentops.base import database_clock
 from runs.models import IngestCount
-from timeline import database_clock
 
 log = logging.getLogger(__name__)
 ACCEPTED, DUPLICATE = "accepted", "duplicate"

@@ -11,7 +11,8 @@ from django.db import transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Coalesce
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base import database_clock
 from runs.database_errors import done_alone
 from runs.external import child_runs, handlers
 from runs.external.event_input import IncomingEvent
@@ -22,7 +23,7 @@ from runs.external.uploads.finished_imports import note_import
 from runs.models import AgentRun, AgentRunToolCall
 from runs.models.querysets import CLAIMED_FROM
 from runs.statuses import RunStatus, ToolStatus, WaitReason
-from timeline import database_clock, log
+from timeline import log
 from timeline.events import Payload
 from timeline.events.run import RunCompleted, RunFailed, RunWaiting
 from timeline.models import Source

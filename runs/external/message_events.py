@@ -13,6 +13,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from agentops.base import database_clock
 from runs.conversation.message_text import text_of
 from runs.conversation.tool_results import CallResult
 from runs.conversation.writes import TOKENS
@@ -25,7 +26,6 @@ from runs.models import AgentRunMessage
 from runs.providers.messages import request
 from runs.providers.price_tiers import details_of
 from runs.statuses import ToolStatus
-from timeline import database_clock
 from timeline.events import Payload
 from timeline.events.llm import LlmTurnAbandoned, LlmTurnEnd, LlmTurnStart
 from timeline.events.message import MessageAdded

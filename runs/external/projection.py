@@ -17,6 +17,9 @@ from uuid import UUID
 from django.db import connection
 from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart, TextPart, ThinkingPart
 
+from agentops.base import database_clock
+from agentops.base.database.fast_rows import insert, select
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.agents.prices import ModelPrice, readable_prices
 from runs.conversation import call_ids, tool_starts, transcript, turn_usage
 from runs.conversation.message_text import text_of
@@ -29,15 +32,13 @@ from runs.external.streamed_texts import DELTA_TYPES, StreamedTexts
 from runs.lifecycle.transitions import PHASES
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, ExternalRun, RunError, TurnUsage
 from runs.statuses import Effect
-from timeline import database_clock, log
-from timeline.bulk.fast_rows import insert, select
-from timeline.bulk.numbered import append_numbered
+from timeline import log
 from timeline.events import EventType, Payload
 from timeline.events.llm import LlmTurnEnd
 from timeline.events.message import MessageAdded
 from timeline.log import Entry
 from timeline.models import Phase, RunKind, Source
-from timeline.redaction.redact import DEFAULT as REDACTOR
+from timeline.numbered import append_numbered
 
 Role = AgentRunMessage.Role
 #: The sum of costs that the column of a run does not hold any more.

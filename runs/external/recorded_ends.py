@@ -12,7 +12,8 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from agentops.projects.audit import Actor, name_of, record
+from agentops.accounts.audit import Actor, name_of, record
+from agentops.base import database_clock
 from runs.actions import run_actions
 from runs.actions.run_actions import RunAuditAction
 from runs.database_errors import done_alone
@@ -23,7 +24,7 @@ from runs.lifecycle.inbox import PostResult
 from runs.lifecycle.transitions import PHASES
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import RunStatus, ToolStatus
-from timeline import database_clock, log
+from timeline import log
 from timeline.events.run import RunStopped
 from timeline.log import Entry
 from timeline.models import Source

@@ -30,6 +30,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from agentops.base.redaction.redact import BARE
 from runs.agents.prices import MAX_TOKENS
 from runs.external.event_input import MAX_IDENTIFIER, MAX_RUN_REFERENCE, IncomingEvent, RejectedEvent, read_event
 from runs.external.importers.base import ImportedRun, Item
@@ -37,7 +38,6 @@ from runs.providers import messages
 from runs.statuses import RunStatus
 from timeline import events
 from timeline.events import EventType, Payload
-from timeline.redaction.redact import BARE
 
 #: Runs and events of one request.
 MAX_RUNS, MAX_EVENTS = 500, 2_000

@@ -8,11 +8,12 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
+from agentops.base import database_clock
 from runs.agents.policies import Trigger
 from runs.models import AgentRun, ExternalRun
 from runs.models.querysets import CLAIMED_FROM
 from runs.statuses import RunStatus
-from timeline import database_clock, log
+from timeline import log
 from timeline.events.command import PolicyApplied
 from timeline.log import Entry
 from timeline.models import RunKind, Source

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.conversation import transcript
 from runs.conversation.writes import TOKENS
 from runs.external import message_events
@@ -19,7 +20,6 @@ from runs.providers.messages import canonical
 from runs.statuses import STATUSES, RunStatus
 from timeline.events.run import RunCompleted, RunFailed, RunPaused, RunPhase, RunStarted, RunStopped, RunWaiting
 from timeline.reasons import REOPENED
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 #: Statuses that a runner may report by `run.phase`; the others have event types of their own.
 _PHASE_STATUSES = frozenset({RunStatus.QUEUED, RunStatus.RUNNING})

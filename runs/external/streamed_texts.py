@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from uuid import UUID
 
+from agentops.base.redaction.redact import REDACTED
+from agentops.base.redaction.text_stream import Stream
 from timeline import log
 from timeline.events import EventType
 from timeline.events.llm import LlmTextDelta, LlmThinkingDelta
 from timeline.log import Entry
-from timeline.redaction.redact import REDACTED
-from timeline.redaction.text_stream import Stream
 
 Delta = LlmTextDelta | LlmThinkingDelta
 _DELTAS: dict[str, type[Delta]] = {

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, cast
 
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.conversation import tool_results, tool_starts
 from runs.conversation.tool_results import CallResult
 from runs.external import contents
@@ -17,7 +18,6 @@ from runs.statuses import RESOLVED, ToolStatus
 from timeline.events import Payload
 from timeline.events.tool import ToolEnd, ToolOutput, ToolStart
 from timeline.log import Entry
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 _UNKNOWN_TOOL = "tool"
 #: The largest duration that its column holds.

@@ -12,8 +12,8 @@ from functools import partial
 from django.conf import settings
 from django.db import connections
 
-from agentops.http.deadline import MAX_OVERDUE, DeadlineExceeded, OverdueCall, call_within, too_many
-from agentops.limits.patterns import Pattern
+from agentops.base.http.deadline import MAX_OVERDUE, DeadlineExceeded, OverdueCall, call_within, too_many
+from agentops.base.limits.patterns import Pattern
 from runs.hooks.argument_diffs import argument_diff
 from runs.hooks.base import (
     CALL_ORDER,

@@ -9,7 +9,10 @@ from uuid import UUID
 
 from django.db import transaction
 
-from agentops.projects import notifications
+from agentops.accounts import notifications
+from agentops.base import database_clock
+from agentops.base.redaction.redact import BARE
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs import chaos
 from runs.conversation import tool_results, transcript, writes
 from runs.conversation.tool_results import CallResult
@@ -21,12 +24,9 @@ from runs.lifecycle import approval_rows, session_subagents, subagent_approvals,
 from runs.models import AgentRun, AgentRunToolCall, Approval
 from runs.providers.messages import canonical, fits_a_column
 from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
-from timeline import database_clock
 from timeline.events.run import RunPaused, RunPhase
 from timeline.log import Entry, append
 from timeline.models import Source
-from timeline.redaction.redact import BARE
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 State = Approval.State
 MAX_MESSAGE = 10_000

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, cast
 
-from agentops.projects import notifications
+from agentops.accounts import notifications
+from agentops.base import database_clock
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.models import AgentRun, AgentRunToolCall, Approval
 from runs.providers.messages import canonical
 from runs.statuses import ToolStatus, WaitReason
-from timeline import database_clock
 from timeline.events.hook import ApprovalRequested, ApprovalResolved
 from timeline.log import Entry
 from timeline.preview import preview
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 State = Approval.State
 #: The result of an approved call of a program that was ended while a person decided: approved, and not run.

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agentops.base import database_clock
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.lifecycle import error_contexts
 from runs.models import AgentRun, RunError
 from runs.statuses import PauseReason, RunStatus
-from timeline import database_clock, log
+from timeline import log
 from timeline.dialects.agent_failures import is_of_tool
 from timeline.events import EventType, Payload
 from timeline.events.notice import Error
 from timeline.events.run import RunFailed
 from timeline.log import Entry
 from timeline.preview import preview
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 #: The error type of a run at its step limit; agent SDKs call it so.
 MAX_TURNS = "error_max_turns"

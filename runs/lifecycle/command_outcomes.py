@@ -12,9 +12,9 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import Case, Value, When
 
+from agentops.base.database_clock import Now
 from runs.models import AgentRun, RunCommand
 from runs.statuses import RunStatus
-from timeline.database_clock import Now
 
 Outcome = RunCommand.Outcome
 CONTROL_TYPES = (RunCommand.Type.PAUSE, RunCommand.Type.STOP)

@@ -12,7 +12,10 @@ from django.conf import settings
 from django.db import transaction
 from pydantic_ai.messages import ModelRequest, SystemPromptPart, UserPromptPart
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base import database_clock
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
+from agentops.base.redaction.redact import MODEL_INPUT
 from runs.agents import budgets, output_schema
 from runs.agents.child_limits import ChildLimits, child_limits
 from runs.conversation import transcript, trimming
@@ -40,14 +43,12 @@ from runs.tools.catalogue import TOOLS
 from runs.tools.front_end_tools import CONFIG_KEY
 from runs.tools.parallel import parallel_limit
 from runs.tools.sandbox import switches
-from timeline import database_clock, log
+from timeline import log
 from timeline.events.child import ChildRunStarted
 from timeline.events.run import RunCreated
 from timeline.log import Entry
 from timeline.models import Log, Phase, RunKind, Source
 from timeline.preview import preview
-from timeline.redaction.redact import DEFAULT as REDACTOR
-from timeline.redaction.redact import MODEL_INPUT
 
 Role = AgentRunMessage.Role
 UserTurn = str | list[Any]

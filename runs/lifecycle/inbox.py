@@ -10,6 +10,9 @@ from uuid import UUID
 from django.db import transaction
 from pydantic import JsonValue
 
+from agentops.base import database_clock
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
+from agentops.base.redaction.redact import MODEL_INPUT
 from runs import chaos
 from runs.errors import CommandKeyTaken, InvalidInput, MessageEmpty, RunIsExternal, RunNotFound, RunTerminal
 from runs.lifecycle import questions, transitions
@@ -17,13 +20,11 @@ from runs.lifecycle.command_outcomes import mark_applied
 from runs.lifecycle.wake import wake
 from runs.models import AgentRun, RunCommand
 from runs.statuses import PauseReason, RunStatus
-from timeline import database_clock, log
+from timeline import log
 from timeline.events.command import CommandReceived
 from timeline.events.run import RunPaused, RunStopped
 from timeline.log import Entry
 from timeline.models import Phase, Source
-from timeline.redaction.redact import DEFAULT as REDACTOR
-from timeline.redaction.redact import MODEL_INPUT
 
 Type = RunCommand.Type
 MAX_MESSAGE = 200_000

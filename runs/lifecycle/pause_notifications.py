@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from agentops.projects import notifications
+from agentops.accounts import notifications
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.models import AgentRun
 from runs.statuses import PauseReason
 from timeline.events import Payload
 from timeline.events.run import RunPaused
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 #: What a person can do, by the reason of the pause. Other pauses come from a person, from a policy that notifies by
 #: itself, or from a limit that a person set.

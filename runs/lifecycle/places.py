@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base.database.after_commit import after_commit
 from runs.lifecycle.wake import wake
 from runs.models import Agent, AgentRun, WorkerProcess
 from runs.models.querysets import RunQuerySet
 from runs.statuses import RunStatus
-from timeline.bulk.after_commit import after_commit
 
 #: Runs that are woken at most when their queue changes. The sweep finds the others.
 MOST_WOKEN = 100

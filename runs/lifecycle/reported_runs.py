@@ -13,18 +13,19 @@ from uuid import UUID
 
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base import database_clock
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.conversation import tool_results, transcript
 from runs.lifecycle import approval_rows, command_outcomes, run_lines, summaries
 from runs.lifecycle.transitions import PHASES
 from runs.models import AgentRun, AgentRunMessage, ExternalRun
 from runs.providers.messages import request
 from runs.statuses import RunStatus
-from timeline import database_clock, log
+from timeline import log
 from timeline.events.run import RunCreated
 from timeline.log import AppendResult, Entry
 from timeline.models import Log, RunKind, Source
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 MAX_AGENT = 128
 

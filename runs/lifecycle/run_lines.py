@@ -6,9 +6,9 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from agentops.base.database.after_commit import after_commit
 from runs.models import AgentRun
 from runs.statuses import RunStatus
-from timeline.bulk.after_commit import after_commit
 
 log = logging.getLogger("agentops.runs")
 _LEVELS = {RunStatus.FAILED: logging.ERROR, RunStatus.PAUSED: logging.WARNING}

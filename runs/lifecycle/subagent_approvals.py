@@ -13,17 +13,18 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Q
 
+from agentops.base import database_clock
+from agentops.base.database_clock import Now
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.lifecycle import approval_rows, reported_runs, session_subagents
 from runs.lifecycle.approval_rows import ApprovalRequest
 from runs.lifecycle.transitions import PHASES
 from runs.models import AgentRun, AgentRunToolCall, Approval
 from runs.statuses import RunStatus, WaitReason
-from timeline import database_clock, log
-from timeline.database_clock import Now
+from timeline import log
 from timeline.events.run import RunPhase, RunWaiting
 from timeline.log import Entry
 from timeline.models import Source
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 State = Approval.State
 #: Status reason of a sub-agent's run that goes on.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from uuid import UUID
 
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.conversation.message_text import text_of
 from runs.models import AgentRun, AgentRunMessage
 from runs.tools.output import clip
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 MAX_SUMMARY = 500
 #: Number of answers to search for one with text; the others only call tools.

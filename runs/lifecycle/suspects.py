@@ -9,12 +9,12 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
+from agentops.base.database_clock import Now
 from runs.lifecycle import suspicion, transitions
 from runs.lifecycle.transitions import ClaimedRun
 from runs.models import AgentRun, Attempt
 from runs.statuses import DIED_ALONE, RunStatus, WaitReason
 from timeline import log
-from timeline.database_clock import Now
 from timeline.events.llm import LlmTurnAbandoned
 from timeline.events.run import RunWaiting
 from timeline.log import Entry

@@ -16,9 +16,9 @@ from django.conf import settings
 from django.db.models import Count, F, OuterRef, Subquery
 from django.db.models.functions import Coalesce
 
+from agentops.base.database_clock import Now
 from runs.models import AgentRun, Attempt
 from runs.statuses import DEATHS, RunStatus
-from timeline.database_clock import Now
 
 #: Deaths in one step from which on a run is tried in a process of its own.
 ALONE_FROM = 2

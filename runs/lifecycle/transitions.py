@@ -17,6 +17,8 @@ from django.db import transaction
 from django.db.models import Case, F, Q, Value, When
 from django.db.models.functions import Coalesce, Greatest
 
+from agentops.base.database.after_commit import after_commit
+from agentops.base.database_clock import Now
 from runs import chaos
 from runs.conversation import tool_results, writes
 from runs.database_errors import done_alone
@@ -46,8 +48,6 @@ from runs.statuses import (
     WaitReason,
 )
 from timeline import log
-from timeline.bulk.after_commit import after_commit
-from timeline.database_clock import Now
 from timeline.errors import LeaseLost
 from timeline.events import Payload
 from timeline.events.llm import LlmTurnAbandoned
@@ -320,7 +320,7 @@ def expire_leases(owner: str) -> int:
 def end_waits() -> int:
     """Queue the waiting runs whose time has come. Returns how many.
 
-    Runs that wait for a resume by their policy are left to runs.engine.policy.due_resumes, and those with an approval
+    Runs that wait for a resume by their policy are left to runs.engine.due_resumes, and those with an approval
     that has expired to runs.lifecycle.approval_decisions.
     """
     due = AgentRun.objects.due_waits().exclude(status_reason__in=[*POLICY_WAITS, WaitReason.APPROVAL])

@@ -14,10 +14,10 @@ from typing import Any
 from django.conf import settings
 from django.utils.module_loading import import_string
 
+from agentops.base.database.after_commit import after_commit
 from runs import chaos
 from runs.lifecycle.debounce import Debounce
 from runs.models import AgentRun
-from timeline.bulk.after_commit import after_commit
 
 log = logging.getLogger(__name__)
 ADVANCE, SWEEP = "runs.advance", "runs.sweep"

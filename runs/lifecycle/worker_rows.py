@@ -7,8 +7,8 @@ import socket
 from collections.abc import Sequence
 from datetime import timedelta
 
+from agentops.base.database_clock import Now
 from runs.models import WorkerProcess
-from timeline.database_clock import Now
 
 #: Seconds between two calls of `announce` by a process.
 EVERY_S = 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import migrations
 
-from timeline.vendor_sql import VendorSQL
+from agentops.base.database.vendor_sql import VendorSQL
 
 STORAGE = [
     # Room on the pages for the next version of a row that every step updates (HOT).

@@ -9,7 +9,7 @@ from importlib import import_module
 
 from django.db import migrations
 
-from timeline.vendor_sql import VendorSQL
+from agentops.base.database.vendor_sql import VendorSQL
 
 BEFORE: str = import_module("runs.migrations.0004_commit_function").FUNCTION
 CHANGES = {

@@ -11,7 +11,7 @@ from importlib import import_module
 import django.db.models.deletion
 from django.db import migrations, models
 
-from timeline.vendor_sql import VendorSQL
+from agentops.base.database.vendor_sql import VendorSQL
 
 _TEXTS, _TIMES = (
     import_module(f"runs.migrations.{name}") for name in ("0009_search_index", "0016_search_identifiers_and_times")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import migrations
 
-from timeline.vendor_sql import VendorSQL
+from agentops.base.database.vendor_sql import VendorSQL
 
 # lock_timeout: a run whose row somebody holds must not hold up the others; its commit is repeated alone.
 FUNCTION = """

@@ -1,4 +1,4 @@
-"""Attempts to advance a flow run are counted: see runs/flows/runner/attempts.py."""
+"""Attempts to advance a flow run are counted: see runs/flows/runner.py."""
 
 from __future__ import annotations
 

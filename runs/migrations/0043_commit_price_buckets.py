@@ -9,7 +9,7 @@ from importlib import import_module
 
 from django.db import migrations
 
-from timeline.vendor_sql import VendorSQL
+from agentops.base.database.vendor_sql import VendorSQL
 
 _BEFORE = import_module("runs.migrations.0015_commit_cost_source")
 BEFORE: str = _BEFORE.changed(_BEFORE.BEFORE)

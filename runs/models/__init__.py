@@ -2,12 +2,8 @@
 
 from runs.models.ag_ui_run import AgUiRun
 from runs.models.agent import Agent, AgentVersion
-from runs.models.alerts.alert import Alert, AlertFinding
-from runs.models.alerts.alert_message import AlertDelivery, AlertMessage
-from runs.models.alerts.alert_rule import AlertMute, AlertRule
-from runs.models.annotations.run_note import RunNote
-from runs.models.annotations.saved_view import SavedView
-from runs.models.annotations.share_link import ShareLink
+from runs.models.alerts import Alert, AlertDelivery, AlertFinding, AlertMessage, AlertMute, AlertRule
+from runs.models.annotation_models import RunNote, SavedView, ShareLink
 from runs.models.approval import Approval
 from runs.models.checkpoint import Attempt, Checkpoint, RunError, TurnUsage
 from runs.models.chore import Chore
@@ -16,8 +12,7 @@ from runs.models.cli_session import CliSession
 from runs.models.command import RunCommand
 from runs.models.external_run import ExternalRun
 from runs.models.file_import import FileImport, FileImportPiece, ImportState
-from runs.models.flows.flow import Flow, FlowVersion
-from runs.models.flows.flow_run import FlowRun, FlowVisit
+from runs.models.flows import Flow, FlowRun, FlowVersion, FlowVisit
 from runs.models.ingest_count import IngestCount
 from runs.models.message import AgentRunMessage
 from runs.models.otlp import OtlpGroup, OtlpItem
@@ -25,9 +20,7 @@ from runs.models.reported_call import ReportedCall
 from runs.models.run import AgentRun
 from runs.models.schedule import Schedule, ScheduleStart
 from runs.models.search_entry import SearchEntry, SearchPosition
-from runs.models.telemetry.delivery import Delivery
-from runs.models.telemetry.metric import MetricCount, MetricPosition
-from runs.models.telemetry.sink import Sink, SinkCursor
+from runs.models.telemetry import Delivery, MetricCount, MetricPosition, Sink, SinkCursor
 from runs.models.tool_call import AgentRunToolCall
 from runs.models.worker_process import WorkerProcess
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from django.db import models
 from uuid_utils.compat import uuid7
 
-from agentops.projects.models import Project
-from agentops.projects.names import SLUG
+from agentops.accounts.models import Project
+from agentops.accounts.names import SLUG
+from agentops.base.database_clock import StampField
 from runs.agents.placement import DEFAULT_PRIORITY, DEFAULT_QUEUE, FIELDS
-from timeline.database_clock import StampField
 
 
 class Agent(models.Model):

@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Q
 from uuid_utils.compat import uuid7
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models.run import AgentRun
 from runs.models.tool_call import AgentRunToolCall
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from django.db import models
 
-from timeline.database_clock import Now
+from agentops.base.database_clock import Now
 
 
 class ChoreQuerySet(models.QuerySet["Chore"]):

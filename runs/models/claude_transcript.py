@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 
 #: Characters of each part of a transcript's name, and of an entry's UUID.
 MAX_NAME = 300

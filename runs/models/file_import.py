@@ -6,8 +6,8 @@ from django.db import models
 from django.db.models import Exists, F, OuterRef, Q, Subquery
 from uuid_utils.compat import uuid7
 
-from agentops.projects.models import Project
-from timeline.database_clock import Now, StampField
+from agentops.accounts.models import Project
+from agentops.base.database_clock import Now, StampField
 
 
 class ImportState(models.TextChoices):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 
 
 class IngestCount(models.Model):

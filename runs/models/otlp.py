@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models.run import AgentRun
 
 

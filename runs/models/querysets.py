@@ -11,10 +11,10 @@ from django.db.models import Count, OuterRef, Q, Subquery
 from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce, Left
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base.database_clock import Now
 from runs.models.agent import Agent
 from runs.statuses import LIVE, OnChildPause, RunStatus
-from timeline.database_clock import Now
 
 if TYPE_CHECKING:
     from runs.models import AgentRun

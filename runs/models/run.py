@@ -10,7 +10,7 @@ from enum import StrEnum
 from django.db import models
 from django.db.models import F, Q
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.agents.placement import DEFAULT_PRIORITY, DEFAULT_QUEUE
 from runs.models.agent import Agent
 from runs.models.querysets import RunManager, RunQuerySet

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.db.models import Q
 
-from agentops.projects.names import UUID_PATTERN
+from agentops.accounts.names import UUID_PATTERN
 
 
 def references(reference: str) -> Q:

@@ -9,8 +9,8 @@ from django.db.models import Q
 from django_celery_beat.models import PeriodicTask
 from uuid_utils.compat import uuid7
 
-from agentops.projects.models import Project
-from timeline.database_clock import StampField
+from agentops.accounts.models import Project
+from agentops.base.database_clock import StampField
 
 
 class Schedule(models.Model):

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from django.db import models
 
-from timeline.database_clock import Now
+from agentops.base.database_clock import Now
 
 #: Seconds after which a process that has not been seen counts as gone.
 GONE_AFTER_S = 30

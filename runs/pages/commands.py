@@ -7,7 +7,7 @@ import json
 from django.conf import settings
 from django.db import connection
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 
 #: An agent that needs no provider: it replays a bundled recording.
 REPLAY = {"agent_id": "replay", "provider": "fixture", "model": "claude-code-5c", "tools": ["recorded"]}

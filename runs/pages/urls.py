@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from django.urls import include, path
 
+from runs.pages import (
+    alert_rules_page,
+    alerts_page,
+    annotation_pages,
+    imports_page,
+    ingest_page,
+    schedule_form,
+    schedules_page,
+    search_page,
+    shared_report,
+    tree_page,
+)
 from runs.pages.agents import agent_page, agents_page, edit_page
-from runs.pages.alerts import alerts_page, rules_page
-from runs.pages.annotations import annotation_pages, shared_report
 from runs.pages.approvals import decision_pages, dismissal_pages, inbox_page
 from runs.pages.compare import compare_page
 from runs.pages.components import components_page
@@ -21,15 +31,11 @@ from runs.pages.flows import (
     start_flow_page,
 )
 from runs.pages.forms import fork_form, start
-from runs.pages.imports import imports_page, ingest_page
 from runs.pages.overview import charts_page, overview_page
 from runs.pages.run import action_pages, fixture_download, media_page, payloads, replay_page, run_page
 from runs.pages.runs import bulk_compare, bulk_labels, bulk_resume, downloads, runs_page, saved_views_page
-from runs.pages.schedules import schedule_actions, schedule_form, schedules_page
-from runs.pages.search import search_page
 from runs.pages.settings import approval_rules_page, deletion_page, general_page, limits_page, prices_page
 from runs.pages.system import system_page
-from runs.pages.tree import tree_page
 
 app_name = "runs"
 urlpatterns = [
@@ -92,9 +98,9 @@ urlpatterns = [
     path("p/<slug:project>/schedules", schedules_page.index, name="schedules"),
     path("p/<slug:project>/schedules/<uuid:schedule_id>", schedules_page.detail, name="schedule"),
     path("p/<slug:project>/schedules/<uuid:schedule_id>/edit", schedule_form.edit, name="edit-schedule"),
-    path("p/<slug:project>/schedules/<uuid:schedule_id>/switch", schedule_actions.switch, name="switch-schedule"),
-    path("p/<slug:project>/schedules/<uuid:schedule_id>/run", schedule_actions.run, name="run-schedule"),
-    path("p/<slug:project>/schedules/<uuid:schedule_id>/remove", schedule_actions.remove, name="remove-schedule"),
+    path("p/<slug:project>/schedules/<uuid:schedule_id>/switch", schedules_page.switch, name="switch-schedule"),
+    path("p/<slug:project>/schedules/<uuid:schedule_id>/run", schedules_page.run, name="run-schedule"),
+    path("p/<slug:project>/schedules/<uuid:schedule_id>/remove", schedules_page.remove, name="remove-schedule"),
     path("p/<slug:project>/new-schedule", schedule_form.new, name="new-schedule"),
     # /p/{project}/settings
     path("p/<slug:project>/settings", general_page.index, name="settings"),
@@ -113,11 +119,11 @@ urlpatterns = [
     # /p/{project}/alerts, /p/{project}/settings/alerts
     path("p/<slug:project>/alerts", alerts_page.index, name="alerts"),
     path("p/<slug:project>/alerts/mute", alerts_page.mute, name="mute-alerts"),
-    path("p/<slug:project>/settings/alerts", rules_page.index, name="alert-rules"),
-    path("p/<slug:project>/settings/alerts/save", rules_page.save, name="save-alert-rule"),
-    path("p/<slug:project>/settings/alerts/switch", rules_page.switch, name="switch-alert-rule"),
-    path("p/<slug:project>/settings/alerts/remove", rules_page.remove, name="remove-alert-rule"),
-    path("p/<slug:project>/settings/alerts/test", rules_page.test, name="test-alert-rule"),
+    path("p/<slug:project>/settings/alerts", alert_rules_page.index, name="alert-rules"),
+    path("p/<slug:project>/settings/alerts/save", alert_rules_page.save, name="save-alert-rule"),
+    path("p/<slug:project>/settings/alerts/switch", alert_rules_page.switch, name="switch-alert-rule"),
+    path("p/<slug:project>/settings/alerts/remove", alert_rules_page.remove, name="remove-alert-rule"),
+    path("p/<slug:project>/settings/alerts/test", alert_rules_page.test, name="test-alert-rule"),
     # /p/{project}/settings/sinks
     path("p/<slug:project>/settings/", include("runs.pages.sinks.urls")),
     # /p/{project}/approvals, /approvals

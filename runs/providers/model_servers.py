@@ -1,7 +1,7 @@
 """Model servers at an address that an agent names: a local server, or another one that speaks a vendor's protocol.
 
-An address in a definition is checked as one that a tool requests is: see agentops.http.address_policy. The keys of the
-vendors are never sent to it. What needs the vendors' libraries is imported when a model is used.
+An address in a definition is checked as one that a tool requests is: see agentops.base.http.address_policy. The keys of
+the vendors are never sent to it. What needs the vendors' libraries is imported when a model is used.
 """
 
 from __future__ import annotations
@@ -14,15 +14,8 @@ from urllib.parse import urlsplit
 from django.conf import settings as site
 from pydantic_ai.models import Model
 
-from agentops.http.address_policy import (
-    Address,
-    HttpPolicy,
-    Target,
-    UrlNotAllowed,
-    check_url,
-    is_private,
-)
-from agentops.http.own_sites import DEFAULT_PORTS
+from agentops.base.http.address_policy import Address, HttpPolicy, Target, UrlNotAllowed, check_url, is_private
+from agentops.base.http.own_sites import DEFAULT_PORTS
 from runs.providers.base import ProviderUnusable
 
 #: Prefixes of models that such a server can have; each names a protocol.

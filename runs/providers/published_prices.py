@@ -17,9 +17,9 @@ from genai_prices.types import ModelInfo, ModelPrice, Provider, TieredPrices
 from genai_prices.types import Tier as Step
 from pydantic_ai.usage import RequestUsage
 
+from agentops.base import database_clock
 from runs.providers.model_names import find_model
 from runs.providers.price_tiers import US_ONLY
-from timeline import database_clock
 
 #: What fast mode costs in multiples of the standard price, of models whose price genai-prices 0.2.3 does not have.
 #: https://platform.claude.com/docs/en/build-with-claude/fast-mode#pricing, as of 2026-11: $30 and $150 per million

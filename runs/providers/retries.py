@@ -29,13 +29,13 @@ from pydantic_ai.exceptions import (
     UserError,
 )
 
-from agentops.http.address_policy import UrlNotAllowed
+from agentops.base import database_clock
+from agentops.base.http.address_policy import UrlNotAllowed
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.providers.base import AnswerTooLong, FixtureExhausted, IncompleteAnswer, ProviderUnusable
 from runs.providers.claude_cli.failures import FINAL, SessionFailed
 from runs.providers.error_messages import CallFailure, describe, mentions_key, message_of
 from runs.providers.retry_limits import RetryLimits
-from timeline import database_clock
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 #: The longest delay during which a worker keeps the run. For longer delays it releases the run, which then waits.
 HOLD_WORKER_S = 10.0

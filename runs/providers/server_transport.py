@@ -6,7 +6,7 @@ import asyncio
 
 import httpx2
 
-from agentops.http.guarded_client import locate
+from agentops.base.http.guarded_client import locate
 from runs.providers.model_servers import check_target, policy_of
 
 TIMEOUT = httpx2.Timeout(600, connect=5)

@@ -11,8 +11,8 @@ from pydantic_ai.messages import ModelResponseStreamEvent, TextPart, ThinkingPar
 from pydantic_ai.models import ModelRequestParameters, StreamedResponse
 from pydantic_ai.usage import RequestUsage
 
+from agentops.base import database_clock
 from runs.providers.base import FollowUp, ModelCall, ProviderUnusable
-from timeline import database_clock
 
 #: The next text of the answer, a thought, a tool call, or the tokens that the answer has used so far.
 Piece = str | TextPart | ThinkingPart | ToolCallPart | RequestUsage

@@ -2,28 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import cast
 from uuid import UUID
 
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
+from runs.conversation import ancestry
+from runs.conversation.ancestry import Segment
 from runs.conversation.message_text import text_of
 from runs.models import AgentRun, AgentRunToolCall, AgUiRun, Approval
-from runs.queries.ag_ui_threads import conversation_before
 from runs.queries.agent_dialect import whole_texts
 from runs.queries.json_columns import to_json
 from runs.queries.masking import mask_rows
 from runs.tools import front_end_tools
 from timeline import log
 from timeline.dialects.ag_ui_blocks import ANCHORS, MARKERS, STEPS, TEXTS, Message, ends_run
+from timeline.dialects.ag_ui_history import conversation_of
 from timeline.dialects.ag_ui_log_state import LogState
 from timeline.dialects.ag_ui_output import AgUiRows, ClientRun, ag_ui_messages
 from timeline.dialects.ag_ui_subagents import CHILDREN, Subagents
 from timeline.dialects.agent_output import Fields, WholeTexts
 from timeline.events import EventType
 from timeline.models import Event
-from timeline.redaction.redact import DEFAULT as REDACTOR
+
+#: Events that are read. A longer conversation is not sent: a part of it would replace what a client has.
+MAX_EVENTS = 10_000
+#: Returns the AG-UI messages of a log, from its first event on.
+Translate = Callable[[UUID, Sequence[Event]], list[Message]]
+
+
+def conversation_before(event: Event, translate: Translate) -> list[Message]:
+    """Return the conversation of the runs that this one continues, and of this one; empty if it is too long."""
+    run = AgentRun.objects.get(pk=event.log_id)
+    streamed: list[Message] = []
+    left = MAX_EVENTS
+    for segment in ancestry.segments_of(run):
+        before = event.seq if segment.run_id == event.log_id else _end_of(segment)
+        passed = log.events_of(segment.run_id).order_by("seq")
+        batch = list((passed if before is None else passed.filter(seq__lt=before))[: left + 1])
+        left -= len(batch)
+        if left < 0:
+            return []
+        if batch:
+            streamed += translate(segment.run_id, batch)
+    return conversation_of(streamed)
+
+
+def _end_of(segment: Segment) -> int | None:
+    """Return the number of the event with which the segment has ended; None if it is a whole run."""
+    if segment.upto is None:
+        return None
+    later = log.events_of(segment.run_id).filter(type=EventType.MESSAGE_ADDED, payload__position__gt=segment.upto)
+    return later.order_by("seq").values_list("seq", flat=True).first()
+
+
+# --- Messages ---
 
 #: Events before a batch that are searched. A message that is longer continues as a new one.
 MAX_SEARCHED = 5000

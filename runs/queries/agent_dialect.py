@@ -8,12 +8,13 @@ from uuid import UUID
 
 from django.db.models import Q
 
+from agentops.base import database_clock
 from runs.conversation.message_text import text_of
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
 from runs.queries.json_columns import to_json
 from runs.queries.masking import mask_rows
 from runs.queries.model_usage import usage_by_model
-from timeline import database_clock, log
+from timeline import log
 from timeline.dialects.agent_failures import ENDS
 from timeline.dialects.agent_output import Fields, WholeTexts, agent_events
 from timeline.events import EventType

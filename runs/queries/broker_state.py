@@ -16,8 +16,8 @@ from uuid import UUID
 from django.db.models import Min
 from django.utils.module_loading import import_string
 
-from agentops.broker import backlog
-from agentops.broker.queues import UPKEEP
+from agentops.base.broker import backlog
+from agentops.base.broker.queues import UPKEEP
 from runs.models import Agent, AgentRun, WorkerProcess
 from runs.queries.queue_state import SENT_AT
 from runs.statuses import RunStatus

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.queries.json_columns import to_json
 from timeline.outgoing import indexes_with_secrets
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 
 def mask(text: str) -> str:

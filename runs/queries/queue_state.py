@@ -12,10 +12,10 @@ from django.db.models import Count, Min, OuterRef, Subquery, TextField
 from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce
 
+from agentops.base.database_clock import Now
 from runs.models import AgentRun, Attempt, Chore, WorkerProcess
 from runs.models.querysets import RunQuerySet
 from runs.statuses import RunStatus
-from timeline.database_clock import Now
 
 #: The name of the sweep among the periodic jobs. With Redis, its claim says when a clock was last at work.
 SWEEP = "sweep"

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from django.db.models import Max, OuterRef, Subquery
 
+from agentops.base import database_clock
+from agentops.base.database_clock import Now
 from runs.models import Attempt
 from runs.statuses import DEATHS
-from timeline import database_clock
-from timeline.database_clock import Now
 
 DAY = timedelta(days=1)
 #: The newest attempts of the site that are looked at, and the newest deaths among them. There is no index of deaths: it

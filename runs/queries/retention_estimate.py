@@ -10,9 +10,9 @@ from uuid import UUID
 from django.db.models import Avg, Count, QuerySet, Sum, TextField
 from django.db.models.functions import Cast, Length
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base import database_clock
 from runs.models import AgentRun, FlowRun
-from timeline import database_clock
 from timeline.models import Event
 
 #: Runs are counted up to here.

@@ -12,11 +12,11 @@ from uuid import UUID
 
 from django.db import connection
 
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.models import Agent
 from runs.queries.json_columns import ANY, ARRAY, BOOLEAN, ELAPSED, ID, INTEGER, MONEY, OBJECT, TEXT, TIME, Column
 from runs.queries.json_lists import Listing, Where, by_id, by_time, id_param, time_param
 from runs.queries.run_trees import UNPRICED_CALLS
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 _RUNS = "agent_runs r JOIN timeline_log l ON l.id = r.id"
 # A subquery per row is cheaper than planning a join with a third table.

@@ -8,8 +8,8 @@ from typing import Any, Protocol, cast
 from django.db.models import Count, IntegerField, OuterRef, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
 
+from agentops.base import database_clock
 from runs.models import Delivery, Sink
-from timeline import database_clock
 from timeline.models import Event
 
 #: A shorter delay is usual: a worker looks every second.

@@ -14,11 +14,11 @@ from django.db import connection
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.db.models.functions import Coalesce
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base.database_clock import Now
 from runs.models import AgentRun, Approval
 from runs.queries.json_lists import id_param, uuid_of
 from runs.statuses import RunStatus, WaitReason
-from timeline.database_clock import Now
 
 #: The largest number that is counted.
 MAX_COUNT = 100

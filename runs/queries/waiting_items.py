@@ -15,7 +15,7 @@ from uuid import UUID
 
 from django.db.models import F, OuterRef, QuerySet, Subquery
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.conversation.open_calls import asking_calls, unresolved_calls
 from runs.models import AgentRun, AgentRunToolCall, Approval
 from runs.queries.json_lists import RowSpan

@@ -26,9 +26,9 @@ from runs.telemetry.event_batches import FAMILY
 from runs.telemetry.hook_envelopes import HookName, hook_envelopes
 from runs.telemetry.sink_kind import Envelope, OutgoingEvent
 from timeline import notify
-from timeline.bulk.settled import newest_event
 from timeline.event_rows import CHUNKS
 from timeline.models import Event
+from timeline.settled import newest_event
 
 log = logging.getLogger(__name__)
 #: Envelopes that wait for a subscriber.

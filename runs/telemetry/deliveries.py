@@ -15,17 +15,17 @@ from django.db import connection, transaction
 from django.db.models import F, QuerySet
 from uuid_utils.compat import uuid7
 
-from agentops.projects.names import one_line
+from agentops.accounts.names import one_line
+from agentops.base.database_clock import Now
 from runs import chaos
 from runs.lifecycle import wake
 from runs.models import Delivery, Sink, SinkCursor
-from runs.models.telemetry.delivery import TEST
+from runs.models.telemetry import TEST
 from runs.telemetry import sink_claims
 from runs.telemetry.envelope import id_of, outgoing, test_event
 from runs.telemetry.event_batches import EventBatch, events_of
 from runs.telemetry.sink_kind import MAX_RESPONSE, OutgoingEvent, Receipt, SendFailed, SinkKind, SinkTarget
 from runs.telemetry.sink_targets import SinkUnusable, target_of
-from timeline.database_clock import Now
 from timeline.display import clean
 from timeline.models import Event
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from runs.models.telemetry.delivery import TEST
+from runs.models.telemetry import TEST
 from runs.telemetry.hook_envelopes import LOG_TYPES, hook_envelopes
 from runs.telemetry.sink_kind import Envelope, OutgoingEvent, SinkKind, SinkOptions, SinkTarget
 

@@ -7,7 +7,7 @@ from django.db import transaction
 
 from runs.models import Sink, SinkCursor
 from runs.telemetry import sink_claims
-from timeline.bulk.settled import newest_event
+from timeline.settled import newest_event
 
 ABSENT = "not in the environment of the worker"
 ACTOR = "system"

@@ -18,7 +18,7 @@ from uuid import UUID
 
 from django.db import Error, connection
 
-from agentops.limits.turns import in_turns
+from agentops.base.limits.turns import in_turns
 from runs import chaos
 from runs.models import Delivery, Sink, SinkCursor
 from runs.telemetry import deliveries, sink_claims
@@ -27,7 +27,7 @@ from runs.telemetry.event_batches import EventBatch, next_batch
 from runs.telemetry.sink_claims import ClaimExpired
 from runs.telemetry.sink_kind import Receipt, SendFailed, SinkKind, SinkTarget
 from runs.telemetry.sink_targets import SinkUnusable, target_of
-from timeline.bulk.settled import settled_event
+from timeline.settled import settled_event
 
 log = logging.getLogger(__name__)
 #: Requests of a worker at the same time. Receivers that do not answer occupy a thread for some seconds each.

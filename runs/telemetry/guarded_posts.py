@@ -10,17 +10,10 @@ from typing import Annotated
 from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
 
-from agentops.http.guarded_client import (
-    HttpAnswer,
-    HttpFailed,
-    HttpRequest,
-    UrlNotAllowed,
-    check_url,
-    send,
-)
-from agentops.http.outgoing.receivers import policy_of
+from agentops.base import database_clock
+from agentops.base.http.guarded_client import HttpAnswer, HttpFailed, HttpRequest, UrlNotAllowed, check_url, send
+from agentops.base.http.receivers import policy_of
 from runs.telemetry.sink_kind import MAX_RESPONSE, InvalidSink, Receipt, SendFailed
-from timeline import database_clock
 
 #: The same request would be refused again.
 FINAL = frozenset({400, 409, 413, 415, 422})

@@ -11,13 +11,13 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+from agentops.base.redaction import project_scope
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
 from runs.statuses import ToolStatus
 from runs.telemetry.sink_kind import Envelope, OutgoingEvent
 from timeline.events import EventType
 from timeline.models import Event
-from timeline.redaction import project_scope
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 
 class HookName(StrEnum):

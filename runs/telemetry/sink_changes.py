@@ -18,9 +18,9 @@ from typing import Any
 from django.db import transaction
 from django.db.models import QuerySet
 
-from agentops.projects.audit import Actor, record
-from agentops.projects.models import Project
-from agentops.projects.redaction_rules import sealing
+from agentops.accounts.audit import Actor, record
+from agentops.accounts.models import Project
+from agentops.accounts.redaction_rules import sealing
 from runs.models import Delivery, Sink, SinkCursor
 from runs.telemetry import deliveries, sink_claims
 from runs.telemetry.event_batches import FAMILY
@@ -28,8 +28,8 @@ from runs.telemetry.kind_catalogue import WEBHOOK, kind_of
 from runs.telemetry.kinds.webhook_sink import MAX_SECRETS, PREFIX, SECRET_BYTES
 from runs.telemetry.sink_kind import InvalidSink, SinkKind, SinkNotFound, raise_all
 from runs.telemetry.sink_targets import seal_secrets, unsealed
-from timeline.bulk.settled import newest_event
 from timeline.events.vocabulary import EVENT_TYPES, is_custom
+from timeline.settled import newest_event
 
 #: Sinks and webhooks of a project: each reads all of its events.
 MAX_SINKS = 50

@@ -13,10 +13,10 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F
 
-from agentops.projects.names import one_line
+from agentops.accounts.names import one_line
+from agentops.base.database_clock import Now
 from runs.models import Sink, SinkCursor
 from runs.telemetry.sink_kind import SendFailed
-from timeline.database_clock import Now
 from timeline.display import clean
 
 #: Longer than a batch takes, also one that is sent in several requests of ten seconds.

@@ -9,8 +9,8 @@ from uuid import UUID
 
 from django.conf import settings
 
-from agentops.config.telemetry_settings import EnvironmentSink
-from agentops.projects.redaction_rules import sealing
+from agentops.accounts.redaction_rules import sealing
+from agentops.base.telemetry_settings import EnvironmentSink
 from runs.models import Sink
 from runs.telemetry.kind_catalogue import kind_of
 from runs.telemetry.sink_kind import InvalidSink, SinkKind, SinkTarget

@@ -8,8 +8,8 @@ from typing import Any
 from django import template
 from django.urls import reverse
 
-from agentops.projects.access import Action
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action
+from agentops.accounts.requests import principal_of
 from runs.actions.annotations import run_notes, share_links
 from runs.actions.annotations.share_links import DEFAULT_DAYS
 from runs.models import AgentRun

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 from django.conf import settings as django_settings
 from pydantic import Field
 
-from agentops.http.address_policy import KIB, HttpPolicy, UrlNotAllowed
-from agentops.http.guarded_client import HttpAnswer, HttpFailed, HttpRequest, send
+from agentops.base.http.address_policy import KIB, HttpPolicy, UrlNotAllowed
+from agentops.base.http.guarded_client import HttpAnswer, HttpFailed, HttpRequest, send
 from runs.tools.base import Effect, ToolContext, ToolDenied, ToolFailed, ToolResult
 from runs.tools.functions import tool
 from runs.tools.rooted_files import PathNotFound, open_below_root

@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic_ai.tools import ToolDefinition
 
-from agentops.limits.schema_checks import TOO_EXPENSIVE, ExpensiveSchema, InvalidSchema, check_schema
-from agentops.limits.schema_work import new_budget
-from agentops.limits.work_budget import WorkBudget
+from agentops.base.limits.schema_checks import TOO_EXPENSIVE, ExpensiveSchema, InvalidSchema, check_schema
+from agentops.base.limits.schema_work import new_budget
+from agentops.base.limits.work_budget import WorkBudget
 from runs.statuses import Effect
 from runs.tools.base import Arguments, Tool, ToolContext
 from runs.tools.conversation_tools import Question

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +12,8 @@ import pydantic_ai
 from pydantic import ValidationError
 from pydantic_core import SchemaValidator, to_json
 
-from agentops.http import strict_json
-from runs.tools import async_functions
-from runs.tools.base import Arguments, BadArguments, Effect, Tool, ToolContext
+from agentops.base.http import strict_json
+from runs.tools.base import Arguments, BadArguments, Effect, OutcomeUnknown, Tool, ToolContext
 from runs.tools.output import clip
 
 MAX_ARGUMENTS_BYTES = 1024 * 1024
@@ -88,7 +88,7 @@ def _executor(
         except ValidationError as error:
             raise BadArguments(_error_text(error)) from error
         value = function(ctx, **values) if takes_ctx else function(**values)
-        return async_functions.run(value, ctx.cancelled) if inspect.iscoroutine(value) else value
+        return run(value, ctx.cancelled) if inspect.iscoroutine(value) else value
 
     return execute
 
@@ -135,3 +135,26 @@ def _json_kind(value: object) -> str:
         return "null"
     kinds = {list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
     return kinds[type(value)]
+
+
+# --- Coroutines ---
+
+#: Seconds between two looks whether the result is still needed.
+LOOK_S = 0.1
+
+
+def run(coroutine: Coroutine[Any, Any, object], cancelled: Callable[[], bool]) -> object:
+    """Return the result of a coroutine, and cancel it when `cancelled` returns True. Raises `OutcomeUnknown` then."""
+    return asyncio.run(_watched(coroutine, cancelled))
+
+
+async def _watched(coroutine: Coroutine[Any, Any, object], cancelled: Callable[[], bool]) -> object:
+    task, is_cancelled = asyncio.ensure_future(coroutine), False
+    while not task.done():
+        await asyncio.wait([task], timeout=LOOK_S)
+        if not task.done() and not is_cancelled and cancelled():
+            # Once: its clean-up may take a while.
+            is_cancelled = task.cancel()
+    if is_cancelled and task.cancelled():
+        raise OutcomeUnknown
+    return task.result()

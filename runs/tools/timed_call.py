@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from agentops.http.deadline import MAX_OVERDUE, DeadlineExceeded, NotStarted, OverdueCall, TimedCall, too_many
+from agentops.base.http.deadline import MAX_OVERDUE, DeadlineExceeded, NotStarted, OverdueCall, TimedCall, too_many
 from runs.tools.base import Arguments, Tool, ToolContext, ToolFailed, ToolResult
 
 Watch = Callable[[], None]

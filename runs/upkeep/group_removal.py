@@ -17,8 +17,10 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models.fields.json import KT
 
-from agentops.projects import notifications
-from agentops.projects.models import Notification, Project
+from agentops.accounts import notifications
+from agentops.accounts.models import Notification, Project
+from agentops.base import database_clock
+from agentops.base.database_clock import Now
 from runs.database_errors import concerns_all
 from runs.models import (
     AgentRun,
@@ -45,8 +47,7 @@ from runs.models import (
     TurnUsage,
 )
 from runs.upkeep.run_groups import RunGroup, run_groups_of
-from timeline import database_clock, log, tombstones
-from timeline.database_clock import Now
+from timeline import log, tombstones
 from timeline.models import Tombstone
 from timeline.tombstones import EVENTS, OwnedTable
 

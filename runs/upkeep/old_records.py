@@ -8,7 +8,8 @@ from typing import Any
 from django.db import transaction
 from django.db.models import QuerySet
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base.database_clock import Now
 from runs.models import (
     Alert,
     AlertMute,
@@ -19,7 +20,6 @@ from runs.models import (
     IngestCount,
     ScheduleStart,
 )
-from timeline.database_clock import Now
 
 #: How long the content of a file is kept if no worker imports it.
 UPLOAD_KEPT = timedelta(days=7)

@@ -20,9 +20,9 @@ from django.db import models, transaction
 from django.db.models import QuerySet
 from django_celery_beat.models import PeriodicTask, PeriodicTasks
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.audit import AuditAction, record
-from agentops.projects.models import (
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.audit import AuditAction, record
+from agentops.accounts.models import (
     ApiKey,
     AuditEntry,
     IdempotencyKey,

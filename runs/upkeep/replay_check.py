@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from decimal import Decimal
 from uuid import UUID
 
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
+from agentops.base.redaction.redact import is_masked_form
 from runs.flows.kernel.snapshot import KEYS
 from runs.lifecycle.transitions import PHASES
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, FlowRun, RunCommand
-from runs.queries.flows import flow_states
+from runs.queries import flow_states
 from runs.statuses import RunStatus, ToolStatus
 from runs.upkeep.invariants import snapshot
 from timeline import log
 from timeline.models import Log
-from timeline.redaction.redact import DEFAULT as REDACTOR
-from timeline.redaction.redact import is_masked_form
 from timeline.replay import TOKENS, Frame, MessageState, ToolCallState, fold
 
 #: Events held in memory at a time.

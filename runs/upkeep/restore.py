@@ -14,14 +14,15 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Max
 
-from agentops.projects.audit import Actor, record
-from agentops.projects.models import Incarnation
+from agentops.accounts.audit import Actor, record
+from agentops.accounts.models import Incarnation
+from agentops.base import database_clock
+from agentops.base.database_clock import Now
 from runs.lifecycle import transitions
 from runs.lifecycle.wake import wake
 from runs.models import AgentRun, Attempt
 from runs.statuses import TERMINAL, RunStatus
-from timeline import database_clock, log
-from timeline.database_clock import Now
+from timeline import log
 from timeline.events.run import RunPhase
 from timeline.models import Log, Source
 

@@ -17,11 +17,12 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
 
-from agentops.projects import notifications
-from agentops.projects.access import SYSTEM
-from agentops.projects.audit import Actor, name_of, record
-from agentops.projects.idempotency_keys import delete_expired_keys
-from agentops.projects.models import Project
+from agentops.accounts import notifications
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.audit import Actor, name_of, record
+from agentops.accounts.idempotency_keys import delete_expired_keys
+from agentops.accounts.models import Project
+from agentops.base import database_clock
 from runs.errors import RunNotFound
 from runs.models import AgentRun, Chore, FileImport, FlowRun, ImportState
 from runs.upkeep import old_records
@@ -36,7 +37,6 @@ from runs.upkeep.group_removal import (
     hide_and_remove,
 )
 from runs.upkeep.run_groups import RetentionReason, RunGroup, run_groups_of
-from timeline import database_clock
 
 #: The number of runs per query.
 PAGE = 200

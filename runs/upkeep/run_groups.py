@@ -14,7 +14,7 @@ from uuid import UUID
 
 from django.db.models import Q
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import AgentRun, AgentRunToolCall, FlowRun
 
 #: The columns that link a run to another one.

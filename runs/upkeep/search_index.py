@@ -16,13 +16,13 @@ from uuid import UUID
 from django.db import IntegrityError, transaction
 from django.db.models import F, Max, Subquery
 
+from agentops.base import database_clock
 from runs import chaos
 from runs.models import SearchEntry, SearchPosition
 from runs.queries.searching.text_parts import MAX_PARTS, part_key, part_number, text_key
 from runs.upkeep.search_texts import SKIPPED, entries_of
-from timeline import database_clock
-from timeline.bulk.settled import settled_event
 from timeline.models import Event
+from timeline.settled import settled_event
 
 #: Events that are indexed in one transaction.
 BATCH = 200

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+from agentops.base.redaction import project_scope
 from runs.conversation.message_text import text_of
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, FlowRun, SearchEntry
 from runs.queries.searching.search_terms import fold, one_line
@@ -16,7 +17,6 @@ from timeline.event_rows import CHUNKS, family_of, payload_of
 from timeline.events import EventType
 from timeline.events.failures import FAILED_STATUSES, is_failure
 from timeline.models import Event
-from timeline.redaction import project_scope
 
 #: Rows whose contents are in memory at a time.
 CHUNK = 20

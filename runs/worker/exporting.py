@@ -44,7 +44,7 @@ class Exporting:
     def count_events(self, is_over: Callable[[], bool]) -> bool:
         """Count events for the metrics. Return whether more are left."""
         # Imported here, because a worker is ready sooner without it.
-        from runs.telemetry.metrics import metric_counts
+        from runs.telemetry import metric_counts
 
         metric_counts.catch_up(is_over)
         return is_over()

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from uuid import UUID
 
-from agentops.projects.audit import Actor
+from agentops.accounts.audit import Actor
 from runs.actions import run_actions
 from runs.errors import MoveRefused
-from runs.flows.runner import advancing
-from runs.lifecycle.flows import node_runs
+from runs.flows import runner
+from runs.lifecycle import node_runs
 from runs.models import AgentRun, FlowRun, FlowVisit
 from runs.statuses import LIVE, WaitReason
 from runs.worker.in_process import LOOK_EVERY_S, is_at_rest, ready_runs
@@ -89,5 +89,5 @@ def drive_flow_to_rest(
 def _advance(flow_run_id: UUID) -> bool:
     """Advance a flow run. Returns whether to look again at once: also if somebody else has changed it."""
     with suppress(MoveRefused):
-        return advancing.advance(flow_run_id)
+        return runner.advance(flow_run_id)
     return True

@@ -21,13 +21,13 @@ from celery import bootsteps, signals
 from django.conf import settings
 from django.db import connection, connections
 
-from agentops.broker import places
-from agentops.broker.queues import UPKEEP
+from agentops.base.broker import places
+from agentops.base.broker.queues import UPKEEP
+from agentops.base.database.applied_migrations import is_migrated
 from runs import environment
 from runs.lifecycle import wake
 from runs.worker import worker
 from runs.worker.exporting import exporting
-from runs.worker.schema_gate import is_migrated
 
 log = logging.getLogger(__name__)
 EXIT_CONFIG = 78  # EX_CONFIG of sysexits.h

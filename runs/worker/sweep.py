@@ -13,10 +13,12 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models import Min
 
-from agentops.broker import backlog
-from agentops.broker.queues import FIRST
+from agentops.base import database_clock
+from agentops.base.broker import backlog
+from agentops.base.broker.queues import FIRST
+from agentops.base.database_clock import Now
 from runs import chaos
-from runs.engine.policy import due_resumes
+from runs.engine import due_resumes
 from runs.external.silence import notice_silence
 from runs.lifecycle import approval_decisions, children, transitions, wake
 from runs.models import AgentRun, Chore
@@ -24,8 +26,6 @@ from runs.models.querysets import RunQuerySet
 from runs.queries.queue_state import SENT_AT, SWEEP
 from runs.statuses import RunStatus
 from runs.worker import worker
-from timeline import database_clock
-from timeline.database_clock import Now
 
 #: Messages that one sweep sends at most, of runs of dead workers and for each priority of a queue. A queue in memory
 #: holds no more of them.

@@ -1,6 +1,6 @@
 """The upkeep of the site, as Celery tasks.
 
-The clock sends each of them every few seconds (agentops/clock/timetable.py), and whoever creates work asks for its task
+The clock sends each of them every few seconds (agentops/site/timetable.py), and whoever creates work asks for its task
 at once (runs/lifecycle/wake.py). Several may run at the same time, in any processes of the site.
 """
 
@@ -12,14 +12,14 @@ from datetime import timedelta
 
 from django.conf import settings
 
-from agentops.projects import mailing
+from agentops.accounts import mailing
 from runs.actions.schedules import starting
 from runs.alerts import evaluation, sending
 from runs.alerts.conditions import STATES
 from runs.external import live_sessions, recorded_ends
 from runs.external.otlp import settling
 from runs.external.uploads import execution
-from runs.flows.runner import advancing
+from runs.flows import runner
 from runs.lifecycle import wake
 from runs.models import AlertRule, Chore
 from runs.upkeep import project_removal, retention, search_index
@@ -52,7 +52,7 @@ def settle_traces(time_left: CallTime) -> bool:
 @upkeep_task(wake.FLOWS, "the advance of flow runs")
 def advance_flows(time_left: CallTime) -> bool:
     """Advance flow runs that are due."""
-    while advancing.advance_due(time_left.is_over):
+    while runner.advance_due(time_left.is_over):
         pass
     return time_left.is_over()
 

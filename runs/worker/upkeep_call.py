@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from celery import shared_task
 from django.db import Error, connection
 
+from agentops.base.database.applied_migrations import is_migrated
 from runs.lifecycle.wake import ask_now
 from runs.worker import worker
-from runs.worker.schema_gate import is_migrated
 
 log = logging.getLogger(__name__)
 #: Seconds for which a call works before it lets other tasks of upkeep have its place.

@@ -17,7 +17,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import Error, connection
 
-from agentops.broker.queues import FIRST
+from agentops.base.broker.queues import FIRST
 from runs.database_errors import concerns_all
 from runs.engine import engine_errors
 from runs.engine.event_loop import LoopThread
@@ -26,7 +26,7 @@ from runs.engine.sessions import subagent_records
 from runs.engine.shutdown import Shutdown
 from runs.engine.step import drive_run
 from runs.errors import MoveRefused
-from runs.external.sessions.session_agents import SessionAgents
+from runs.external.session_agents import SessionAgents
 from runs.lifecycle import suspects, suspicion, wake, worker_rows
 from runs.lifecycle.suspicion import Suspected
 from runs.models import AgentRun

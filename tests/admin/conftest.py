@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from tests.support.admin.kept_rows import Filled, make_filled, rolled_back
 from tests.support.factories import make_project
 

@@ -12,8 +12,8 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from agentops.accounts.models import AuditEntry
 from agentops.admin_base import lists
-from agentops.projects.models import AuditEntry
 from runs.models import AgentRun, AgentRunMessage
 from tests.support.admin.every_table import fill_run, list_url, page_url
 from tests.support.admin.kept_rows import Filled, make_filled, rolled_back

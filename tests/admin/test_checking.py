@@ -6,8 +6,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from agentops.projects.models import AuditEntry, Project, Role
-from runs.admin import invariant_check
+from agentops.accounts.models import AuditEntry, Project, Role
+from runs.admin import run_admin
 from runs.models import AgentRun
 from runs.upkeep.invariants import INVARIANTS
 from tests.support.admin.every_table import list_url
@@ -43,7 +43,7 @@ def test_it_tells_what_does_not_hold_and_where(client: Client, project: Project,
 
 
 def test_it_says_what_there_was_no_time_for(client: Client, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(invariant_check, "WITHIN_S", 0.0)
+    monkeypatch.setattr(run_admin, "WITHIN_S", 0.0)
 
     text = client.post(CHECK).content.decode()
 

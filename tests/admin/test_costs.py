@@ -10,8 +10,8 @@ from django.contrib import admin
 from django.db import connection
 from django.test import Client
 
+from agentops.accounts.models import Project
 from agentops.admin_base import pages
-from agentops.projects.models import Project
 from runs.admin.of_run import RowsOfRunsAdmin
 from runs.models import AgentRun
 from tests.support.admin.every_table import (

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from django.test import Client
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import AgentRun
 from tests.support.admin.every_table import GLOBAL, fill, fill_global, list_url, page_url, registered, rows_of
 from tests.support.admin.kept_rows import rolled_back

@@ -10,8 +10,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from agentops.projects.keys import authenticate, create_key
-from agentops.projects.models import ApiKey, AuditEntry, Membership, Project, Role
+from agentops.accounts.keys import authenticate, create_key
+from agentops.accounts.models import ApiKey, AuditEntry, Membership, Project, Role
 from runs.models import Agent
 from tests.support.accounts import PASSWORD, make_person, session_of
 from tests.support.admin.every_table import add_url, list_url, page_url

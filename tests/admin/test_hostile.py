@@ -16,7 +16,7 @@ from django.contrib.auth.models import User
 from django.db.models import Model
 from django.test import Client
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import AgentRun
 from tests.support.admin.every_table import GLOBAL, fill, list_url, page_url, registered, rows_of
 from tests.support.admin.kept_rows import rolled_back

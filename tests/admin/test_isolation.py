@@ -12,7 +12,7 @@ from django.db.models import Model
 from django.test import Client
 from django.utils import timezone
 
-from agentops.projects.models import Membership, Project, Role
+from agentops.accounts.models import Membership, Project, Role
 from runs.models import AgentRun
 from tests.support.admin.every_table import (
     GLOBAL,

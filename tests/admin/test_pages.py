@@ -12,7 +12,7 @@ from django.contrib import admin
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from agentops.projects.models import AuditEntry, EmailAddress, Membership
+from agentops.accounts.models import AuditEntry, EmailAddress, Membership
 from runs.models import (
     AgentRun,
     AgentRunMessage,

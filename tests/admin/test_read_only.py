@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from tests.support.accounts import make_person
 from tests.support.admin.every_table import add_url, list_url, page_url, registered, rows_of
 from tests.support.admin.kept_rows import Filled

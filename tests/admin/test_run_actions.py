@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from agentops.projects.models import AuditEntry, Project, Role
+from agentops.accounts.models import AuditEntry, Project, Role
 from runs.external.ingest import Sender, record
 from runs.lifecycle import inbox
 from runs.models import AgentRun

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from kombu import Connection, Consumer, Queue
 
-from agentops.broker import in_memory, places
-from agentops.broker.places import Places
+from agentops.base.broker import in_memory, places
+from agentops.base.broker.places import Places
 
 Received = list[str]
 

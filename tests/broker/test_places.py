@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from celery.worker import state
 
-from agentops.broker import places
-from agentops.broker.places import Places
-from agentops.broker.queues import FIRST, PRIORITIES, UPKEEP
+from agentops.base.broker import places
+from agentops.base.broker.places import Places
+from agentops.base.broker.queues import FIRST, PRIORITIES, UPKEEP
 
 QUEUES = ["default", "gpu", UPKEEP]
 NORMAL = 6

@@ -12,10 +12,10 @@ import pytest
 import redis
 from kombu import Connection, Consumer, Queue
 
-from agentops.broker import places
-from agentops.broker.messages import checked_command, checked_task, run_ids_in
-from agentops.broker.places import Places
-from agentops.broker.redis_transport import RedisTransport
+from agentops.base.broker import places
+from agentops.base.broker.messages import checked_command, checked_task, run_ids_in
+from agentops.base.broker.places import Places
+from agentops.base.broker.redis_transport import RedisTransport
 from agentops.celery import app
 from tests.support.waiting import eventually
 

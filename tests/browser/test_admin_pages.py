@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import expect
 
-from agentops.projects.keys import authenticate
+from agentops.accounts.keys import authenticate
 from runs.models import AgentRun
 from tests.support.accounts import PASSWORD
 from tests.support.admin.every_table import fill, fill_global, list_url, page_url, registered

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.alerts import evaluation, sending
 from runs.models import Alert, AlertMute
 from tests.support.alerts import failed

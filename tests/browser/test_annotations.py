@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs.models import AgentRun, RunNote, SavedView, ShareLink
 from tests.support.accounts import make_person
 from tests.support.browser.tabs import Tabs

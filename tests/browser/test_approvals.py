@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.memberships import add_member
-from agentops.projects.models import Role
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.memberships import add_member
+from agentops.accounts.models import Role
 from runs.lifecycle.approval_decisions import Decision, decide
 from runs.models import AgentRun, AgentRunToolCall, Approval
 from tests.support.accounts import make_person

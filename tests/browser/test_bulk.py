@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from agentops.projects.models import Project, Role
+from agentops.accounts.models import Project, Role
 from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.statuses import RunStatus

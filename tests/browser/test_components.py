@@ -6,9 +6,9 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import expect
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.memberships import add_member
-from agentops.projects.models import Project, Role
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.memberships import add_member
+from agentops.accounts.models import Project, Role
 from runs.pages.components.components_page import GROUPS
 from tests.support.browser.hostile_text import FOREIGN
 from tests.support.browser.tabs import Tabs

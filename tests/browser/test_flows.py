@@ -7,7 +7,7 @@ import json
 import pytest
 from playwright.sync_api import expect
 
-from agentops.projects.models import Project, Role
+from agentops.accounts.models import Project, Role
 from runs.actions import run_actions
 from runs.models import FlowRun
 from runs.worker.worker import Worker

@@ -8,7 +8,7 @@ import re
 import pytest
 from playwright.sync_api import FilePayload, Page, expect
 
-from agentops.projects.models import Project, Role
+from agentops.accounts.models import Project, Role
 from runs.external.uploads import execution, import_claims
 from runs.external.uploads.import_progress import ProgressReport
 from runs.models import AgentRun

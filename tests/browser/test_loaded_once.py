@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Page
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from tests.support.accounts import make_person
 from tests.support.browser.run_page import live, open_run
 from tests.support.browser.tabs import Tabs

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from agentops.projects.models import Project, Role
+from agentops.accounts.models import Project, Role
 from runs.models import AgentRun
 from tests.support.accounts import make_person
 from tests.support.browser.tabs import Tabs

@@ -7,9 +7,9 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from agentops.projects import notifications
-from agentops.projects.models import Role
-from agentops.projects.notifications import notify
+from agentops.accounts import notifications
+from agentops.accounts.models import Role
+from agentops.accounts.notifications import notify
 from runs.lifecycle import inbox
 from runs.models import AgentRun
 from tests.support.accounts import make_person

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import expect
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import Delivery, Sink
 from tests.support.browser.tabs import Tabs
 from tests.support.factories import make_agent, make_project, make_run

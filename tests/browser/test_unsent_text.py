@@ -9,7 +9,7 @@ import pytest
 from django.contrib.sessions.models import Session
 from playwright.sync_api import Page, expect
 
-from agentops.projects.models import Project, Role
+from agentops.accounts.models import Project, Role
 from tests.support.accounts import make_person
 from tests.support.browser.tabs import Tabs
 from tests.support.factories import make_agent, make_project, make_run

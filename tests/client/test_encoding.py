@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from agentops.base.http import strict_json
 from agentops.client.encoding import MAX_EVENT_BYTES, encode
-from agentops.http import strict_json
 from runs.external.event_input import MAX_EVENT_BYTES as ACCEPTED_BYTES
 from runs.external.event_input import read_event
 

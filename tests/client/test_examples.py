@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from agentops.accounts.access import SYSTEM
 from agentops.client.delivery import shared_delivery
-from agentops.projects.access import SYSTEM
 from runs.actions import run_actions
 from runs.models import AgentRun, Approval
 from runs.upkeep import invariants, replay_check

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from agentops.accounts.models import ApiKey
 from agentops.client import Recorder
 from agentops.client.delivery import EventDelivery, shared_delivery
 from agentops.client.recorder import RecordedRun
-from agentops.projects.models import ApiKey
 from runs.models import AgentRun
 from runs.upkeep import invariants, replay_check
 from tests.support.client.site import Site

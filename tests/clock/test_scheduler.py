@@ -15,8 +15,8 @@ from django_celery_beat.models import IntervalSchedule, PeriodicTask
 from kombu import Connection
 
 from agentops.celery import app
-from agentops.clock.bootstep import ClockThread
-from agentops.clock.scheduler import SiteScheduler
+from agentops.site.bootstep import ClockThread
+from agentops.site.scheduler import SiteScheduler
 from tests.support.celery_messages import messages, task_names
 from tests.support.waiting import eventually
 

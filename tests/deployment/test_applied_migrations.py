@@ -12,8 +12,8 @@ from django.db import connection, transaction
 from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client
 
-from agentops.http import health
-from agentops.schema.applied_migrations import missing_migrations
+from agentops.base.database.applied_migrations import missing_migrations
+from agentops.base.http import health
 
 RECORD = MigrationRecorder.Migration.objects
 #: What is in the record → the start and the end of the message.

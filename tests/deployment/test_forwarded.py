@@ -11,9 +11,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.cache import cache
 
-from agentops.env import BadSetting, Reader
-from agentops.http.forwarded import ForwardedClient
-from agentops.projects.models import AuditEntry
+from agentops.accounts.models import AuditEntry
+from agentops.base.env import BadSetting, Reader
+from agentops.base.http.forwarded import ForwardedClient
 from tests.support.web.server import WebThread
 
 PEER = "10.0.0.1"

@@ -10,7 +10,7 @@ from django.db import OperationalError, connection
 from django.test import Client
 
 from agentops import checks
-from agentops.http import health
+from agentops.base.http import health
 from runs.management.site.pools import POOLS, warn_of_pools
 
 

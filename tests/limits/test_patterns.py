@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agentops.limits.pattern_cost import cost_of
-from agentops.limits.patterns import InvalidPattern, Pattern, PatternTooExpensive, decision_budget
-from agentops.limits.work_budget import WorkBudget, WorkExceeded
+from agentops.base.limits.pattern_cost import cost_of
+from agentops.base.limits.patterns import InvalidPattern, Pattern, PatternTooExpensive, decision_budget
+from agentops.base.limits.work_budget import WorkBudget, WorkExceeded
 from runs.agents.approval_rules import ApprovalAction, ApprovalRule, decide
 from runs.hooks import hook_catalogue
 from runs.hooks.base import HookContext, HookEvent, VerdictKind

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from agentops.limits import schema_work
-from agentops.limits.schema_checks import (
+from agentops.base.limits import schema_work
+from agentops.base.limits.schema_checks import (
     ExpensiveSchema,
     InvalidSchema,
     SchemaTooExpensive,

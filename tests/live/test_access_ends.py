@@ -21,12 +21,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from agentops.accounts import keys
+from agentops.accounts.access import SYSTEM, principal_for_key, principal_for_user
+from agentops.accounts.login.sessions import end_sessions
+from agentops.accounts.memberships import change_role, remove_member
+from agentops.accounts.models import ApiKey, Membership, Project, Role
 from agentops.asgi import live_server
-from agentops.projects import keys
-from agentops.projects.access import SYSTEM, principal_for_key, principal_for_user
-from agentops.projects.login.sessions import end_sessions
-from agentops.projects.memberships import change_role, remove_member
-from agentops.projects.models import ApiKey, Membership, Project, Role
 from tests.support.accounts import key_prefix, make_person, session_of, signed_in, with_key
 from tests.support.factories import make_project
 from tests.support.live.growing_logs import grow, last_seq

@@ -11,7 +11,7 @@ import pytest
 from django.db import transaction
 from pydantic_ai.messages import ThinkingPart, ToolCallPart
 
-from agentops.projects.access import SYSTEM
+from agentops.accounts.access import SYSTEM
 from runs.actions import ag_ui_runs
 from runs.actions.ag_ui_runs import AgUiRequest, ClientMessage
 from runs.lifecycle import transitions

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ToolCallPart
 
-from agentops.projects.access import SYSTEM
+from agentops.accounts.access import SYSTEM
 from runs.actions import run_actions
 from runs.lifecycle import questions
 from runs.models import AgentRun

@@ -11,7 +11,7 @@ import pytest
 from django.db import transaction
 from pydantic_ai.messages import ToolCallPart
 
-from agentops.projects.access import SYSTEM
+from agentops.accounts.access import SYSTEM
 from runs import chaos
 from runs.actions import ag_ui_answers, ag_ui_runs, approvals
 from runs.actions.ag_ui_answers import InterruptAnswer, InterruptNotOpen

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from httpx_sse import EventSource
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from tests.support.accounts import make_person, signed_in, with_key
 from tests.support.factories import make_agent, make_run
 from tests.support.live.growing_logs import finish, grow, last_seq

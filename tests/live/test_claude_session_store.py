@@ -11,8 +11,8 @@ import pytest
 from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, PermissionResultAllow, project_key_for_directory
 from claude_agent_sdk.testing import run_session_store_conformance
 
+from agentops.accounts.models import AuditEntry, Project
 from agentops.claude_sessions import AgentopsSessionStore, SessionStoreError
-from agentops.projects.models import AuditEntry, Project
 from tests.support.accounts import with_key
 from tests.support.claude.scripted_program import scripted_program
 from tests.support.factories import make_project

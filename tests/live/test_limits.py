@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from tests.support.accounts import make_person, signed_in, with_key
 from tests.support.live.growing_logs import grow, last_seq
 from tests.support.live.streamed_run import StreamedRun

@@ -11,8 +11,8 @@ from tests.support.live.streamed_run import StreamedRun
 from tests.support.waiting import eventually
 from tests.support.web.event_stream import Follower
 from tests.support.web.stream_clients import heard
-from timeline.maintenance import allow_changes
 from timeline.models import Event
+from timeline.tombstones import allow_changes
 
 
 def resets(reader: Follower) -> list[int]:

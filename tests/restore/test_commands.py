@@ -15,7 +15,7 @@ from django.conf import settings as django_settings
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from agentops.projects.models import Incarnation
+from agentops.accounts.models import Incarnation
 from runs.lifecycle import transitions
 from runs.management.site.home import AlreadyRunning, Home
 from runs.models import AgentRun

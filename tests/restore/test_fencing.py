@@ -10,8 +10,8 @@ import time_machine
 from django.db import transaction
 from django.db.models.functions import Now
 
-from agentops.projects import incarnations
-from agentops.projects.models import AuditEntry, Incarnation
+from agentops.accounts import incarnations
+from agentops.accounts.models import AuditEntry, Incarnation
 from runs.actions.resume import resume
 from runs.lifecycle import inbox, suspects, transitions
 from runs.models import AgentRun, Attempt

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import Agent
 from tests.support.factories import make_agent, make_project
 

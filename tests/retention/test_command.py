@@ -16,8 +16,8 @@ from django.core.management import CommandError, call_command
 from django.db import connections
 from django.utils import timezone
 
+from agentops.accounts.models import AuditEntry, IdempotencyKey, Project
 from agentops.celery import app as celery_app
-from agentops.projects.models import AuditEntry, IdempotencyKey, Project
 from runs.models import Agent, AgentRun, Chore
 from runs.upkeep import retention
 from runs.worker import upkeep

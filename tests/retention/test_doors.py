@@ -17,7 +17,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from agentops.projects.models import Project, Role
+from agentops.accounts.models import Project, Role
 from runs.models import Agent, AgentRun
 from runs.upkeep import retention
 from runs.upkeep.retention import RemovalReport

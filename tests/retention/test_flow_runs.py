@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.models import Project
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.models import Project
 from runs.access import flow_run_for
-from runs.actions.flows import flow_run_actions
+from runs.actions import flow_run_actions
 from runs.errors import RunExpired
-from runs.flows.runner import advancing
+from runs.flows import runner
 from runs.models import AgentRun, FlowRun
 from runs.upkeep import invariants, retention
 from runs.upkeep.run_groups import RetentionReason
@@ -26,7 +26,7 @@ LONG_AGO = timedelta(days=100)
 
 def open_flow_run(project: Project) -> FlowRun:
     flow_run = make_flow_run(QUESTIONS, project)
-    advancing.advance(flow_run.pk)
+    runner.advance(flow_run.pk)
     return FlowRun.objects.get(pk=flow_run.pk)
 
 

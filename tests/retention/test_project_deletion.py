@@ -18,11 +18,11 @@ from django.db import connections
 from django.test import Client
 from django.utils import timezone
 
-from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.errors import AuthInvalid, Conflict, NotConfirmed, ProjectNotFound
-from agentops.projects.keys import authenticate, create_key
-from agentops.projects.memberships import add_member, archive_project, create_project
-from agentops.projects.models import AuditEntry, Membership, Project, Role
+from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.errors import AuthInvalid, Conflict, NotConfirmed, ProjectNotFound
+from agentops.accounts.keys import authenticate, create_key
+from agentops.accounts.memberships import add_member, archive_project, create_project
+from agentops.accounts.models import AuditEntry, Membership, Project, Role
 from runs.actions import project_deletion
 from runs.actions.annotations import share_links
 from runs.actions.resume import resume

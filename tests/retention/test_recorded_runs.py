@@ -17,7 +17,7 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from agentops.projects.models import Project, Role
+from agentops.accounts.models import Project, Role
 from runs.external import live_sessions
 from runs.external.importers import formats
 from runs.external.importers.base import ImportFile

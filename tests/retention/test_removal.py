@@ -17,9 +17,9 @@ import pytest
 from django.conf import settings
 from django.db import DatabaseError, connection, connections, transaction
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.models import AuditEntry, Notification, Project
-from agentops.projects.notifications import mark_read, notify
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.models import AuditEntry, Notification, Project
+from agentops.accounts.notifications import mark_read, notify
 from runs.access import run_for
 from runs.actions.resume import resume
 from runs.errors import RunExpired, RunRefusal

@@ -9,7 +9,7 @@ import pytest
 from django.db import models
 from django.utils import timezone
 
-from agentops.projects.models import AuditEntry, Project
+from agentops.accounts.models import AuditEntry, Project
 from runs.lifecycle import inbox
 from runs.models import Agent, AgentRun, AgentRunMessage, AgentRunToolCall, FlowVisit
 from runs.statuses import TERMINAL, RunStatus

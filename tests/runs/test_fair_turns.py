@@ -15,15 +15,15 @@ import pytest
 from django.utils import timezone
 from pytest_django import Settings
 
-from agentops.projects import mailing
-from agentops.projects.access import SYSTEM
-from agentops.projects.models import Notification, Project
+from agentops.accounts import mailing
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.models import Notification, Project
 from runs.alerts import sending
 from runs.alerts.alert_rule_changes import add_rule, send_test
 from runs.external.otlp import settling
 from runs.external.uploads import execution, intake
 from runs.external.uploads.intake import Upload
-from runs.flows.runner import advancing
+from runs.flows import runner
 from runs.models import AlertDelivery, Delivery, FileImport, FlowRun, ImportState, OtlpGroup
 from runs.telemetry import exporter
 from runs.telemetry.exporter import Exporter
@@ -72,10 +72,10 @@ def test_imports(busy: Project, other: Project) -> None:
 
 @pytest.mark.django_db
 def test_flow_runs(busy: Project, other: Project) -> None:
-    for _ in range(3 * advancing.TURN):
+    for _ in range(3 * runner.TURN):
         make_flow_run(CONSTANT, busy)
     waiting = FlowRun.objects.filter(pk=make_flow_run(CONSTANT, other).pk, status="queued")
-    assert turns_until(lambda: not waiting.exists(), advancing.advance_due) <= advancing.TURN + 1
+    assert turns_until(lambda: not waiting.exists(), runner.advance_due) <= runner.TURN + 1
 
 
 @pytest.mark.django_db

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from agentops.http.address_policy import HttpPolicy, UrlNotAllowed, check_url
-from agentops.http.guarded_client import HttpRequest, send
-from agentops.http.outgoing.receivers import policy_of
+from agentops.base.http.address_policy import HttpPolicy, UrlNotAllowed, check_url
+from agentops.base.http.guarded_client import HttpRequest, send
+from agentops.base.http.receivers import policy_of
 from runs.alerts.alert_posts import checked_url
 from runs.providers.model_servers import check_server
 from runs.telemetry.kinds.http_sink import HttpOptions

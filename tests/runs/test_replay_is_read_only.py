@@ -12,7 +12,7 @@ from django.db import connection
 from django.test import Client
 from pydantic_ai.messages import ToolCallPart
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
 from runs.upkeep.replay_check import differences, flow_differences

@@ -12,11 +12,11 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.keys import create_key
-from agentops.projects.login.addresses import mark_verified
-from agentops.projects.memberships import add_member
-from agentops.projects.models import Project, Role
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.keys import create_key
+from agentops.accounts.login.addresses import mark_verified
+from agentops.accounts.memberships import add_member
+from agentops.accounts.models import Project, Role
 
 PASSWORD = "a long password for the tests 1"
 _numbers = itertools.count(1)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base import database_clock
 from runs.alerts import evaluation
 from runs.external.ingest import Sender, record
 from runs.models import AgentRun, AlertRule
-from timeline import database_clock
 
 AddRule = Callable[..., AlertRule]
 

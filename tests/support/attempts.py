@@ -5,7 +5,7 @@ from __future__ import annotations
 import redis
 from django.conf import settings
 
-from agentops.projects.login.counts import OWN
+from agentops.accounts.login.throttle import OWN
 
 
 def forget_attempts() -> None:

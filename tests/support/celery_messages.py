@@ -9,9 +9,9 @@ import pytest
 import redis
 from celery import Celery
 
-from agentops.broker import backlog
+from agentops.base.broker import backlog
+from agentops.base.redis_config import broker_options
 from agentops.celery import app
-from agentops.redis.redis_config import broker_options
 from runs.lifecycle import wake
 
 

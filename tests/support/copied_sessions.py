@@ -6,7 +6,7 @@ from pathlib import Path
 
 from django.db.models import Sum
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import AgentRun, TurnUsage
 from tests.support.imported_runs import check_run
 from tests.support.recordings.recorded_files import recording

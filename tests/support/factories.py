@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs import chaos
 from runs.engine.shutdown import ShutdownDue
 from runs.fixtures.library import load

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import transaction
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.lifecycle import transitions
 from runs.models import AgentRun
 from runs.statuses import RunStatus

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.external.import_runs import ImportReport, import_file
 from runs.external.importers import formats
 from runs.external.importers.base import ImportFile

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.external.ingest import Sender, record
 from runs.models import AgentRun
 

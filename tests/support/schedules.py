@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from uuid_utils.compat import uuid7
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.models import Project
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.models import Project
+from agentops.base import database_clock
 from runs.actions.schedules.schedule_changes import add_schedule
 from runs.models import Agent, AgentRun, Schedule, ScheduleStart
 from tests.support.factories import make_agent
-from timeline import database_clock
 
 
 class SetClock:

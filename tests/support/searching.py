@@ -10,7 +10,8 @@ from uuid import UUID
 
 from django.db import transaction
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base.redaction import project_scope
 from runs.models import AgentRun
 from runs.queries.json_lists import RowSpan
 from runs.queries.searching.search_results import Result, Search, SearchFilters, SearchOrder, search
@@ -19,7 +20,6 @@ from runs.upkeep import search_index
 from timeline import log
 from timeline.log import Entry
 from timeline.models import Source
-from timeline.redaction import project_scope
 
 
 def index_all() -> None:

@@ -10,9 +10,9 @@ from urllib.parse import quote, quote_plus
 
 from django.db import transaction
 
-from agentops.projects.models import Project
-from agentops.projects.redaction_rules import rule_changes
-from agentops.projects.redaction_rules.rule_cache import CACHE
+from agentops.accounts.models import Project
+from agentops.accounts.redaction_rules import rule_changes
+from agentops.accounts.redaction_rules.rule_cache import CACHE
 from runs.models import AgentRun, AgentRunMessage
 from tests.support.redact_samples import SETTINGS, TOKENS, pem
 from timeline import log

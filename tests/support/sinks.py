@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.external.ingest import Sender, record
 from runs.models import AgentRun, Sink, SinkCursor
 from runs.telemetry import sink_changes

@@ -7,7 +7,7 @@ import random
 import re
 from urllib.parse import quote
 
-from timeline.redaction.vendor_formats.token_grammar import ALPHABETS, Part, VendorFormat
+from agentops.base.redaction.token_grammar import ALPHABETS, Part, VendorFormat
 
 MARK = r"\[REDACTED:[a-z0-9_]{1,32}:[0-9a-f]{8}\]"
 #: Surroundings, with {} for the token: alone, at the start and end, in JSON, settings, URLs, commands; with escapes.

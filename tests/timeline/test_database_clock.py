@@ -11,10 +11,10 @@ from django.db import connection
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
+from agentops.base import database_clock
+from agentops.base.database_clock import Now
 from runs.models import Agent, Chore
 from tests.support.factories import make_agent
-from timeline import database_clock
-from timeline.database_clock import Now
 
 #: Milliseconds are what SQLite tells: the times around a whole second have a fraction of zero among them.
 BEFORE_S, AFTER_S = 0.003, 0.003

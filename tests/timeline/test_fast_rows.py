@@ -9,12 +9,12 @@ from uuid import uuid4
 import pytest
 from django.db import connection, models
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.keys import create_key
-from agentops.projects.models import ApiKey, Project
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.keys import create_key
+from agentops.accounts.models import ApiKey, Project
+from agentops.base.database.fast_rows import insert, select, select_joined
 from runs.models import AgentRun, RunError
 from tests.support.factories import make_run
-from timeline.bulk.fast_rows import insert, select, select_joined
 
 pytestmark = pytest.mark.django_db
 AT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)

@@ -15,8 +15,8 @@ from timeline.events import InvalidPayload, UnknownEventType
 from timeline.events.message import MessageAdded
 from timeline.events.run import RunPhase
 from timeline.log import AppendResult, Entry
-from timeline.maintenance import allow_changes
 from timeline.models import Event, Log, Phase, Source
+from timeline.tombstones import allow_changes
 
 pytestmark = pytest.mark.django_db
 

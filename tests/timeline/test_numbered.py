@@ -11,11 +11,11 @@ from django.db import IntegrityError, transaction
 
 from tests.support.factories import make_log
 from timeline import log
-from timeline.bulk.numbered import append_numbered
 from timeline.events.message import MessageAdded
 from timeline.events.run import RunPhase
 from timeline.log import Entry
 from timeline.models import Event, Log, Phase, RunKind, Source
+from timeline.numbered import append_numbered
 
 pytestmark = pytest.mark.django_db
 

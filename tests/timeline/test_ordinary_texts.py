@@ -1,13 +1,13 @@
 """Texts without secrets stay as they are: this repository's, and those of recorded agents.
-May import: timeline.redaction and its samples; no database."""
+May import: agentops.base.redaction and its samples; no database."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from agentops.base.redaction.redact import BUILT_IN
 from tests.support.ordinary import foreign_texts, own_texts, recorded_texts
 from tests.support.services import shared_directory
-from timeline.redaction.redact import BUILT_IN
 
 #: One in a thousand may be masked: documentation shows what secrets look like.
 MASKED_OF = 1000

@@ -1,5 +1,5 @@
 """Redaction: what is a secret goes, what is not stays, in bounded time, also across the pieces of a stream.
-May import: timeline.redaction and its samples; no database."""
+May import: agentops.base.redaction and its samples; no database."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from urllib.parse import quote
 
 import pytest
 
+from agentops.base.redaction.batch import clean_all, is_suspect
+from agentops.base.redaction.redact import BUILT_IN, DEFAULT, JSON, NOTHING, SURROGATE, Redactor
 from runs.providers.messages import canonical
 from tests.support.growth import assert_linear
 from tests.support.redact_samples import FALSE, RNG, SETTINGS, TOKENS, TRUE
-from timeline.redaction.batch import clean_all, is_suspect
-from timeline.redaction.redact import BUILT_IN, DEFAULT, JSON, NOTHING, SURROGATE, Redactor
 
 
 def test_it_finds_secrets_in_all_their_shapes() -> None:

@@ -1,5 +1,5 @@
 """A text that comes in pieces: prose leaves at once, a secret never does, and the whole is what it would be at once.
-May import: timeline.redaction.redact and its samples; no database."""
+May import: agentops.base.redaction.redact and its samples; no database."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentops.base.redaction.redact import DEFAULT, Redactor
+from agentops.base.redaction.registered_secrets import SecretSet
+from agentops.base.redaction.text_stream import MAX_PENDING, Stream
 from tests.support.growth import assert_linear
 from tests.support.redact_samples import FALSE, TRUE
-from timeline.redaction.redact import DEFAULT, Redactor
-from timeline.redaction.registered_secrets import SecretSet
-from timeline.redaction.text_stream import MAX_PENDING, Stream
 
 RNG = random.Random(4)
 NAMED = Redactor(

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentops.projects.redaction_rules.rule_cache import CACHE
+from agentops.accounts.redaction_rules.rule_cache import CACHE
+from agentops.base.redaction import project_scope, redact
+from agentops.base.redaction.kinds import ALWAYS_MASKED, BUILT_IN_KINDS
+from agentops.base.redaction.redact import Redactor, is_masked_form, mark
+from agentops.base.redaction.registered_secrets import SecretSet
+from agentops.base.redaction.text_stream import Stream
+from agentops.base.redaction.token_formats import TokenFormat, TokenFormats
 from tests.support.growth import assert_linear
-from timeline.redaction import project_scope, redact
-from timeline.redaction.kinds import ALWAYS_MASKED, BUILT_IN_KINDS
-from timeline.redaction.redact import Redactor, is_masked_form, mark
-from timeline.redaction.registered_secrets import SecretSet
-from timeline.redaction.text_stream import Stream
-from timeline.redaction.token_formats import TokenFormat, TokenFormats
 
 ACME = TokenFormat("acme_token", "acme_", "alnum", 10, 20)
 ALPHA = uuid4()

@@ -1,5 +1,5 @@
 """Tokens of every known format: found in all surroundings, split in streams and in batches, in linear time.
-May import: timeline.redaction and its samples; no database."""
+May import: agentops.base.redaction and its samples; no database."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections import Counter
 
 import pytest
 
+from agentops.base.redaction import open_tokens, vendor_tokens
+from agentops.base.redaction.batch import suspects_among
+from agentops.base.redaction.redact import BUILT_IN, Redactor
+from agentops.base.redaction.text_stream import Stream
+from agentops.base.redaction.vendor_formats import FORMATS, SOURCES
 from tests.support.growth import assert_linear
 from tests.support.token_samples import samples, tokens
-from timeline.redaction import open_tokens, vendor_tokens
-from timeline.redaction.batch import suspects_among
-from timeline.redaction.redact import BUILT_IN, Redactor
-from timeline.redaction.text_stream import Stream
-from timeline.redaction.vendor_formats.all_formats import FORMATS, SOURCES
 
 #: Of each format, at most one token in a hundred may be missed: without a digit, it may look like a word.
 MISSED_OF = 100

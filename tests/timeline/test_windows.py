@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from timeline.redaction.redact import DEFAULT, Redactor, mark
-from timeline.redaction.windows import mask
+from agentops.base.redaction.redact import DEFAULT, Redactor, mark
+from agentops.base.redaction.windows import mask
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\n" + "\n".join(
     base64.b64encode(random.Random(line).randbytes(48)).decode() for line in range(20)

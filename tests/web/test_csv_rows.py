@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentops.http.csv_rows import csv_cell
+from agentops.base.http.csv_rows import csv_cell
 from tests.support.paths import ROOT
 
 SIGNS = "=+-@\uff1d\uff0b\uff0d\uff20\ufe66\ufe62\ufe63\ufe6b\u2212"
@@ -41,4 +41,4 @@ def test_other_values_are_unchanged() -> None:
 def test_one_module_writes_csv() -> None:
     paths = [path for package in ("agentops", "runs", "timeline") for path in (ROOT / package).rglob("*.py")]
     writing = {str(path.relative_to(ROOT)) for path in paths if "csv.writer" in path.read_text()}
-    assert writing == {"agentops/http/csv_rows.py"}
+    assert writing == {"agentops/base/http/csv_rows.py"}

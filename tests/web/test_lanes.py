@@ -14,8 +14,8 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from pytest_django import Settings
 
-from agentops.http.lanes import Lanes
-from agentops.http.threaded import ThreadedDjango
+from agentops.base.http.lanes import Lanes
+from agentops.base.http.threaded import ThreadedDjango
 from tests.support.accounts import make_person, session_of
 
 MINE = [(b"authorization", b"Bearer mine")]

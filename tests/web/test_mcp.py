@@ -14,11 +14,11 @@ from django.utils import timezone
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from agentops.http.forwarded import ForwardedClient
-from agentops.http.threaded import ThreadedDjango
+from agentops.accounts.models import ApiKey, AuditEntry
+from agentops.base.http.forwarded import ForwardedClient
+from agentops.base.http.threaded import ThreadedDjango
 from agentops.mcp_server.api_access import LocalApi, act
 from agentops.mcp_server.bounds import MAX_RESULT
-from agentops.projects.models import ApiKey, AuditEntry
 from runs.models import AgentRun, AgentRunToolCall
 from tests.support.accounts import with_key
 from tests.support.factories import (

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from django.core.management.base import CommandError
 
-from agentops.http import strict_json
-from agentops.http.strict_json import FILE, Limits, NotJson, parse
+from agentops.base.http import strict_json
+from agentops.base.http.strict_json import FILE, Limits, NotJson, parse
 from runs.fixtures import text_files
 from runs.fixtures.text_files import FixtureError
 from runs.management.agent.input_files import read_definition

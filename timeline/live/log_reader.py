@@ -14,8 +14,9 @@ from django.conf import settings
 from django.db import connections
 from django.db.models import Exists, Max, OuterRef
 
-from agentops.projects import incarnations
-from timeline import database_clock, log
+from agentops.accounts import incarnations
+from agentops.base import database_clock
+from timeline import log
 from timeline.live.rendering import Item, Rendering
 from timeline.models import Event, Log, Tombstone
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from django.http import HttpResponse
 
-from agentops.projects import incarnations
+from agentops.accounts import incarnations
 from timeline.access import Permit
 from timeline.live.cursor import StreamCursor
 from timeline.live.rendering import Rendering

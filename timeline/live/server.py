@@ -25,7 +25,7 @@ from django.core.handlers.base import BaseHandler
 from django.http import HttpResponse, HttpResponseBase
 from django.urls import get_resolver, set_script_prefix
 
-from agentops.http.body_limit import Bodies, ClientDisconnected, RequestBody
+from agentops.base.http.body_limit import Bodies, ClientDisconnected, RequestBody
 from timeline.live.client import Client, retry_line
 from timeline.live.hub import Hub, TooMany
 from timeline.live.response import EventStreamResponse

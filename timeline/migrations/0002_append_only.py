@@ -1,13 +1,13 @@
 """Triggers that refuse UPDATE, DELETE and TRUNCATE of events, on both databases.
 
-Only a marked maintenance transaction (timeline/maintenance.py) passes.
+Only a marked maintenance transaction (timeline/tombstones.py) passes.
 """
 
 from __future__ import annotations
 
 from django.db import migrations
 
-from timeline.vendor_sql import VendorSQL
+from agentops.base.database.vendor_sql import VendorSQL
 
 POSTGRES = [
     """

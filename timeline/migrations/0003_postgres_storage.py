@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import migrations
 
-from timeline.vendor_sql import VendorSQL
+from agentops.base.database.vendor_sql import VendorSQL
 
 # The counter's updates stay HOT: the new row version fits beside the old one.
 STORAGE = "ALTER TABLE timeline_log SET (fillfactor = 50)"

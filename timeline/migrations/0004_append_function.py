@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from django.db import migrations
 
-from timeline.vendor_sql import VendorSQL
+from agentops.base.database.vendor_sql import VendorSQL
 
 # enable_*: the cached plan must stay an index scan when the table was empty as the session first planned it.
 FUNCTION = """

@@ -9,7 +9,7 @@ from importlib import import_module
 
 from django.db import migrations, models
 
-from timeline.vendor_sql import VendorSQL
+from agentops.base.database.vendor_sql import VendorSQL
 
 BEFORE: str = import_module("timeline.migrations.0004_append_function").FUNCTION.replace(
     "CREATE FUNCTION", "CREATE OR REPLACE FUNCTION"

@@ -11,7 +11,8 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from timeline import database_clock, display
+from agentops.base import database_clock
+from timeline import display
 
 register = template.Library()
 _BOX = '<pre class="payload" hx-disable><bdi>{}</bdi></pre>'

@@ -8,9 +8,9 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
+from agentops.accounts.management.base import EXIT_UNREADABLE, EXIT_USAGE, AgentopsCommand, printable
 from agentops.mcp_server.api_access import Api, LocalApi, SiteApi
 from agentops.mcp_server.stdio import serve
-from agentops.projects.management.base import EXIT_UNREADABLE, EXIT_USAGE, AgentopsCommand, printable
 
 
 class Command(AgentopsCommand):

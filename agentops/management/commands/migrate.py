@@ -8,8 +8,8 @@ from django.core.management.base import CommandParser
 from django.core.management.commands import migrate
 from django.db import connections
 
-from agentops.projects.management.base import AgentopsCommand
-from agentops.schema.applied_migrations import missing_migrations
+from agentops.accounts.management.base import AgentopsCommand
+from agentops.base.database.applied_migrations import missing_migrations
 
 
 class Command(AgentopsCommand, migrate.Command):

@@ -22,8 +22,8 @@ from django.core.management.commands import runserver
 from django.db import connections
 from django.utils import autoreload
 
-from agentops.http.address_policy import MAX_PORT
-from agentops.projects.management.base import EXIT_USAGE, AgentopsCommand, failure_of
+from agentops.accounts.management.base import EXIT_USAGE, AgentopsCommand, failure_of
+from agentops.base.http.address_policy import MAX_PORT
 from runs import environment
 from runs.management.commands import up
 from runs.management.site.embedded import SignalHandler, serve

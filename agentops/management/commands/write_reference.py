@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
-from agentops.projects.management.base import EXIT_NOT_COMPLETED, EXIT_REFUSED, AgentopsCommand
+from agentops.accounts.management.base import EXIT_NOT_COMPLETED, EXIT_REFUSED, AgentopsCommand
 from agentops.reference.api_page import api_page
 from agentops.reference.client_page import client_page
 from agentops.reference.commands_page import commands_page

@@ -7,14 +7,14 @@ from uuid import UUID
 
 from django.db import transaction
 
-from agentops.projects.audit import Actor, record
-from agentops.projects.names import one_line
+from agentops.accounts.audit import Actor, record
+from agentops.accounts.names import one_line
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.actions.annotations.annotation_errors import AnnotationAuditAction, InvalidAnnotation
 from runs.errors import RunNotFound
 from runs.lifecycle.title_limits import MAX_LABEL, MAX_LABELS
 from runs.models import AgentRun
 from timeline.display import clean
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 
 def change_labels(

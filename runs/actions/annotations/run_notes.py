@@ -6,8 +6,10 @@ from uuid import UUID
 
 from django.db import transaction
 
-from agentops.projects.access import Principal
-from agentops.projects.audit import record
+from agentops.accounts.access import Principal
+from agentops.accounts.audit import record
+from agentops.base import database_clock
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.actions.annotations.annotation_errors import (
     AnnotationAuditAction,
     InvalidAnnotation,
@@ -16,8 +18,6 @@ from runs.actions.annotations.annotation_errors import (
 )
 from runs.errors import RunNotFound
 from runs.models import AgentRun, RunNote
-from timeline import database_clock
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 #: Characters of a note, and notes of a run.
 MAX_NOTE, MAX_NOTES = 10_000, 500

@@ -8,11 +8,11 @@ from uuid import UUID
 from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 
-from agentops.projects.access import Action, Principal, may
-from agentops.projects.audit import record
-from agentops.projects.errors import RoleRequired
-from agentops.projects.models import Project
-from agentops.projects.names import one_line
+from agentops.accounts.access import Action, Principal, may
+from agentops.accounts.audit import record
+from agentops.accounts.errors import RoleRequired
+from agentops.accounts.models import Project
+from agentops.accounts.names import one_line
 from runs.actions.annotations.annotation_errors import (
     AnnotationAuditAction,
     InvalidAnnotation,

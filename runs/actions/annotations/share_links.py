@@ -9,11 +9,11 @@ from django.core import signing
 from django.db import transaction
 from django.db.models import F
 
-from agentops.projects.audit import Actor, record
+from agentops.accounts.audit import Actor, record
+from agentops.base import database_clock
 from runs.actions.annotations.annotation_errors import AnnotationAuditAction, InvalidAnnotation, ShareLinkNotFound
 from runs.errors import RunNotFound
 from runs.models import AgentRun, ShareLink
-from timeline import database_clock
 
 SALT = "runs.share_links"
 MAX_DAYS, DEFAULT_DAYS = 90, 7

@@ -14,17 +14,17 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import QuerySet
 
-from agentops.projects.audit import Actor, name_of, record
-from agentops.projects.models import Project
+from agentops.accounts.audit import Actor, name_of, record
+from agentops.accounts.models import Project
+from agentops.base import database_clock
+from agentops.base.redaction.masked_secrets import MaskedSecrets
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.actions.schedules import periodic_tasks, starting
 from runs.actions.schedules.due_times import Cron, Interval, Timing, upcoming
 from runs.actions.schedules.periodic_tasks import state_of, timing_of, whole_second, with_timing
 from runs.actions.schedules.schedule_definition import ScheduleDefinition, checked
 from runs.actions.schedules.schedule_errors import InvalidSchedule, ScheduleNotFound
 from runs.models import AgentRun, FlowRun, Schedule
-from timeline import database_clock
-from timeline.redaction.masked_secrets import MaskedSecrets
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 MAX_SCHEDULES = 50
 #: Runs that are taken from a removed schedule by one statement.

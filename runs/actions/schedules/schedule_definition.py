@@ -8,19 +8,17 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from agentops.projects.models import Project
-from agentops.projects.names import one_line
-from runs.actions import agent_definitions
-from runs.actions.flows import flow_definitions
+from agentops.accounts.models import Project
+from agentops.accounts.names import one_line
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
+from agentops.base.redaction.redact import MODEL_INPUT
+from runs.actions import agent_definitions, flow_definitions
 from runs.actions.schedules import periodic_tasks
 from runs.actions.schedules.due_times import Cron, Interval, Timing
 from runs.actions.schedules.schedule_errors import InvalidSchedule
 from runs.errors import RunRefusal
-from runs.lifecycle import inbox
-from runs.lifecycle.flows import flow_creation
+from runs.lifecycle import flow_creation, inbox
 from runs.models import Schedule
-from timeline.redaction.redact import DEFAULT as REDACTOR
-from timeline.redaction.redact import MODEL_INPUT
 
 MAX_NAME = 63
 MAX_EXPRESSION = 200

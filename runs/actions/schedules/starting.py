@@ -18,24 +18,23 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
-from agentops.projects.audit import Actor
-from agentops.projects.errors import AccessError, ProjectArchived
+from agentops.accounts.audit import Actor
+from agentops.accounts.errors import AccessError, ProjectArchived
+from agentops.base import database_clock
+from agentops.base.redaction import project_scope
 from runs import chaos
-from runs.actions import agent_definitions, run_actions
-from runs.actions.flows import flow_definitions, flow_run_actions
+from runs.actions import agent_definitions, flow_definitions, flow_run_actions, run_actions
 from runs.actions.schedules import due_times
 from runs.actions.schedules.periodic_tasks import NOT_DUE, locked, state_of, timing_of, with_timing
 from runs.actions.schedules.schedule_errors import ScheduleNotFound
 from runs.actions.schedules.schedule_plan import MAX_DUE, decide
 from runs.database_errors import done_alone
 from runs.errors import RunRefusal
-from runs.lifecycle.flows import flow_creation
-from runs.lifecycle.flows.flow_creation import CheckedInputs
+from runs.lifecycle import flow_creation
+from runs.lifecycle.flow_creation import CheckedInputs
 from runs.models import AgentRun, FlowRun, Schedule, ScheduleStart
 from runs.providers import loading
 from runs.statuses import LIVE
-from timeline import database_clock
-from timeline.redaction import project_scope
 
 T = TypeVar("T")
 Outcome = ScheduleStart.Outcome

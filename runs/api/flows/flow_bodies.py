@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 from rest_framework import serializers
 
+from agentops.base import database_clock
 from runs.api.requests.bodies import Choice, StrictSerializer, StringField, WholeField
 from runs.api.requests.inputs import AgentId, MessageField
 from runs.lifecycle import inbox
 from runs.models import Flow, FlowRun, FlowVersion
-from timeline import database_clock
 
 
 class FlowDefinitionBody(StrictSerializer):

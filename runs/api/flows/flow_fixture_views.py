@@ -9,9 +9,9 @@ from django.http import HttpResponse
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 
+from runs.api.fixtures import FIXTURE
 from runs.api.flows.flow_run_views import OfFlowRun
-from runs.api.recordings.fixture_views import FIXTURE
-from runs.queries.recording.flow_fixtures import record_flow_of_request
+from runs.queries.flow_fixtures import record_flow_of_request
 
 _RECORDING = {
     "type": "object",

@@ -14,7 +14,7 @@ from runs.api.event_views import AfterQuery
 from runs.api.flows.flow_bodies import map_of, object_of
 from runs.api.flows.flow_run_views import OfFlowRun
 from runs.api.problems import JSON
-from runs.queries.flows.flow_replay_states import FlowReplay
+from runs.queries.flow_states import FlowReplay
 from runs.queries.json_columns import to_json
 from runs.queries.masking import mask_rows
 from runs.queries.record_columns import EVENTS

@@ -13,10 +13,10 @@ from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agentops.projects.access import Action
-from agentops.projects.models import Project
+from agentops.accounts.access import Action
+from agentops.accounts.models import Project
 from runs.access import flow_run_in
-from runs.actions.flows import flow_commands, flow_definitions, flow_run_actions
+from runs.actions import flow_commands, flow_definitions, flow_run_actions
 from runs.api.action_views import ActionView
 from runs.api.base_views import ApiView, ListView
 from runs.api.event_views import Events
@@ -31,17 +31,17 @@ from runs.api.flows.flow_bodies import (
 )
 from runs.api.flows.flow_views import masked
 from runs.api.problems import Fault, InvalidParameters, Problem
-from runs.api.recordings.replay_views import SnapshotQuery
+from runs.api.replay import SnapshotQuery
 from runs.api.requests.bodies import IdField, document_of
 from runs.api.requests.idempotency import answer_once
 from runs.api.requests.queries import Choices, Cursor, Dialect, Limit, QuerySerializer, Text
 from runs.api.stream_views import STREAM, EventStreamView, StreamQuery
 from runs.errors import FlowNotFound
-from runs.lifecycle.flows.flow_creation import check_inputs
+from runs.lifecycle.flow_creation import check_inputs
 from runs.models import FlowRun
-from runs.models.flows.flow_run import STATUSES
+from runs.models.flows import STATUSES
 from runs.queries.agent_dialect import agent_items
-from runs.queries.flows.flow_states import snapshot_at
+from runs.queries.flow_states import snapshot_at
 from runs.queries.json_columns import to_json
 from runs.queries.masking import mask_rows
 from timeline import log

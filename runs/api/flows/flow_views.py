@@ -11,9 +11,9 @@ from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agentops.projects.access import Action
-from agentops.projects.models import Project
-from runs.actions.flows import flow_definitions
+from agentops.accounts.access import Action
+from agentops.accounts.models import Project
+from runs.actions import flow_definitions
 from runs.api.action_views import ActionView
 from runs.api.base_views import ApiView, ListView
 from runs.api.flows.flow_bodies import (

@@ -17,7 +17,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agentops.projects.access import Action
+from agentops.accounts.access import Action
 from runs.access import import_in, imports_in
 from runs.api.action_views import ActionView
 from runs.api.base_views import ApiView, ListView

@@ -12,10 +12,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.throttling import BaseThrottle
 
-from agentops.projects.access import ANONYMOUS, Action, project_for, project_of_key
-from agentops.projects.errors import AccessError, AuthRequired, AuthRevoked
-from agentops.projects.models import ApiKey, Project
-from agentops.projects.rate_limits import limits
+from agentops.accounts import rate_limits
+from agentops.accounts.access import ANONYMOUS, Action, project_for, project_of_key
+from agentops.accounts.errors import AccessError, AuthRequired, AuthRevoked
+from agentops.accounts.models import ApiKey, Project
 from runs.api.base_views import ApiView
 from runs.api.callers import KeyAuthentication
 from runs.api.ingest.runner_secret import RunnerSecretAuthentication, enter_with_secret
@@ -26,7 +26,7 @@ class IngestRate(BaseThrottle):  # type: ignore[misc]
     """The rate limit of the key or the secret. That of the address is counted before authentication (ApiView)."""
 
     def allow_request(self, request: Request, view: Any) -> bool:
-        limits.count_ingest(request._request, request.user)
+        rate_limits.count_ingest(request._request, request.user)
         return True
 
 
@@ -38,9 +38,9 @@ def count_events(request: HttpRequest, project_id: UUID, events: Mapping[str, in
     counted: dict[str, int] = {}
     try:
         for reference, number in events.items():
-            limits.count_run_events(request, _holder_of(project_id, reference), number)
+            rate_limits.count_run_events(request, _holder_of(project_id, reference), number)
             counted[reference] = number
-    except limits.RateLimited:
+    except rate_limits.RateLimited:
         give_back_events(request, project_id, counted)
         raise
 
@@ -48,7 +48,7 @@ def count_events(request: HttpRequest, project_id: UUID, events: Mapping[str, in
 def give_back_events(request: HttpRequest, project_id: UUID, events: Mapping[str, int]) -> None:
     """Take back events that this request has counted and that are refused, such as for their size."""
     for reference, number in events.items():
-        limits.give_back_run_events(request, _holder_of(project_id, reference), number)
+        rate_limits.give_back_run_events(request, _holder_of(project_id, reference), number)
 
 
 def _holder_of(project_id: UUID, reference: str) -> str:

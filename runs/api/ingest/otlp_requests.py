@@ -11,11 +11,11 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from agentops.projects import keys
-from agentops.projects.access import Action, Principal, principal_for_key, project_for, project_of_key
-from agentops.projects.errors import AuthInvalid, AuthRequired
-from agentops.projects.models import ApiKey, Project
-from agentops.projects.requests import address_of
+from agentops.accounts import keys
+from agentops.accounts.access import Action, Principal, principal_for_key, project_for, project_of_key
+from agentops.accounts.errors import AuthInvalid, AuthRequired
+from agentops.accounts.models import ApiKey, Project
+from agentops.accounts.requests import address_of
 from runs.api.problems import Problem, echo
 from runs.api.requests.bodies import MAX_BYTES, decompress, read_stream
 from runs.external.otlp.wire import Encoding

@@ -15,10 +15,10 @@ from django.utils.decorators import method_decorator
 from django.views import View
 from django.views.decorators.csrf import csrf_exempt
 
-from agentops.http.storage_faults import fault_of
-from agentops.projects.access import Principal
-from agentops.projects.models import ApiKey
-from agentops.projects.rate_limits import limits
+from agentops.accounts import rate_limits
+from agentops.accounts.access import Principal
+from agentops.accounts.models import ApiKey
+from agentops.base.http.storage_faults import fault_of
 from runs.api.ingest.ingest_view import count_events, count_refusal
 from runs.api.ingest.otlp_requests import body_of, caller_of, encoding_of, key_of
 from runs.external import ingest_counts
@@ -55,10 +55,10 @@ class OtlpView(View):
         key: ApiKey | None = None
         report = ExportReport()
         try:
-            limits.count_address(request)
+            rate_limits.count_address(request)
             key = key_of(request)
             principal, project = caller_of(request, key)
-            limits.count_ingest(request, principal)
+            rate_limits.count_ingest(request, principal)
             encoding = encoding_of(request)
             decoded = decode(self.signal, encoding, body_of(request))
             message = self.record(decoded, Sender(project, principal.actor), principal, report)
@@ -121,9 +121,9 @@ class LangfuseProjects(View):
     http_method_names = ["get", "head"]
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        limits.count_address(request)
+        rate_limits.count_address(request)
         principal, project = caller_of(request, key_of(request))
-        limits.count_principal(request, principal)
+        rate_limits.count_principal(request, principal)
         organization = {"id": "agentops", "name": "agentops"}
         row: dict[str, Any] = {
             "id": str(project.pk),

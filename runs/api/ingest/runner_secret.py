@@ -8,13 +8,13 @@ from django.conf import settings
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
-from agentops.http.lanes import sender_project
-from agentops.projects.access import Principal, PrincipalKind
-from agentops.projects.errors import AuthInvalid, ProjectArchived, ProjectNotFound
-from agentops.projects.models import Project, Scope
-from agentops.projects.requests import address_of
+from agentops.accounts.access import Principal, PrincipalKind
+from agentops.accounts.errors import AuthInvalid, ProjectArchived, ProjectNotFound
+from agentops.accounts.models import Project, Scope
+from agentops.accounts.requests import address_of
+from agentops.base.http.lanes import sender_project
+from agentops.base.redaction import project_scope
 from runs.external.ingest_counts import RUNNER
-from timeline.redaction import project_scope
 
 HEADER = "x-agent-runner-secret"
 

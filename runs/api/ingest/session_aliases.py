@@ -20,10 +20,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.throttling import BaseThrottle
 
-from agentops.projects.access import ANONYMOUS, Action, Principal, project_for, visible_rows
-from agentops.projects.errors import AuthRequired, ProjectNotFound
-from agentops.projects.models import Project, Scope
-from agentops.projects.names import UUID_PATTERN
+from agentops.accounts.access import ANONYMOUS, Action, Principal, project_for, visible_rows
+from agentops.accounts.errors import AuthRequired, ProjectNotFound
+from agentops.accounts.models import Project, Scope
+from agentops.accounts.names import UUID_PATTERN
 from runs import chaos
 from runs.access import run_for
 from runs.api.base_views import ApiView

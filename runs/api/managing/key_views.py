@@ -11,10 +11,10 @@ from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agentops.projects import keys
-from agentops.projects.access import Action
-from agentops.projects.keys import NewKey
-from agentops.projects.models import ApiKey, Project
+from agentops.accounts import keys
+from agentops.accounts.access import Action
+from agentops.accounts.keys import NewKey
+from agentops.accounts.models import ApiKey, Project
 from runs.api.action_views import ActionView
 from runs.api.base_views import SESSION_ONLY, ApiView, ListView, SecretOnce
 from runs.api.managing.managing_bodies import ApiKeyRow, ApiKeyWithSecret, KeyRotation, NewApiKey, faults_in_body

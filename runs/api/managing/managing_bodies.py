@@ -9,17 +9,17 @@ from typing import Any, ClassVar
 
 from rest_framework import serializers
 
-from agentops.projects import keys
-from agentops.projects.errors import AccessError
-from agentops.projects.login.addresses import is_verified
-from agentops.projects.memberships import MAX_RETENTION_DAYS
-from agentops.projects.models import ApiKey, Invitation, KeyState, Membership, Project, Role, Scope
-from agentops.projects.names import MAX_DESCRIPTION, MAX_NAME, MOST_RUNNING
+from agentops.accounts import keys
+from agentops.accounts.errors import AccessError
+from agentops.accounts.login.addresses import is_verified
+from agentops.accounts.memberships import MAX_RETENTION_DAYS
+from agentops.accounts.models import ApiKey, Invitation, KeyState, Membership, Project, Role, Scope
+from agentops.accounts.names import MAX_DESCRIPTION, MAX_NAME, MOST_RUNNING
+from agentops.base import database_clock
 from runs.api.answers import ProjectRow
 from runs.api.problems import Fault, Problem
 from runs.api.requests.bodies import Choice, StrictSerializer, StringField, WholeField
 from runs.api.requests.queries import Time
-from timeline import database_clock
 
 #: Code of a refusal → the field of the body at fault.
 FIELDS = {

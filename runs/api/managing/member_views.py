@@ -10,9 +10,10 @@ from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agentops.projects import invitations, memberships
-from agentops.projects.access import Action
-from agentops.projects.models import Invitation, Membership, Project
+from agentops.accounts import invitations, memberships
+from agentops.accounts.access import Action
+from agentops.accounts.models import Invitation, Membership, Project
+from agentops.base import database_clock
 from runs.api.action_views import ActionView
 from runs.api.base_views import SESSION_ONLY, ApiView, LinksShown, ListView
 from runs.api.managing.managing_bodies import (
@@ -25,7 +26,6 @@ from runs.api.managing.managing_bodies import (
     faults_in_body,
 )
 from runs.api.requests.bodies import body_of
-from timeline import database_clock
 
 
 class Members(ActionView, ListView):

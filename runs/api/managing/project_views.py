@@ -13,10 +13,10 @@ from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agentops.projects.access import Action, may, projects_for
-from agentops.projects.errors import RoleRequired
-from agentops.projects.memberships import change_project, create_owned_project, unarchive_project
-from agentops.projects.models import Project
+from agentops.accounts.access import Action, may, projects_for
+from agentops.accounts.errors import RoleRequired
+from agentops.accounts.memberships import change_project, create_owned_project, unarchive_project
+from agentops.accounts.models import Project
 from runs.actions import archiving, project_deletion
 from runs.api.action_views import ActionView
 from runs.api.answers import ProjectRow

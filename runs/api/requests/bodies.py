@@ -16,11 +16,11 @@ from rest_framework.exceptions import ErrorDetail, UnsupportedMediaType, Validat
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 
-from agentops.http import strict_json
-from agentops.projects.management.base import printable
-from agentops.projects.names import UUID_PATTERN
+from agentops.accounts.management.base import printable
+from agentops.accounts.names import UUID_PATTERN
+from agentops.base.http import strict_json
+from agentops.base.redaction.redact import BARE
 from runs.api.problems import JSON, MAX_ECHO, Problem, echo
-from timeline.redaction.redact import BARE
 
 #: Bytes of a body as sent, and after its decompression.
 MAX_BYTES = 5 * 1024 * 1024

@@ -17,13 +17,13 @@ from typing import Any
 from django.db import connection, transaction
 from django.http import HttpRequest, HttpResponse
 
-from agentops.projects.access import Principal
-from agentops.projects.idempotency_keys import RETENTION, delete_expired_keys
-from agentops.projects.models import IdempotencyKey, Project
+from agentops.accounts.access import Principal
+from agentops.accounts.idempotency_keys import RETENTION, delete_expired_keys
+from agentops.accounts.models import IdempotencyKey, Project
+from agentops.base import database_clock
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.api.problems import Fault, Problem
 from runs.providers import loading
-from timeline import database_clock
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotent-Replayed"

@@ -12,10 +12,10 @@ from django.http import QueryDict
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 
+from agentops.base.redaction.redact import BARE
 from runs.api.problems import MAX_ECHO, Fault, InvalidParameters
 from runs.api.requests.bodies import Choice, StrictSerializer, StringField
 from runs.queries.run_lists import filter_values
-from timeline.redaction.redact import BARE
 
 #: The largest integer that a database column holds.
 MAX_INTEGER = 2**63 - 1

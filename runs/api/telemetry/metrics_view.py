@@ -7,8 +7,8 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from agentops.http.operators.operator_access import may_read
-from runs.telemetry.metrics.exposition import CACHE
+from agentops.base.http.operator_access import may_read
+from runs.telemetry.metric_exposition import CACHE
 from timeline.live.hub import open_streams
 
 

@@ -13,8 +13,8 @@ from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agentops.projects.access import Action
-from agentops.projects.models import Project
+from agentops.accounts.access import Action
+from agentops.accounts.models import Project
 from runs.api.action_views import ActionView
 from runs.api.base_views import ApiView, ListView
 from runs.api.negotiation import MaskedJSONRenderer

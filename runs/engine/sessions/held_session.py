@@ -21,6 +21,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, UserPromptPart
 from pydantic_ai.models import StreamedResponse
 from pydantic_ai.tools import ToolDefinition
 
+from agentops.base import database_clock
 from runs import chaos
 from runs.agents.prices import ModelPrice
 from runs.conversation.message_text import CONTINUE
@@ -43,7 +44,7 @@ from runs.providers.messages import canonical
 from runs.statuses import RunStatus, ToolStatus
 from runs.tools import roots
 from runs.tools.base import Arguments, Effect, OutcomeUnknown, Tool, ToolContext, ToolResult
-from timeline import database_clock, log
+from timeline import log
 from timeline.errors import LeaseLost
 from timeline.events.run import RunSession as SessionEvent
 from timeline.log import Entry

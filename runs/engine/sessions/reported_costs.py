@@ -14,13 +14,13 @@ from typing import Any
 from django.db.models import Q, Sum
 from pydantic_ai.messages import ModelResponse
 
+from agentops.base import database_clock
 from runs.agents.prices import COST_PLACES, MAX_COST, ModelPrice, price_of_call, prices_for
 from runs.conversation.turn_usage import buckets_of, cost_by
 from runs.lifecycle.session_subagents import subagents_of
 from runs.models import AgentRun, TurnUsage
 from runs.models.run import CostSource
 from runs.providers.claude_cli import blocks
-from timeline import database_clock
 
 NOTHING = Decimal(0)
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Iterator
 from itertools import groupby
 
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
+from agentops.base.redaction.redact import storable
+from agentops.base.redaction.text_stream import Stream
 from runs.models import AgentRunToolCall
 from timeline.events.tool import ToolOutput
 from timeline.log import Entry
-from timeline.redaction.redact import DEFAULT as REDACTOR
-from timeline.redaction.redact import storable
-from timeline.redaction.text_stream import Stream
 
 #: Characters of one attempt that are logged while it runs. The result of the call, which comes later, is whole.
 MAX_LIVE = 64 * 1024

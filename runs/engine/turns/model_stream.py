@@ -28,10 +28,10 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import StreamedResponse
 
+from agentops.base.redaction.text_stream import Stream
 from runs.providers.base import AnswerTooLong, IncompleteAnswer
 from timeline.events.llm import LlmText, LlmTextDelta, LlmThinking, LlmThinkingDelta
 from timeline.log import Entry
-from timeline.redaction.text_stream import Stream
 
 #: Seconds without data from the model after which the call has failed.
 IDLE_S = 60.0

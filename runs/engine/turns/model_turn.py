@@ -18,6 +18,7 @@ from typing import Any, cast
 from django.conf import settings
 from pydantic_ai.messages import ModelResponse
 
+from agentops.base import database_clock
 from runs import chaos
 from runs.agents.policies import Trigger, kind_of, rule_for
 from runs.conversation import call_ids, repeats, tool_starts, transcript, turn_usage, writes
@@ -37,7 +38,6 @@ from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand, RunError,
 from runs.providers import retries
 from runs.providers.base import FollowUp, ModelCall
 from runs.providers.retries import Failure, RetryDelay
-from timeline import database_clock
 from timeline.errors import LeaseLost
 from timeline.events.llm import LlmTurnAbandoned, LlmTurnEnd, LlmTurnStart
 from timeline.events.notice import ContextTrimmed

@@ -9,6 +9,8 @@ from typing import Any
 
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
+from agentops.base.redaction.redact import MODEL_INPUT
+from agentops.base.redaction.windows import mask
 from runs.conversation import call_ids
 from runs.engine.drive import Drive
 from runs.engine.turns.live_output import LiveOutput
@@ -18,8 +20,6 @@ from runs.tools.base import ToolContext
 from runs.tools.conversation_tools import Question, question_of
 from timeline.events.notice import Error
 from timeline.log import Entry
-from timeline.redaction.redact import MODEL_INPUT
-from timeline.redaction.windows import mask
 
 #: Calls of one answer that are run. The rest get an error: such a model has run away.
 MAX_CALLS = 64

@@ -7,6 +7,7 @@ from itertools import groupby
 
 from django.db.models import Sum
 
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.engine.drive import Drive
 from runs.models import AgentRun, TurnUsage
 from runs.providers.base import RecordedCall
@@ -14,7 +15,6 @@ from timeline.events import Payload
 from timeline.events.llm import LlmText, LlmTextDelta, LlmThinking, LlmThinkingDelta
 from timeline.events.notice import Error
 from timeline.log import Entry
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 _TEXTS: dict[str, type[LlmText | LlmTextDelta | LlmThinking | LlmThinkingDelta]] = {
     "agent:text": LlmText,

@@ -16,7 +16,8 @@ from uuid import UUID
 
 from pydantic import JsonValue
 
-from agentops.projects.names import UUID_PATTERN
+from agentops.accounts.names import UUID_PATTERN
+from agentops.base import database_clock
 from runs import chaos
 from runs.actions import resume as resuming
 from runs.conversation import tool_starts
@@ -34,7 +35,7 @@ from runs.queries.durations import times_of
 from runs.statuses import OnChildPause, RunStatus, ToolStatus, WaitReason
 from runs.tools.agent_tools import AgentTask, SpawnRequest, request_of
 from runs.tools.base import BadArguments, Tool
-from timeline import database_clock, log
+from timeline import log
 from timeline.events import EventType
 from timeline.events.child import ChildRunCompleted, ChildRunPhase, ChildRunStarted, Handoff
 from timeline.events.run import RunWaiting

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
+from agentops.base import database_clock
+from agentops.base.redaction.redact import MODEL_INPUT
 from runs import chaos
 from runs.conversation import checkpoints, repeats, tool_results, writes
 from runs.conversation.tool_results import CallResult
@@ -35,14 +37,13 @@ from runs.tools.base import Effect, OutcomeUnknown, Tool, ToolDenied, ToolFailed
 from runs.tools.output import MODEL_LIMIT, Output
 from runs.tools.parallel import parallel_limit
 from runs.tools.timed_call import StartedTool, run_with_deadline
-from timeline import database_clock, log
+from timeline import log
 from timeline.errors import LeaseLost
 from timeline.events.hook import HookDecided, SafetyBlock
 from timeline.events.notice import Error
 from timeline.events.retry import RetryScheduled
 from timeline.log import Entry
 from timeline.preview import preview
-from timeline.redaction.redact import MODEL_INPUT
 
 #: Statuses of calls that may be started ahead: a lost one is run again.
 STARTABLE = (ToolStatus.PLANNED, ToolStatus.RUNNING)

@@ -13,12 +13,12 @@ from pydantic_ai.messages import FinishReason, ModelResponse, ModelResponsePart,
 from pydantic_ai.messages import UserContent as Media
 from pydantic_ai.usage import RequestUsage
 
+from agentops.base import database_clock
 from runs.agents.prices import MAX_TOKENS
 from runs.conversation.call_ids import MAX_CALL_ID
 from runs.external.event_input import MAX_IDENTIFIER, IncomingEvent, RejectedEvent, read_time
 from runs.external.importers.base import GrowingEvent
 from runs.providers.messages import request
-from timeline import database_clock
 from timeline.events.llm import LlmTurnEnd, LlmTurnStart
 from timeline.events.tool import ToolEnd, ToolStart
 

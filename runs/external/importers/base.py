@@ -17,14 +17,14 @@ from typing import Any, NamedTuple, Protocol
 
 from pydantic_ai.messages import ModelResponse, ModelResponsePart
 
-from agentops.http import strict_json
-from agentops.limits.work_budget import WorkBudget
+from agentops.base.http import strict_json
+from agentops.base.limits.work_budget import WorkBudget
+from agentops.base.redaction.redact import BARE
 from runs.external.event_input import IncomingEvent
 from runs.external.importers.reading.json_lines import BOM, Damage, split_line
 from runs.external.importers.reading.left_out import LeftOut
 from runs.external.importers.reading.stored_bytes import BLOCK, MAX_LINE, StoredBytes, StoredLine
 from runs.statuses import RunStatus
-from timeline.redaction.redact import BARE
 
 MIB = 1024 * 1024
 #: Bytes of the largest file of lines, which are read one by one, and of what is read into memory as a whole.

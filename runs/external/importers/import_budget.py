@@ -17,7 +17,7 @@ from typing import Any
 from django.conf import settings
 from pydantic import BaseModel
 
-from agentops.limits.work_budget import WorkBudget, WorkExceeded
+from agentops.base.limits.work_budget import WorkBudget, WorkExceeded
 from runs.external.importers.base import MAX_DOCUMENT, MIB, ImportedRun, Importer, ImportFile, ImportRefused, Item
 from runs.external.importers.salvage import read_file
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agentops.http import strict_json
-from agentops.limits.work_budget import WorkBudget, WorkExceeded
+from agentops.base.http import strict_json
+from agentops.base.limits.work_budget import WorkBudget, WorkExceeded
 from runs.external.importers.base import MAX_DOCUMENT, MIB, ImportedRun, ImportFile, Item
 from runs.external.importers.import_budget import ImportTooLarge
 from runs.external.importers.reading import inspect_archive

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from agentops.http import strict_json
+from agentops.base.http import strict_json
 from runs.external.importers.base import ImportedRun, ImportFile, Item, read_json
 from runs.external.importers.reading.conversation import AnswerFacts, ChatMessage, ImportedConversation, check_calls
 from runs.external.importers.reading.json_place import MAX_NAME, JsonPlace, looks_like, read_documents

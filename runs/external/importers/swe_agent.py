@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agentops.http import strict_json
+from agentops.base.http import strict_json
 from runs.external.importers.base import ImportedRun, ImportFile, Item, read_json
 from runs.external.importers.reading.chat_messages import is_chat_message, read_chat_message
 from runs.external.importers.reading.conversation import (

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
+from agentops.base import database_clock
 from runs.external.otlp.wire import ExportRequest
-from timeline import database_clock
 
 T = TypeVar("T")
 

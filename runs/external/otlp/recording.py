@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 from django.db import IntegrityError, transaction
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base import database_clock
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.external.ingest import Sender
 from runs.external.otlp.log_events import key_of, kind_of_log, log_facts, time_of
 from runs.external.otlp.received import TOO_MANY, ExportReport, ReceivedLog, ReceivedSpan
@@ -20,8 +22,6 @@ from runs.external.otlp.settling import QUIET
 from runs.external.otlp.span_facts import facts_of, is_known_work, kind_of
 from runs.lifecycle import wake
 from runs.models import OtlpGroup, OtlpItem
-from timeline import database_clock
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 #: Entries of one trace, or of one session.
 MAX_ITEMS = 50_000

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, cast
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.conversation.message_text import text_of
 from runs.external import contents, handlers
 from runs.external.event_input import IncomingEvent, RejectedEvent

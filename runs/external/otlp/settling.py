@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 
+from agentops.base import database_clock
+from agentops.base.redaction import project_scope
 from runs.database_errors import concerns_all
 from runs.models import OtlpGroup
-from timeline import database_clock
-from timeline.redaction import project_scope
 
 log = logging.getLogger(__name__)
 #: How long a group must have been silent before entries are filed whose place is known.

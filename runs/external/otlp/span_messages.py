@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from agentops.http import strict_json
+from agentops.base.http import strict_json
 from runs.external.otlp.attribute_names import INPUT, INSTRUCTIONS, OUTPUT, first
 from runs.external.otlp.wire import JSON_LIMITS
 

@@ -21,8 +21,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from agentops.http import strict_json
-from timeline.redaction.redact import BARE
+from agentops.base.http import strict_json
+from agentops.base.redaction.redact import BARE
 
 #: Limits of a JSON body, whose size in bytes was checked before. Attribute values may be long texts.
 JSON_LIMITS = strict_json.Limits(nodes=200_000, string=5 * 1024 * 1024)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from django.db import transaction
 
-from agentops.projects.audit import Actor, record
+from agentops.accounts.audit import Actor, record
+from agentops.base.database_clock import Now
 from runs.errors import ImportFinished, ImportNotFound
 from runs.external.uploads.intake import ImportAuditAction
 from runs.models import FileImport, ImportState
-from timeline.database_clock import Now
 
 
 def cancel(actor: Actor, file_import: FileImport) -> FileImport:

@@ -18,7 +18,9 @@ from typing import NamedTuple
 
 from django.db import DatabaseError, transaction
 
-from agentops.projects.names import truncate
+from agentops.accounts.names import truncate
+from agentops.base.database_clock import Now
+from agentops.base.redaction import project_scope
 from runs.external.event_input import RejectedEvent
 from runs.external.import_runs import ImportReport, again_if_opened
 from runs.external.importers import formats
@@ -31,9 +33,7 @@ from runs.external.uploads.import_claims import ClaimCheck, ClaimLost
 from runs.external.uploads.import_progress import ProgressReport
 from runs.external.uploads.prepared_import import prepared
 from runs.models import FileImport, FileImportPiece, ImportState
-from timeline.database_clock import Now
 from timeline.display import clean
-from timeline.redaction import project_scope
 
 log = logging.getLogger(__name__)
 #: Attempts that ended with their worker, or with the database, after which an import fails.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentops.projects.models import Project
-from agentops.projects.names import truncate
+from agentops.accounts.models import Project
+from agentops.accounts.names import truncate
+from agentops.base.database_clock import Now
 from runs.external.import_runs import ImportReport
 from runs.models import FileImport, ImportState
-from timeline.database_clock import Now
 from timeline.display import clean
 
 #: Runs of a file that are remembered by their ID.

@@ -17,8 +17,8 @@ from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, Error, connection, connections
 from django.db.models import F, QuerySet
 
+from agentops.base.database_clock import Now
 from runs.models import FileImport, ImportState
-from timeline.database_clock import Now
 
 log = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Count, Sum
 
-from agentops.projects.access import Principal
-from agentops.projects.audit import record
-from agentops.projects.models import Project
-from agentops.projects.names import truncate
+from agentops.accounts.access import Principal
+from agentops.accounts.audit import record
+from agentops.accounts.models import Project
+from agentops.accounts.names import truncate
 from runs.errors import InvalidInput, RunRefusal
 from runs.external.importers import formats
 from runs.lifecycle import wake

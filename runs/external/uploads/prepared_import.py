@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from django.db import connection
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.external import origins
 from runs.external.import_runs import ImportReport, Progress, adopt_early_children, end_joined, import_file
 from runs.external.importers.base import ImportedRun, Importer, ImportFile, Item

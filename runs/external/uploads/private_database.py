@@ -13,7 +13,8 @@ from urllib.parse import quote
 
 from django.db import DEFAULT_DB_ALIAS, connections, models, transaction
 
-from agentops.projects.models import Project, RedactionRule
+from agentops.accounts.models import Project, RedactionRule
+from agentops.base.database.after_commit import after_commit
 from runs.external.event_input import IncomingEvent
 from runs.external.importers.base import ImportedRun
 from runs.models import (
@@ -26,7 +27,6 @@ from runs.models import (
     RunError,
     TurnUsage,
 )
-from timeline.bulk.after_commit import after_commit
 from timeline.models import Event, Log
 
 #: The tables that an import writes, with the column that holds the ID of the run.

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from agentops.http import strict_json
+from agentops.base.http import strict_json
 
 #: The hooks, and whether they are asked for by the name of a tool.
 HOOKS = {

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from django.db import DataError, Error, close_old_connections
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.external import live_sessions
 from runs.external.event_input import RejectedEvent
 from runs.external.import_runs import ImportHindered, NotImported

@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from agentops.http import strict_json
-from agentops.limits.schema_checks import TOO_EXPENSIVE, ExpensiveSchema, InvalidSchema, check_schema
+from agentops.base.http import strict_json
+from agentops.base.limits.schema_checks import TOO_EXPENSIVE, ExpensiveSchema, InvalidSchema, check_schema
 from runs.agents.definition import json_fault
 from runs.flows.definition import bindings_check
 from runs.flows.definition.shapes import MAX_BYTES, FlowDefinition

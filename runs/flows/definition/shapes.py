@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
-from agentops.projects.errors import InvalidSlug
-from agentops.projects.names import clean_slug
+from agentops.accounts.errors import InvalidSlug
+from agentops.accounts.names import clean_slug
 from runs.flows.kernel.expressions import MAX_LENGTH
 
 MAX_NODES, MAX_EDGES = 500, 2_000

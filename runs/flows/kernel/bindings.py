@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from agentops.limits.work_budget import WorkBudget, WorkExceeded
+from agentops.base.limits.work_budget import WorkBudget, WorkExceeded
 from runs.flows.kernel.expression_work import ExpressionFailed, ExpressionTooExpensive, new_budget
 from runs.flows.kernel.expressions import evaluate
 from runs.flows.kernel.flow_decisions import BINDING_FAILED, EXPRESSION_TOO_EXPENSIVE

@@ -13,7 +13,7 @@ from jmespath import functions
 from jmespath.visitor import TreeInterpreter
 from pydantic import JsonValue
 
-from agentops.limits.work_budget import WorkBudget
+from agentops.base.limits.work_budget import WorkBudget
 from runs.flows.kernel.sizes import is_larger
 
 #: Steps of the expressions that one decision about a node or an edge evaluates. A step takes about a microsecond.

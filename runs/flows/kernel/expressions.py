@@ -15,7 +15,7 @@ import jmespath
 from jmespath.exceptions import JMESPathError, JMESPathTypeError
 from pydantic import JsonValue
 
-from agentops.limits.work_budget import WorkBudget, WorkExceeded
+from agentops.base.limits.work_budget import WorkBudget, WorkExceeded
 from runs.flows.kernel.expression_work import CountedInterpreter, ExpressionFailed, ExpressionTooExpensive, new_budget
 
 MAX_LENGTH = 1_000

@@ -7,7 +7,7 @@ import re
 
 from pydantic import JsonValue
 
-from agentops.limits.work_budget import WorkBudget
+from agentops.base.limits.work_budget import WorkBudget
 
 #: The levels of lists and objects in a value. Snapshots and events, which hold it, have a few more.
 MAX_DEPTH = 100

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from agentops.limits.work_budget import WorkExceeded
+from agentops.base.limits.work_budget import WorkExceeded
 from runs.flows.kernel import patches
 from runs.flows.kernel.bindings import BindingFailed, BindingTooExpensive, resolve
 from runs.flows.kernel.expression_work import ExpressionFailed, ExpressionTooExpensive, new_budget

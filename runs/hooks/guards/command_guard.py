@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from agentops.limits.patterns import decision_budget
-from agentops.limits.work_budget import WorkBudget
+from agentops.base.limits.patterns import decision_budget
+from agentops.base.limits.work_budget import WorkBudget
 from runs.hooks.base import JSON, Hook, HookContext, HookEvent, Verdict
 from runs.hooks.guards import guard_options as option
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from agentops.limits.patterns import Pattern
-from agentops.limits.work_budget import WorkBudget
+from agentops.base.limits.patterns import Pattern
+from agentops.base.limits.work_budget import WorkBudget
 
 MAX_ITEMS = 200
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import cast
 
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
+from agentops.base.redaction.redact import REDACTED
 from runs.hooks.base import JSON, Hook, HookContext, HookEvent, Verdict
-from timeline.redaction.redact import DEFAULT as REDACTOR
-from timeline.redaction.redact import REDACTED
 
 PLACEHOLDER = "[REDACTED:"
 

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from django.core.management.base import CommandError
 
-from agentops.http import strict_json
-from agentops.projects.management.base import EXIT_INVALID, AgentopsCommand, operator
+from agentops.accounts.management.base import EXIT_INVALID, AgentopsCommand, operator
+from agentops.base.http import strict_json
 from runs.actions import approvals
 from runs.errors import ApprovalNotRequested
 from runs.lifecycle.approval_decisions import Decision

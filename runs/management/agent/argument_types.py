@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 
-from agentops.projects.management.base import printable
+from agentops.accounts.management.base import printable
 from runs.lifecycle.title_limits import MAX_LABEL, MAX_TITLE
 from runs.management.agent.input_files import clean_argument
 

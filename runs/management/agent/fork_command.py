@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from agentops.projects.management.base import EXIT_INVALID, operator, printable
+from agentops.accounts.management.base import EXIT_INVALID, operator, printable
 from runs.actions import run_actions
 from runs.errors import InvalidAgent
 from runs.management.agent.input_files import clean_argument, read_definition, read_text

@@ -8,10 +8,10 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from agentops.projects.management.base import EXIT_INVALID, EXIT_UNREADABLE
+from agentops.accounts.management.base import EXIT_INVALID, EXIT_UNREADABLE
+from agentops.base.redaction.redact import BARE
 from runs.agents import definition_text
 from runs.fixtures.text_files import FixtureError, read_bytes
-from timeline.redaction.redact import BARE
 
 STDIN = "-"
 MAX_STDIN = 1024 * 1024

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from django.core.management.base import CommandParser
 
-from agentops.projects.management.base import AddSubcommand
+from agentops.accounts.management.base import AddSubcommand
 from runs.management.agent import argument_types
 from runs.management.agent.input_files import STDIN, clean_argument
 from runs.statuses import RunStatus

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.db.models import Q
 
-from agentops.projects.management.base import operator
+from agentops.accounts.management.base import operator
 from runs.actions import run_actions
 from runs.actions.unknown_calls import OutcomeChoice, Resolution
 from runs.errors import ToolCallNotFound

@@ -8,8 +8,10 @@ from typing import Any, cast
 
 from django.db.models import QuerySet
 
-from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import AgentopsCommand
+from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.management.base import AgentopsCommand
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
+from agentops.base.redaction.redact import JSON
 from runs.management.agent.references import find_run
 from runs.management.agent.run_table import Facts, redacted, shorten
 from runs.management.agent.show import message_of
@@ -17,8 +19,6 @@ from runs.models import Agent, AgentRun, AgentRunToolCall, RunError
 from runs.queries.json_columns import to_json
 from runs.queries.run_tabs import failures_list
 from timeline.models import Event
-from timeline.redaction.redact import DEFAULT as REDACTOR
-from timeline.redaction.redact import JSON
 
 Rows = Callable[[AgentRun, int], list[Facts]]
 

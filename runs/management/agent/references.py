@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import ClassVar
 from uuid import UUID
 
-from agentops.projects.access import SYSTEM, visible_rows
+from agentops.accounts.access import SYSTEM, visible_rows
+from agentops.base.redaction import project_scope
 from runs.access import expired_error
 from runs.errors import FlowRunNotFound, RunNotFound, RunRefusal
 from runs.models import AgentRun, CliSession, FlowRun
 from timeline.models import Tombstone
-from timeline.redaction import project_scope
 
 MIN_PREFIX = 4
 MAX_CANDIDATES = 10

@@ -10,16 +10,16 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from agentops.projects.management.base import EXIT_INTERRUPTED, AgentopsCommand, printable
+from agentops.accounts.management.base import EXIT_INTERRUPTED, AgentopsCommand, printable
 from runs.flows.kernel.snapshot import NodeStatus
 from runs.management.agent.references import find_run_or_flow_run
 from runs.management.agent.tail import BATCH, row
 from runs.models import AgentRun, FlowRun
-from runs.queries.flows.flow_replay_states import FlowReplay, FlowReplayState
+from runs.queries import replay_states
+from runs.queries.flow_states import FlowReplay, FlowReplayState
 from runs.queries.json_columns import to_json
 from runs.queries.masking import mask_rows
-from runs.queries.replaying import replay_states
-from runs.queries.replaying.replay_states import MAX_PAUSE_S, ReplayState
+from runs.queries.replay_states import MAX_PAUSE_S, ReplayState
 from timeline import log, outgoing
 from timeline.models import Event, Log
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import EXIT_REFUSED, EXIT_USAGE, ask, operator
+from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.management.base import EXIT_REFUSED, EXIT_USAGE, ask, operator
 from runs.actions import run_actions
 from runs.actions.run_actions import BulkOutcome
 from runs.models import AgentRun

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentops.projects.management.base import AgentopsCommand, operator
+from agentops.accounts.management.base import AgentopsCommand, operator
 from runs.actions import run_actions
 from runs.actions.run_actions import BulkOutcome
 from runs.external import recorded_ends

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.core.management.base import CommandError
 
-from agentops.projects.management.base import EXIT_NOT_COMPLETED, printable
+from agentops.accounts.management.base import EXIT_NOT_COMPLETED, printable
 from runs.management.agent.run_table import redacted, row_of, shorten, with_reason
 from runs.models import AgentRun
 from runs.statuses import RunStatus

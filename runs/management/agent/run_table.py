@@ -7,18 +7,18 @@ from typing import Any
 from django.conf import settings
 from django.db.models import QuerySet
 
-from agentops.projects.access import SYSTEM, Action, project_for, visible_rows
-from agentops.projects.management.base import AgentopsCommand
-from agentops.projects.models import Project
+from agentops.accounts.access import SYSTEM, Action, project_for, visible_rows
+from agentops.accounts.management.base import AgentopsCommand
+from agentops.accounts.models import Project
+from agentops.base import database_clock
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.lifecycle.title_limits import MAX_TITLE
 from runs.models import AgentRun
 from runs.queries.durations import times_of, with_times
 from runs.queries.place_waits import PlaceWait, place_waits
 from runs.statuses import RunStatus
-from timeline import database_clock
 from timeline.preview import preview
 from timeline.reasons import reason_label
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 PREVIEW = 280
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db.models import Count
 
-from agentops.projects.management.base import AgentopsCommand, printable
+from agentops.accounts.management.base import AgentopsCommand, printable
 from runs.conversation.message_text import text_of
 from runs.management.agent.references import find_run
 from runs.management.agent.run_table import Facts, redacted, row_of, shorten, steps_text, with_reason

@@ -7,8 +7,8 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import (
+from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.management.base import (
     EXIT_INTERRUPTED,
     EXIT_INVALID,
     EXIT_USAGE,

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from django.core.serializers.json import DjangoJSONEncoder
 
-from agentops.projects.management.base import EXIT_INTERRUPTED, AgentopsCommand, printable
+from agentops.accounts.management.base import EXIT_INTERRUPTED, AgentopsCommand, printable
 from runs.management.agent.references import find_run
 from runs.management.agent.run_state import refresh, require_completed
 from runs.management.agent.run_table import shorten

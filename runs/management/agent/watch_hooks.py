@@ -13,10 +13,10 @@ from django.conf import settings
 from django.core.management.base import CommandError
 from django.utils import timezone
 
-from agentops.projects import keys
-from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.errors import AccessError
-from agentops.projects.management.base import (
+from agentops.accounts import keys
+from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.errors import AccessError
+from agentops.accounts.management.base import (
     EXIT_INVALID,
     EXIT_UNREADABLE,
     EXIT_USAGE,
@@ -24,7 +24,7 @@ from agentops.projects.management.base import (
     operator,
     printable,
 )
-from agentops.projects.models import Scope
+from agentops.accounts.models import Scope
 from runs.external.watching.claude_code_hooks import BadSettings, HookFiles, added_settings, install, settings_path
 
 

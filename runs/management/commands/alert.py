@@ -6,8 +6,9 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import AddSubcommand, AgentopsCommand, operator
+from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.management.base import AddSubcommand, AgentopsCommand, operator
+from agentops.base import database_clock
 from runs.access import run_in
 from runs.alerts import alert_rule_changes, mutes
 from runs.alerts.alert_lists import alerts_of, says
@@ -15,7 +16,6 @@ from runs.alerts.message_texts import title_of
 from runs.alerts.rule_definition import LIMIT_NAMES
 from runs.management.agent.references import find_run
 from runs.models import Alert, AlertMute, AlertRule
-from timeline import database_clock
 
 #: Alerts that are listed: the newest.
 LISTED = 50

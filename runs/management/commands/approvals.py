@@ -10,9 +10,9 @@ from uuid import UUID
 from django.core.management.base import CommandError, CommandParser
 from django.db.models import QuerySet
 
-from agentops.projects.access import SYSTEM, Action, project_for, projects_for
-from agentops.projects.management.base import EXIT_INVALID, EXIT_USAGE, AgentopsCommand, operator
-from agentops.projects.models import Project
+from agentops.accounts.access import SYSTEM, Action, project_for, projects_for
+from agentops.accounts.management.base import EXIT_INVALID, EXIT_USAGE, AgentopsCommand, operator
+from agentops.accounts.models import Project
 from runs.actions import approvals
 from runs.management.agent.input_files import STDIN, read_definition
 from runs.management.agent.run_table import redacted, shorten

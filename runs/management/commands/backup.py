@@ -12,7 +12,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import connection
 
-from agentops.projects.management.base import EXIT_REFUSED, EXIT_UNREADABLE, AgentopsCommand
+from agentops.accounts.management.base import EXIT_REFUSED, EXIT_UNREADABLE, AgentopsCommand
 
 ELSEWHERE = 'PostgreSQL makes its own backups: pg_dump --format=custom --file=FILE "$DATABASE_URL"'
 

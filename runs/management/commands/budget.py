@@ -6,8 +6,8 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import AgentopsCommand, operator
+from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.management.base import AgentopsCommand, operator
 from runs.actions import day_budgets
 from runs.agents.budgets import DAY_BUDGETS
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from agentops.projects.management.base import AgentopsCommand, printable
+from agentops.accounts.management.base import AgentopsCommand, printable
 from runs.management.agent.references import find_run
 from runs.upkeep.invariants import UPGRADE, Violation, check
 

@@ -9,8 +9,8 @@ from uuid import UUID
 
 from django.core.management.base import CommandError, CommandParser
 
-from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import EXIT_NOT_FOUND, AgentopsCommand, printable
+from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.management.base import EXIT_NOT_FOUND, AgentopsCommand, printable
 from runs.management.agent.references import find_run_or_flow_run
 from runs.models import AgentRun, FlowRun
 from runs.upkeep.replay_check import Mismatch, differences, flow_differences

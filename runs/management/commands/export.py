@@ -11,14 +11,14 @@ from urllib.parse import urlencode
 from django.core.management.base import CommandError, CommandParser
 from django.http import QueryDict
 
-from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import EXIT_USAGE, AgentopsCommand
+from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.management.base import EXIT_USAGE, AgentopsCommand
 from runs.exports.export_file import ExportFile
 from runs.exports.list_files import ListFormat, export_list
 from runs.exports.run_files import RunFormat, export_run
 from runs.management.agent.input_files import clean_argument
 from runs.management.agent.references import find_run
-from runs.management.exporting.export_output import STDOUT, write_export, write_into
+from runs.management.export_output import STDOUT, write_export, write_into
 from runs.models import AgentRun
 from runs.queries.run_lists import filter_values
 from runs.queries.run_lists.run_filters import Filters

@@ -10,7 +10,7 @@ from typing import Any
 from django.core.management import CommandError
 from django.core.management.base import CommandParser
 
-from agentops.projects.management.base import EXIT_NOT_COMPLETED, AgentopsCommand
+from agentops.accounts.management.base import EXIT_NOT_COMPLETED, AgentopsCommand
 from runs.extensions import BUILT_IN, ExtensionFailed
 from runs.external.importers import formats
 from runs.hooks import hook_catalogue

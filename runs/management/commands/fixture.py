@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from agentops.projects.management.base import EXIT_REFUSED, AddSubcommand, AgentopsCommand, printable
+from agentops.accounts.management.base import EXIT_REFUSED, AddSubcommand, AgentopsCommand, printable
 from runs.fixtures import fixture_files as fixtures
 from runs.fixtures.converting.conversion_summary import ConversionSummary
 from runs.fixtures.converting.convert import Conversion, convert_file

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from agentops.projects.management.base import AddSubcommand, AgentopsCommand
-from runs.management.flow import flow_options
+from agentops.accounts.management.base import AddSubcommand, AgentopsCommand
+from runs.management import flow_commands
 
 
 class Command(AgentopsCommand):
     help = "Define flows, run them, watch and control their runs"
 
     def subcommands(self, add: AddSubcommand) -> None:
-        flow_options.add_all(add)
+        flow_commands.add_all(add)

@@ -11,8 +11,8 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db import transaction
 
-from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import (
+from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.management.base import (
     EXIT_INVALID,
     EXIT_UNREADABLE,
     EXIT_USAGE,
@@ -20,7 +20,8 @@ from agentops.projects.management.base import (
     operator,
     printable,
 )
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base import database_clock
 from runs.external.import_runs import ImportReport, again_if_opened
 from runs.external.importers import formats
 from runs.external.importers.base import ImportFile, ImportRefused, UnreadableFile
@@ -31,7 +32,6 @@ from runs.external.uploads.prepared_import import prepared
 from runs.external.watching.agent_folders import session_files
 from runs.models import AgentRun
 from runs.upkeep import retention
-from timeline import database_clock
 
 
 class Command(AgentopsCommand):

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from django.core.management.base import CommandError
 
-from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import EXIT_INVALID, AddSubcommand, AgentopsCommand, operator
+from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.management.base import EXIT_INVALID, AddSubcommand, AgentopsCommand, operator
 from runs.access import import_in, imports_in
 from runs.external.uploads import cancelling
 from runs.external.uploads.import_progress import set_progress

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 from django.db import connection
 
-from agentops.projects.management.base import EXIT_REFUSED, AgentopsCommand, ask, operator
+from agentops.accounts.management.base import EXIT_REFUSED, AgentopsCommand, ask, operator
 from runs.management.site.home import Home
 from runs.upkeep import restore
 from runs.upkeep.invariants import UPGRADE, check

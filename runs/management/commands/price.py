@@ -6,8 +6,8 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import AgentopsCommand, operator
+from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.management.base import AgentopsCommand, operator
 from runs.actions import model_prices
 from runs.agents.prices import ModelPrice, prices_of
 

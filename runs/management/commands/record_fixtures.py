@@ -8,12 +8,12 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.utils.module_loading import import_string
 
-from agentops.projects.management.base import EXIT_USAGE, AgentopsCommand
+from agentops.accounts.management.base import EXIT_USAGE, AgentopsCommand
 from runs import environment
 from runs.management.agent import argument_types
 from runs.management.agent.input_files import STDIN, clean_argument
 from runs.management.agent.options import RUN_HELP
-from runs.management.flow.flow_options import RUN_HELP as FLOW_RUN_HELP
+from runs.management.flow_commands import RUN_HELP as FLOW_RUN_HELP
 
 _OF_RUNS = "runs.management.recordings.recorded_runs.record_fixtures"
 _OF_FLOWS = "runs.management.recordings.recorded_flows.record_flow_fixtures"

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from agentops.projects.management.base import EXIT_USAGE, AgentopsCommand
+from agentops.accounts.management.base import EXIT_USAGE, AgentopsCommand
 from runs.management.agent import argument_types
 from runs.management.agent.options import RUN_HELP
 from runs.management.agent.replay_output import replay

@@ -9,9 +9,9 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import AgentopsCommand, operator
-from agentops.projects.models import Project
+from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.management.base import AgentopsCommand, operator
+from agentops.accounts.models import Project
 from runs.management.agent.input_files import clean_argument
 from runs.management.agent.references import find_run
 from runs.upkeep import retention

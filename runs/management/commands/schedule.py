@@ -6,9 +6,9 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from agentops.http import strict_json
-from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import AddSubcommand, AgentopsCommand, operator
+from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.management.base import AddSubcommand, AgentopsCommand, operator
+from agentops.base.http import strict_json
 from runs.actions.schedules import schedule_changes
 from runs.actions.schedules.schedule_lists import says, says_outcome
 from runs.models import Schedule, ScheduleStart

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management import CommandError
 from django.db import ProgrammingError
 
-from agentops.projects.management.base import AddSubcommand, AgentopsCommand
+from agentops.accounts.management.base import AddSubcommand, AgentopsCommand
 from runs.management.agent.references import find_run
 from runs.queries.searching import text_index
 from runs.upkeep import search_index

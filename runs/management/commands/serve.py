@@ -14,7 +14,7 @@ from django.core.management.base import CommandParser
 from django.db import connections
 from uvicorn.supervisors import Multiprocess
 
-from agentops.projects.management.base import AgentopsCommand
+from agentops.accounts.management.base import AgentopsCommand
 from runs import environment
 from runs.management.site.pools import warn_of_pools
 from runs.management.site.schema_at_start import refuse_unusable_schema

@@ -9,9 +9,8 @@ from uuid import UUID
 
 from django.core.management.base import CommandError, CommandParser
 
-from agentops.http import strict_json
-from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import (
+from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.management.base import (
     EXIT_INVALID,
     EXIT_NOT_COMPLETED,
     EXIT_NOT_FOUND,
@@ -20,6 +19,7 @@ from agentops.projects.management.base import (
     operator,
     printable,
 )
+from agentops.base.http import strict_json
 from runs.management.agent.input_files import read_text
 from runs.models import Delivery, Sink
 from runs.queries import sink_health

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management import CommandError
 from django.core.management.base import CommandParser
 
-from agentops.projects.management.base import (
+from agentops.accounts.management.base import (
     EXIT_INVALID,
     EXIT_NOT_COMPLETED,
     EXIT_NOT_FOUND,

@@ -17,8 +17,8 @@ from django.core.management import call_command
 from django.core.management.base import CommandParser
 from django.db import DatabaseError, connection, connections, transaction
 
-from agentops.projects.management.base import AgentopsCommand
-from agentops.schema.applied_migrations import missing_migrations
+from agentops.accounts.management.base import AgentopsCommand
+from agentops.base.database.applied_migrations import missing_migrations
 from runs import demo, environment
 from runs.lifecycle import transitions
 from runs.management.site.embedded import HOST, SignalHandler, serve

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from agentops.projects.management.base import AgentopsCommand
+from agentops.accounts.management.base import AgentopsCommand
 from runs.management.recordings import verifying
 
 

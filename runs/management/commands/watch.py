@@ -14,8 +14,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
-from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import (
+from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.management.base import (
     EXIT_INVALID,
     EXIT_UNREADABLE,
     EXIT_USAGE,

@@ -20,10 +20,10 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import connection, connections
 from django.utils.module_loading import import_string
 
-from agentops.broker.queues import UPKEEP
-from agentops.config.database_config import SPARE
-from agentops.projects.management.base import EXIT_USAGE, AgentopsCommand
-from agentops.projects.names import SLUG_PATTERN
+from agentops.accounts.management.base import EXIT_USAGE, AgentopsCommand
+from agentops.accounts.names import SLUG_PATTERN
+from agentops.base.broker.queues import UPKEEP
+from agentops.base.database.config import SPARE
 from runs import environment
 from runs.agents.placement import DEFAULT_QUEUE
 from runs.lifecycle.wake import CELERY_APP

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from agentops.projects.management.base import EXIT_REFUSED, EXIT_UNREADABLE
+from agentops.accounts.management.base import EXIT_REFUSED, EXIT_UNREADABLE
 from runs.fixtures import fixture_files
 from runs.fixtures.format import Fixture
 

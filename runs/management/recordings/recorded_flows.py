@@ -6,17 +6,17 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from agentops.http import strict_json
-from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import EXIT_INVALID, EXIT_NOT_COMPLETED, AgentopsCommand, operator, printable
-from runs.actions.flows import flow_definitions, flow_run_actions
+from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.management.base import EXIT_INVALID, EXIT_NOT_COMPLETED, AgentopsCommand, operator, printable
+from agentops.base.http import strict_json
+from runs.actions import flow_definitions, flow_run_actions
 from runs.management.agent.references import find_flow_run
 from runs.management.agent.run_table import redacted, with_reason
-from runs.management.flow.flow_run_commands import facts_of as facts_of_flow_run
-from runs.management.flow.flow_run_commands import inputs_of
+from runs.management.flow_commands import facts_of as facts_of_flow_run
+from runs.management.flow_commands import inputs_of
 from runs.management.recordings.fixture_folder import facts_of, fixture_name, free_paths, write_fixtures
 from runs.models import Flow, FlowRun
-from runs.queries.recording.flow_fixtures import record_flow
+from runs.queries.flow_fixtures import record_flow
 from runs.statuses import LIVE, RunStatus
 from runs.worker.flow_in_process import HumanAnswers, drive_flow_to_rest
 from runs.worker.worker import Worker

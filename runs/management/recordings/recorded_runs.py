@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 from django.core.management.base import CommandError
 
-from agentops.projects.access import SYSTEM, Action, project_for
-from agentops.projects.management.base import EXIT_NOT_COMPLETED, AgentopsCommand, operator, printable
+from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.management.base import EXIT_NOT_COMPLETED, AgentopsCommand, operator, printable
 from runs.actions import agent_definitions, run_actions
 from runs.management.agent.references import find_run
 from runs.management.agent.run_state import require_completed
 from runs.management.agent.start_commands import prompt_of
 from runs.management.recordings.fixture_folder import facts_of, fixture_name, free_paths, write_fixtures
 from runs.models import AgentRun
-from runs.queries.recording.run_fixture import RunRecording, record
+from runs.queries.run_fixture import RunRecording, record
 from runs.statuses import LIVE
 from runs.worker.in_process import drive_to_rest
 from runs.worker.worker import Worker

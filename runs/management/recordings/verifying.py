@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from agentops.projects.management.base import EXIT_NOT_COMPLETED, AgentopsCommand, printable
+from agentops.accounts.management.base import EXIT_NOT_COMPLETED, AgentopsCommand, printable
 from runs.fixtures.text_files import FixtureError
 from runs.fixtures.verification import Finding, Verification, files_in
 from runs.fixtures.verification import verify as verify_file

@@ -6,15 +6,55 @@ import asyncio
 import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from django.conf import settings
+from django.utils.module_loading import import_string
 
+from runs.lifecycle.wake import CELERY_APP
 from runs.management.site.web_server import allow_connections, web_config
-from runs.management.site.worker_thread import WorkerThread
+from runs.worker import worker
+
+
+class WorkerThread:
+    """A Celery worker that can be started once. It calls `on_end` when it ends, also after a failure."""
+
+    def __init__(self, on_end: Callable[[], None]) -> None:
+        self._on_end = on_end
+        self._controller: Any = None
+        self._thread = threading.Thread(target=self._work, name="celery", daemon=True)
+
+    def start(self) -> None:
+        """Load Celery, which takes half a second, and start the thread."""
+        # WorkController installs no signal handlers; the web server has them.
+        self._controller = import_string(CELERY_APP).WorkController(
+            hostname=f"up-{os.getpid()}@{socket.gethostname()}",
+            pool_cls="threads",
+            without_heartbeat=True,
+        )
+        self._thread.start()
+
+    def ask_to_stop(self) -> None:
+        """Claim no more runs."""
+        worker.current().ask_to_stop()
+
+    def close(self) -> int:
+        """Hand the runs back and end. Return 0, or the exit code of a worker that failed."""
+        if self._thread.is_alive():
+            self._controller.stop()
+        return getattr(self._controller, "exitcode", None) or 0
+
+    def _work(self) -> None:
+        self._controller.start()
+        self._on_end()
+
+
+# --- Both together ---
 
 HOST = "127.0.0.1"
 #: Seconds that open requests, and then the current calls of runs, may take at the end.

@@ -6,7 +6,7 @@ import logging
 
 from django.db import Error, connection
 
-from agentops.schema.applied_migrations import missing_migrations
+from agentops.base.database.applied_migrations import missing_migrations
 
 log = logging.getLogger(__name__)
 

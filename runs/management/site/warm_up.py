@@ -28,8 +28,8 @@ from runs.tools.catalogue import TOOLS
 
 log = logging.getLogger(__name__)
 #: The packages of every process, and what only a web process needs of them.
-PACKAGES = ("agentops.http", "agentops.projects", "runs", "timeline")
-ONLY_WEB = ("agentops.projects.settings_pages", "runs.api", "runs.pages")
+PACKAGES = ("agentops.base.http", "agentops.accounts", "runs", "timeline")
+ONLY_WEB = ("agentops.accounts.settings_pages", "runs.api", "runs.pages")
 WEB = (*PACKAGES, "agentops.mcp_server")
 #: Not loaded here: commands, and processes of their own; the administration, which Django's URLs load.
 NOT_HERE = ("admin", "management", "migrations", "alone", "demo", "stdio")

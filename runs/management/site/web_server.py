@@ -16,7 +16,7 @@ import uvicorn
 from runs import environment
 
 APPLICATION = "agentops.asgi:application"
-PROTOCOL = "agentops.http.protocol:LimitedProtocol"
+PROTOCOL = "agentops.base.http.protocol:LimitedProtocol"
 BACKLOG = 2048
 #: Seconds for which a connection stays open between two requests.
 IDLE_S = 5
@@ -63,7 +63,7 @@ def web_config(**options: Any) -> ServerConfig:
         "http": PROTOCOL,
         "ws": "none",
         "server_header": False,
-        # agentops.http.forwarded decides which proxies to believe; uvicorn would believe every local client.
+        # agentops.base.http.forwarded decides which proxies to believe; uvicorn would believe every local client.
         "proxy_headers": False,
         "timeout_keep_alive": IDLE_S,
         "backlog": BACKLOG,

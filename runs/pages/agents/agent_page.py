@@ -11,10 +11,11 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from agentops.http.methods import require_safe
-from agentops.projects.access import Action, EnteredProject, enter
-from agentops.projects.errors import InvalidQuery
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, EnteredProject, enter
+from agentops.accounts.errors import InvalidQuery
+from agentops.accounts.requests import principal_of
+from agentops.base import database_clock
+from agentops.base.http.methods import require_safe
 from runs.actions import agent_definitions, approvals
 from runs.errors import InvalidPolicies, RunRefusal
 from runs.models import Agent, AgentVersion
@@ -27,7 +28,6 @@ from runs.pages.runs.row_markup import markup_of
 from runs.pages.runs.run_row import rows_of
 from runs.queries import queue_state
 from runs.queries.agent_activity import activity_of
-from timeline import database_clock
 from timeline.display import clean
 
 RECENT_RUNS = 10

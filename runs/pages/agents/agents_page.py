@@ -12,16 +12,16 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from agentops.http.methods import require_safe
-from agentops.projects.access import Action, EnteredProject, enter
-from agentops.projects.errors import InvalidQuery
-from agentops.projects.names import SLUG_PATTERN
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, EnteredProject, enter
+from agentops.accounts.errors import InvalidQuery
+from agentops.accounts.names import SLUG_PATTERN
+from agentops.accounts.requests import principal_of
+from agentops.base import database_clock
+from agentops.base.http.methods import require_safe
 from runs.models import Agent
 from runs.pages import commands
 from runs.queries import queue_state
 from runs.queries.agent_activity import AgentActivity, activity_of, with_last_run
-from timeline import database_clock
 from timeline.display import clean
 
 PAGE_SIZE = 100

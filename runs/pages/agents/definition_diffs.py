@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from agentops.base.redaction.masked_secrets import masked
 from runs.agents import placement
 from runs.pages.compare.differences import TextDifference, difference
 from runs.providers.messages import canonical
 from timeline.display import clip
-from timeline.redaction.masked_secrets import masked
 
 FIELDS = ("provider", "model", "max_steps", "instructions", "tools", "settings", "policies", *placement.FIELDS)
 MAX_BYTES = 128 * 1024

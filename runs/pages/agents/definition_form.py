@@ -8,13 +8,13 @@ from typing import Any
 
 from django.http import QueryDict
 
+from agentops.base.redaction.masked_secrets import MaskedSecrets, masked
 from runs.agents import placement
 from runs.errors import InvalidAgent
 from runs.pages.agents.definition_fields import CHOICES, PLACEMENT, SETTINGS, groups
 from runs.pages.forms import form_fields
 from runs.pages.forms.form_fields import FieldType, FilledField, InvalidField, Kind, NotShowable
 from runs.pages.forms.rule_rows import RuleRows, read_rows, shown_rows
-from timeline.redaction.masked_secrets import MaskedSecrets, masked
 
 LINES = ("agent_id", "provider", "model", "max_steps")
 #: The fields of which a definition consists.

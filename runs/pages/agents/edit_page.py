@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, get_args
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render, resolve_url
+from pydantic_ai.models import KnownModelName
 
-from agentops.http.methods import require_http_methods
-from agentops.projects.access import Action, EnteredProject, Principal, enter
-from agentops.projects.errors import InvalidQuery
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, EnteredProject, Principal, enter
+from agentops.accounts.errors import InvalidQuery
+from agentops.accounts.models import Project
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_http_methods
+from agentops.base.redaction.masked_secrets import MaskedSecrets, masked
 from runs.actions import agent_definitions
 from runs.actions.agent_definitions import AgentChanged
 from runs.agents import definition_text
 from runs.agents.definition import Definition, examine
 from runs.agents.placement import DEFAULT_PRIORITY, DEFAULT_QUEUE, FIELDS
 from runs.errors import InvalidAgent
+from runs.fixtures import library
 from runs.models import Agent
-from runs.pages.agents import model_names
 from runs.pages.agents.agents_page import page_context
 from runs.pages.agents.definition_diffs import changes_between
 from runs.pages.agents.definition_form import DefinitionForm, form_of, read_form
@@ -32,7 +36,6 @@ from runs.pages.forms.form_fields import NotShowable
 from runs.providers import base as providers
 from runs.tools.catalogue import TOOLS
 from timeline.display import clean
-from timeline.redaction.masked_secrets import MaskedSecrets, masked
 
 FORM, TEXT = "form", "text"
 SAVE, PREVIEW, ADD = "save", "preview", "add:"
@@ -211,7 +214,7 @@ def _render(request: HttpRequest, entry: EnteredProject, draft: Draft, *, status
         "form": draft.form,
         "problem_count": _problem_count(draft),
         "providers": providers.names(),
-        "models": model_names.suggestions(entry.project),
+        "models": suggestions(entry.project),
         "tools": [(tool, tool.name in chosen) for tool in tools],
         "more_tools": _others(chosen, tools),
         "latest": newest.first() if newest is not None else None,
@@ -253,3 +256,21 @@ def _version(request: HttpRequest, name: str) -> int:
 
 def _mode(request: HttpRequest) -> str:
     return TEXT if request.GET.get("as") == TEXT else FORM
+
+
+# --- Suggestions ---
+
+#: The vendors whose libraries are extras of agentops.
+VENDORS = ("anthropic", "openai", "openai-chat", "openai-responses")
+MAX_OWN = 100
+
+
+def suggestions(project: Project) -> list[str]:
+    """Return the models of the project's agents, models that pydantic-ai knows, and recordings."""
+    own = Agent.objects.filter(project=project).values_list("model", flat=True).distinct().order_by("model")[:MAX_OWN]
+    return list(dict.fromkeys([*map(clean, own), *_known(), *library.names()]))
+
+
+@cache
+def _known() -> list[str]:
+    return [name for name in get_args(KnownModelName.__value__) if name.partition(":")[0] in VENDORS]

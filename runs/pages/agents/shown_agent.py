@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agentops.base.redaction.masked_secrets import masked
 from runs.agents import policies
 from runs.agents.policies import PolicyRule, Trigger
 from runs.agents.policy_errors import InvalidPolicy
@@ -14,7 +15,6 @@ from runs.tools.mcp.mcp_toolset import PREFIX
 from runs.tools.registry import RECORDED, RegisteredTool
 from runs.tools.sandbox.switches import why_off
 from timeline.display import Clip, clean, clip, format_duration, format_json
-from timeline.redaction.masked_secrets import masked
 
 #: Maximum bytes of the instructions and of a value on the page.
 TEXT_BYTES, VALUE_BYTES = 64 * 1024, 4 * 1024

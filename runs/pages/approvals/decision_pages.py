@@ -10,12 +10,13 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 
-from agentops.http import strict_json
-from agentops.http.methods import require_http_methods, require_POST
-from agentops.projects import approval_links
-from agentops.projects.access import Action, Principal, may, principal_for_user
-from agentops.projects.models import Door, Project
-from agentops.projects.requests import principal_of
+from agentops.accounts import approval_links
+from agentops.accounts.access import Action, Principal, may, principal_for_user
+from agentops.accounts.models import Door, Project
+from agentops.accounts.requests import principal_of
+from agentops.base.http import strict_json
+from agentops.base.http.methods import require_http_methods, require_POST
+from agentops.base.redaction import project_scope
 from runs.access import run_for
 from runs.actions import approvals
 from runs.errors import InvalidInput, RunRefusal
@@ -24,7 +25,6 @@ from runs.models import AgentRun, Approval
 from runs.pages.approvals.shown_approval import shown
 from runs.pages.forms import fields
 from runs.pages.run.action_pages import redirect_to
-from timeline.redaction import project_scope
 
 APPROVE, DENY = "approve", "deny"
 

@@ -10,10 +10,10 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import resolve_url
 
-from agentops.http.methods import require_POST
-from agentops.projects.access import Action, project_for
-from agentops.projects.errors import InvalidQuery
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, project_for
+from agentops.accounts.errors import InvalidQuery
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_POST
 from runs.access import flow_run_for, run_for
 from runs.actions import dismissals
 from runs.models import AgentRun, FlowRun

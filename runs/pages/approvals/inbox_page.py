@@ -9,17 +9,17 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from agentops.http.methods import require_safe
-from agentops.projects import notifications
-from agentops.projects.access import ANONYMOUS, Action, allowed_pairs, enter, projects_for
-from agentops.projects.errors import AuthRequired, InvalidQuery
-from agentops.projects.models import Project
-from agentops.projects.requests import principal_of
+from agentops.accounts import notifications
+from agentops.accounts.access import ANONYMOUS, Action, allowed_pairs, enter, projects_for
+from agentops.accounts.errors import AuthRequired, InvalidQuery
+from agentops.accounts.models import Project
+from agentops.accounts.requests import principal_of
+from agentops.base import database_clock
+from agentops.base.http.methods import require_safe
+from agentops.base.redaction import project_scope
 from runs.pages.approvals.need_entry import KINDS, entry_of
 from runs.queries.overview.needs import FAILED_FOR, NeedKind, NeedPosition, needs
 from runs.queries.run_lists.run_order import ListPosition
-from timeline import database_clock
-from timeline.redaction import project_scope
 
 #: Entries of a page.
 PAGE_SIZE = 50

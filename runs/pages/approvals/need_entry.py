@@ -10,7 +10,7 @@ from uuid import UUID
 from django.conf import settings
 from django.urls import reverse
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.lifecycle.questions import question_in
 from runs.models import AgentRun, FlowRun
 from runs.pages.approvals.shown_approval import ShownApproval, shown

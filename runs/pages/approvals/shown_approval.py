@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.lifecycle import session_subagents
 from runs.models import Approval
 from runs.pages.timeline.cards import LINE

@@ -12,10 +12,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
-from agentops.http.methods import require_safe
-from agentops.projects.access import ANONYMOUS, Principal, projects_for
-from agentops.projects.errors import AuthRequired
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import ANONYMOUS, Principal, projects_for
+from agentops.accounts.errors import AuthRequired
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_safe
 from runs.access import run_for
 from runs.models import AgentRun
 from runs.pages.compare import conversations

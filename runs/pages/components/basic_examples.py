@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpRequest
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.flows.kernel.snapshot import NodeStatus
 from runs.models import FileImport, ImportState
 from runs.pages import commands

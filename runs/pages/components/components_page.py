@@ -14,10 +14,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
-from agentops.http.methods import require_safe
-from agentops.projects.access import Action, may, projects_for
-from agentops.projects.errors import InvalidQuery, NotFound, RoleRequired
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, may, projects_for
+from agentops.accounts.errors import InvalidQuery, NotFound, RoleRequired
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_safe
 from runs.pages.components.basic_examples import basic_examples
 from runs.pages.components.content_examples import content_examples
 from runs.pages.components.flow_examples import flow_examples

@@ -7,8 +7,8 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from agentops.projects.redaction_rules.rule_forms import SecretForm
-from agentops.projects.settings_pages.settings_forms import key_form, member_form
+from agentops.accounts.redaction_rules.rule_forms import SecretForm
+from agentops.accounts.settings_pages.settings_forms import key_form, member_form
 from runs.agents.definition import examine
 from runs.models import Delivery, Sink
 from runs.pages.agents.definition_form import form_of

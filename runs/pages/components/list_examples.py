@@ -10,11 +10,11 @@ from typing import Any
 from django.http import HttpRequest
 from django.urls import reverse
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import AgentRun, Delivery, Sink
 from runs.pages.agents.agent_page import ShownVersion
 from runs.pages.agents.shown_agent import shown_rules
-from runs.pages.alerts.alerts_page import ShownFinding
+from runs.pages.alerts_page import ShownFinding
 from runs.pages.components.rendered_examples import Example, ExampleFrame
 from runs.pages.components.sample_content import ContentKind, SampleContent
 from runs.pages.components.sample_rows import BEGIN, sample_id, sample_project
@@ -24,11 +24,9 @@ from runs.pages.runs.listed_run import ListedRun
 from runs.pages.runs.row_markup import markup_of
 from runs.pages.runs.run_row import RunRow, rows_of
 from runs.pages.runs.saved_views_page import ShownViews, ViewLink
-from runs.pages.search.search_form import SearchForm
-from runs.pages.search.search_page import KINDS, ORDERS, ListedResult
+from runs.pages.search_page import KINDS, ORDERS, ListedResult, SearchForm
 from runs.pages.sinks.sink_page import prepared
-from runs.pages.tree.tree_query import MAX_OPEN
-from runs.pages.tree.tree_rows import RunTree, TreeRow
+from runs.pages.tree_page import MAX_OPEN, RunTree, TreeRow
 from runs.queries.agent_activity import AgentActivity
 from runs.queries.run_lists.run_filters import Filters
 from runs.queries.run_lists.run_order import NEWEST_FIRST

@@ -10,7 +10,7 @@ from typing import Any
 from django.http import HttpRequest
 from django.urls import reverse
 
-from agentops.projects.access import Action
+from agentops.accounts.access import Action
 from runs.models import AgentRun
 from runs.pages.components.rendered_examples import Example, ExampleFrame
 from runs.pages.components.sample_banners import all_banners, waits
@@ -28,7 +28,7 @@ from runs.pages.tabs.cost_page import COLUMNS, CostLine
 from runs.pages.tabs.waterfall_drawing import waterfall_of
 from runs.pages.timeline.replay_player import SPEEDS, PlayerMoment
 from runs.pages.timeline.window import Window
-from runs.queries.replaying.replay_states import ReplayMessage, ReplayState
+from runs.queries.replay_states import ReplayMessage, ReplayState
 from runs.queries.run_tabs.run_spans import Span, SpanKind
 from runs.statuses import RunStatus
 from timeline.display import clean, clip

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import AgentRun, AgentRunToolCall, Approval
 from runs.pages.components.sample_content import ContentKind, SampleContent
 from runs.pages.run.cascade import Cascade, NamedRun, TakenAlong

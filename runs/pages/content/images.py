@@ -58,7 +58,7 @@ def media_part(part: Mapping[str, Any], stored_before: int) -> MediaPart:
 
 
 def media_parts(types: str | list[Any] | None) -> list[MediaPart]:
-    """Return the media of a request from what `MediaTypes` of runs.queries.long_texts.text_functions returns."""
+    """Return the media of a request from what `MediaTypes` of runs.queries.long_texts returns."""
     media: list[MediaPart] = []
     for kind, media_type in json.loads(types) if isinstance(types, str) else types or ():
         if kind or media_type:

@@ -10,13 +10,14 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render, resolve_url
 
-from agentops.http.methods import require_http_methods, require_POST
-from agentops.projects.access import Action, EnteredProject, Principal, enter
-from agentops.projects.errors import InvalidQuery
-from agentops.projects.models import Project
-from agentops.projects.requests import principal_of
-from runs.actions.flows import flow_definitions
-from runs.actions.flows.flow_definitions import FlowChanged
+from agentops.accounts.access import Action, EnteredProject, Principal, enter
+from agentops.accounts.errors import InvalidQuery
+from agentops.accounts.models import Project
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_http_methods, require_POST
+from agentops.base.redaction.masked_secrets import MaskedSecrets, masked
+from runs.actions import flow_definitions
+from runs.actions.flow_definitions import FlowChanged
 from runs.agents import definition_text
 from runs.errors import InvalidFlow
 from runs.flows.definition.definition_problems import DefinitionProblem
@@ -28,7 +29,6 @@ from runs.pages.flows.graph_drawing import Drawing, drawing_of
 from runs.pages.forms import fields
 from runs.pages.forms.form_fields import json_of
 from timeline.display import clean
-from timeline.redaction.masked_secrets import MaskedSecrets, masked
 
 SAVE, PREVIEW = "save", "preview"
 

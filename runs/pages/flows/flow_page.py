@@ -11,11 +11,13 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
-from agentops.http.methods import require_safe
-from agentops.projects.access import Action, EnteredProject, enter
-from agentops.projects.errors import InvalidQuery
-from agentops.projects.requests import principal_of
-from runs.actions.flows import flow_definitions
+from agentops.accounts.access import Action, EnteredProject, enter
+from agentops.accounts.errors import InvalidQuery
+from agentops.accounts.requests import principal_of
+from agentops.base import database_clock
+from agentops.base.http.methods import require_safe
+from agentops.base.redaction.masked_secrets import masked
+from runs.actions import flow_definitions
 from runs.errors import RunRefusal
 from runs.flows.kernel.graph import Edge, Node, graph_of
 from runs.models import Flow, FlowRun, FlowVersion
@@ -24,9 +26,7 @@ from runs.pages.agents.agents_page import page_context
 from runs.pages.compare.differences import TextDifference, difference
 from runs.pages.flows.flows_page import listed
 from runs.pages.flows.graph_drawing import KINDS, drawing_of, executor_of, title_of
-from timeline import database_clock
 from timeline.display import Clip, clean, clip
-from timeline.redaction.masked_secrets import masked
 
 RECENT_RUNS = 10
 VERSIONS = 50

@@ -12,9 +12,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
-from agentops.http.methods import require_safe
-from agentops.projects.access import projects_for
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import projects_for
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_safe
 from runs.access import flow_run_for
 from runs.flows.kernel.graph import Graph, graph_of
 from runs.flows.kernel.snapshot import NodeStatus, Snapshot, visit_of
@@ -25,7 +25,7 @@ from runs.pages.run.run_tabs import MAX_CHOICES
 from runs.pages.timeline import window
 from runs.pages.timeline.replay_player import SPEEDS, moment_of
 from runs.pages.timeline.window import Window
-from runs.queries.flows.flow_states import snapshot_at
+from runs.queries.flow_states import snapshot_at
 from timeline.display import clean, clip
 
 FRAME = "runs/flows/_flow_replay_frame.html"

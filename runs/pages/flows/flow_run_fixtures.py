@@ -6,10 +6,10 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 
-from agentops.http.methods import require_safe
-from agentops.projects.requests import principal_of
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_safe
 from runs.access import flow_run_for
-from runs.queries.recording.flow_fixtures import record_flow_of_request
+from runs.queries.flow_fixtures import record_flow_of_request
 
 
 @require_safe

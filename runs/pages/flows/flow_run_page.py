@@ -10,11 +10,11 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.csrf import csrf_exempt
 
-from agentops.http.foreign_origin import refuse_foreign
-from agentops.http.methods import require_GET, require_safe
-from agentops.projects import incarnations
-from agentops.projects.access import Action, Principal, actions_of, projects_for
-from agentops.projects.requests import principal_of
+from agentops.accounts import incarnations
+from agentops.accounts.access import Action, Principal, actions_of, projects_for
+from agentops.accounts.requests import principal_of
+from agentops.base.http.foreign_origin import refuse_foreign
+from agentops.base.http.methods import require_GET, require_safe
 from runs.access import flow_run_for
 from runs.models import FlowRun
 from runs.pages.flows.flow_page import text_of
@@ -24,7 +24,7 @@ from runs.pages.timeline import window
 from runs.pages.timeline.fragments import rows_fragment, seq_of, window_of
 from runs.pages.timeline.live_cards import HTML
 from runs.pages.timeline.window_bounds import Show
-from runs.queries.flows.flow_states import snapshot_at
+from runs.queries.flow_states import snapshot_at
 from timeline.access import Permit
 from timeline.live.cursor import StreamCursor, cursor_of
 from timeline.live.response import log_stream

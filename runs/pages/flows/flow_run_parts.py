@@ -12,16 +12,16 @@ from uuid import UUID
 from django.db.models import Count, Q, Sum
 from django.urls import reverse
 
-from runs.actions.flows import flow_run_actions
+from agentops.base import database_clock
+from runs.actions import flow_run_actions
 from runs.flows.kernel.graph import graph_of
 from runs.flows.kernel.snapshot import NodeStatus, Snapshot
 from runs.models import AgentRun, FlowRun
 from runs.pages.flows.flows_page import duration_of
 from runs.pages.flows.graph_drawing import KINDS, Drawing, drawing_of, progress_of
 from runs.pages.runs.run_row import UNTITLED
-from runs.queries.flows.flow_graphs import EdgeView, NodeView, VisitView, graph_of_run
+from runs.queries.flow_graphs import EdgeView, NodeView, VisitView, graph_of_run
 from runs.statuses import RunStatus, WaitReason
-from timeline import database_clock
 from timeline.display import clean, clip, total_cost
 from timeline.reasons import reason_label
 

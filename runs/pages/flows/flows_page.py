@@ -13,14 +13,14 @@ from django.db.models import OuterRef, QuerySet, Subquery, UUIDField
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from agentops.http.methods import require_safe
-from agentops.projects.access import Action, enter
-from agentops.projects.errors import InvalidQuery
-from agentops.projects.names import SLUG_PATTERN
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, enter
+from agentops.accounts.errors import InvalidQuery
+from agentops.accounts.names import SLUG_PATTERN
+from agentops.accounts.requests import principal_of
+from agentops.base import database_clock
+from agentops.base.http.methods import require_safe
 from runs.models import Flow, FlowRun
 from runs.pages.agents.agents_page import page_context
-from timeline import database_clock
 from timeline.display import clean, format_duration, format_elapsed
 from timeline.reasons import reason_label
 

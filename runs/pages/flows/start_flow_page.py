@@ -11,13 +11,13 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from uuid_utils.compat import uuid7
 
-from agentops.http import strict_json
-from agentops.http.methods import require_http_methods
-from agentops.projects.access import Action, EnteredProject, enter
-from agentops.projects.requests import principal_of
-from runs.actions.flows import flow_definitions, flow_run_actions
+from agentops.accounts.access import Action, EnteredProject, enter
+from agentops.accounts.requests import principal_of
+from agentops.base.http import strict_json
+from agentops.base.http.methods import require_http_methods
+from runs.actions import flow_definitions, flow_run_actions
 from runs.errors import InvalidFlowInputs
-from runs.lifecycle.flows.flow_creation import check_inputs
+from runs.lifecycle.flow_creation import check_inputs
 from runs.models import Flow
 from runs.pages.agents.agents_page import page_context
 from runs.pages.flows.flow_page import text_of

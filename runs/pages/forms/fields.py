@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from agentops.projects.management.base import printable
-from timeline.redaction.redact import BARE
+from agentops.accounts.management.base import printable
+from agentops.base.redaction.redact import BARE
 
 INTEGER = re.compile(r"-?[0-9]{1,10}", re.ASCII)
 

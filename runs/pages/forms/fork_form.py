@@ -14,10 +14,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from uuid_utils.compat import uuid7
 
-from agentops.http import strict_json
-from agentops.http.methods import require_http_methods
-from agentops.projects.access import Action, Principal, may, projects_for
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, Principal, may, projects_for
+from agentops.accounts.requests import principal_of
+from agentops.base.http import strict_json
+from agentops.base.http.methods import require_http_methods
 from runs.access import require_edits, run_for
 from runs.actions import run_actions
 from runs.agents.definition import MAX_TEXT

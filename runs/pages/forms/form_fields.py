@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentops.http import strict_json
+from agentops.base.http import strict_json
 from runs.pages.forms import fields
 from timeline.display import make_legible
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from django.http import QueryDict
 
+from agentops.base.redaction.masked_secrets import MaskedSecrets, masked
 from runs.pages.forms import form_fields
 from runs.pages.forms.form_fields import FieldType, FilledField, InvalidField, NotShowable
-from timeline.redaction.masked_secrets import MaskedSecrets, masked
 
 #: Rows that a form may have; more than any list of rules.
 MAX_ROWS = 200

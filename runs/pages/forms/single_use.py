@@ -10,7 +10,7 @@ from django.contrib.sessions.models import Session
 from django.db import transaction
 from django.http import HttpRequest
 
-from agentops.projects.errors import AuthRequired
+from agentops.accounts.errors import AuthRequired
 from runs.models import AgentRun, FlowRun
 
 STARTED = "started"

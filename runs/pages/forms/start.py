@@ -13,10 +13,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from uuid_utils.compat import uuid7
 
-from agentops.http.methods import require_http_methods
-from agentops.projects.access import Action, Principal, enter
-from agentops.projects.models import Project
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, Principal, enter
+from agentops.accounts.models import Project
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_http_methods
 from runs.actions import agent_definitions, run_actions
 from runs.errors import InvalidInput
 from runs.lifecycle import inbox

@@ -5,10 +5,11 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from agentops.http.methods import require_safe
-from agentops.projects.access import Action, enter
-from agentops.projects.errors import InvalidQuery
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, enter
+from agentops.accounts.errors import InvalidQuery
+from agentops.accounts.requests import principal_of
+from agentops.base import database_clock
+from agentops.base.http.methods import require_safe
 from runs.pages.agents.agents_page import page_context
 from runs.pages.overview.window_view import (
     RANGES,
@@ -22,7 +23,6 @@ from runs.pages.overview.window_view import (
 )
 from runs.queries.overview import recent_calls
 from runs.queries.overview.flow_sums import ended_by_flow
-from timeline import database_clock
 
 
 @require_safe

@@ -5,9 +5,9 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
-from agentops.http.methods import require_safe
-from agentops.projects.access import projects_for
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import projects_for
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_safe
 from runs.queries.overview.needs import NeedCounts, need_counts
 
 #: Projects that are listed.

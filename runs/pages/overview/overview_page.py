@@ -9,10 +9,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render, resolve_url
 from django.urls import reverse
 
-from agentops.http.methods import require_POST, require_safe
-from agentops.projects.access import Action, EnteredProject, enter, project_for
-from agentops.projects.models import Project
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, EnteredProject, enter, project_for
+from agentops.accounts.models import Project
+from agentops.accounts.requests import principal_of
+from agentops.base import database_clock
+from agentops.base.http.methods import require_POST, require_safe
 from runs import demo
 from runs.errors import RunRefusal
 from runs.models import AgentRun, FlowRun
@@ -36,7 +37,6 @@ from runs.queries.overview import recent_calls
 from runs.queries.overview.flow_sums import ended_by_flow
 from runs.queries.overview.needs import FAILED_FOR, count_of, label_of, needs
 from runs.statuses import RunStatus
-from timeline import database_clock
 
 #: Entries of the two lists.
 MAX_NEEDS, MAX_RUNNING = 8, 8

@@ -13,7 +13,9 @@ from decimal import Decimal
 from django.conf import settings
 from django.db.models import Count, Max, Sum
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base import database_clock
+from agentops.base.database_clock import Now
 from runs.agents import budgets
 from runs.agents.budgets import Budget
 from runs.external.ingest_counts import ACCEPTED, NOT_REFUSED
@@ -23,8 +25,6 @@ from runs.queries.overview.flow_sums import unended_by_status
 from runs.queries.overview.needs import label_of
 from runs.queries.sink_health import lag_s, with_health
 from runs.statuses import RunStatus
-from timeline import database_clock
-from timeline.database_clock import Now
 from timeline.display import clean, format_duration
 
 #: Sinks that are looked at.

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import Agent
 from runs.pages.overview import charts
 from runs.pages.overview.charts import Axes, Chart, Series

@@ -14,9 +14,9 @@ from django.shortcuts import resolve_url
 from django_htmx.http import HttpResponseClientRedirect
 from django_htmx.middleware import HtmxDetails
 
-from agentops.http.methods import require_POST
-from agentops.projects.access import Action, Principal
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, Principal
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_POST
 from runs.access import run_for
 from runs.actions import run_actions
 from runs.actions.unknown_calls import OutcomeChoice

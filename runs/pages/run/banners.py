@@ -12,22 +12,55 @@ from datetime import timedelta
 
 from django.urls import reverse
 
+from agentops.base import database_clock
 from runs.lifecycle import inbox, session_subagents
 from runs.models import AgentRun, Attempt, RunCommand
 from runs.pages.run import waits
-from runs.pages.run.banner import Banner, actor_label, href_of, label_of, newest_event, parse_time
-from runs.pages.run.child_banners import child_banners
+from runs.pages.run.banner import Banner, ChildInNeed, actor_label, href_of, label_of, newest_event, parse_time
 from runs.pages.run.external_banners import abandoned_banner, external_banners
 from runs.pages.run.facts import RunData, unknown_call_count
 from runs.pages.run.lineage import Lineage
+from runs.pages.timeline.cards import LINE
 from runs.queries import queue_state
 from runs.queries.place_waits import place_waits
+from runs.queries.waiting_for_people import WaitingRun, waiting_below
 from runs.statuses import LOST, PauseReason, RunStatus, WaitReason
-from timeline import database_clock
 from timeline.display import clean, clip
 from timeline.event_rows import payload_of
 from timeline.events import EventType
 from timeline.events.notice import budget_standing
+
+#: Runs that the banner names; the tree has the others.
+MAX_NAMED = 5
+_LABELS = {
+    WaitReason.INPUT.value: "Answer question",
+    WaitReason.UNKNOWN_TOOL.value: "Choose outcome of tool call",
+    "": "Resume or stop run",
+}
+
+
+def child_banners(data: RunData) -> list[Banner]:
+    """Return the banner that names the runs below this one that wait for a person; none if no run does."""
+    if not data.child_count:
+        return []
+    waiting = waiting_below(data.run.pk, MAX_NAMED + 1)
+    if not waiting:
+        return []
+    is_cut, named = len(waiting) > MAX_NAMED, list(map(_child, waiting[:MAX_NAMED]))
+    head = "1 child run needs you" if len(waiting) == 1 else f"{len(named)} child runs need you"
+    banner = Banner(level="warn", icon="child", head=head, children=named)
+    if not is_cut:
+        return [banner]
+    tree = reverse("runs:tree", args=[data.run.pk])
+    return [replace(banner, head=f"More than {head}", href=tree, label="Show the tree of runs")]
+
+
+def _child(run: WaitingRun) -> ChildInNeed:
+    label = _LABELS.get(run.reason) or f"Approve or deny {clip(run.tool, LINE).text or 'tool call'}"
+    return ChildInNeed(reverse("runs:detail", args=[run.id]), label, clip(run.title, LINE).text or "(untitled)")
+
+
+# --- Banners of the run itself ---
 
 #: Seconds in the queue after which a missing worker is reported; workers claim a queued run within a few seconds.
 WORKER_EXPECTED_S = 15

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 from django.conf import settings
 
+from agentops.base import database_clock
 from runs.models import AgentRun, ExternalRun
 from runs.pages.run.banner import Banner, label_of
 from runs.statuses import RunStatus, WaitReason
-from timeline import database_clock
 
 _REPORTED = "Its runner reports this. It continues when the runner sends further events."
 _WAITS = {

@@ -18,13 +18,13 @@ from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery, 
 from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce
 
+from agentops.base import database_clock
 from runs.conversation.turn_usage import buckets_of
 from runs.lifecycle.error_contexts import OF_MOVES
 from runs.models import AgentRun, AgentRunToolCall, Attempt, RunError, TurnUsage
 from runs.queries.durations import times_of, with_times
 from runs.statuses import LOST, RunStatus, ToolStatus
 from runs.upkeep import restore
-from timeline import database_clock
 from timeline.display import clean, dollars, total_cost
 from timeline.reasons import reason_label
 

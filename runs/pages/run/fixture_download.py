@@ -6,11 +6,11 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 
-from agentops.http.methods import require_safe
-from agentops.projects.requests import principal_of
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_safe
 from runs.access import run_for
 from runs.fixtures.fixture_files import dumps
-from runs.queries.recording.run_fixture import record
+from runs.queries.run_fixture import record
 
 
 @require_safe

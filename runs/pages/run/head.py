@@ -10,7 +10,7 @@ from django.conf import settings
 from django.http import HttpRequest
 from uuid_utils.compat import uuid7
 
-from agentops.projects.access import Action, Principal, actions_of
+from agentops.accounts.access import Action, Principal, actions_of
 from runs.lifecycle import inbox, session_subagents
 from runs.models import AgentRun, AgentRunMessage, RunCommand
 from runs.pages.run.action_commands import (

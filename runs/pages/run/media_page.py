@@ -6,8 +6,8 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 
-from agentops.http.methods import require_safe
-from agentops.projects.requests import principal_of
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_safe
 from runs.access import run_for
 from runs.errors import RunNotFound
 from runs.models import AgentRunMessage

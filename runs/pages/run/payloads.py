@@ -21,9 +21,9 @@ from django.shortcuts import render
 from django.urls import reverse
 from django_htmx.middleware import HtmxDetails
 
-from agentops.http.methods import require_safe
-from agentops.projects.access import Action, Principal, may, projects_for
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, Principal, may, projects_for
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_safe
 from runs.access import run_for
 from runs.actions.reveal import PARAMETER, SHOW, reveal
 from runs.conversation.long_outputs import text_of
@@ -36,8 +36,7 @@ from runs.pages.content.terminal_text import colours_of
 from runs.pages.timeline.card_contents import resolution_text
 from runs.pages.timeline.cards import PROSE_ROLES
 from runs.pages.timeline.event_texts import HIDDEN_THINKING
-from runs.queries.long_texts.output_pieces import long_output, masked
-from runs.queries.long_texts.text_functions import JsonText
+from runs.queries.long_texts import JsonText, long_output, masked
 from timeline import log
 from timeline.display import LOOKAHEAD, Clip, clean, clip, format_json, format_ms, make_pieces_legible
 from timeline.event_rows import payload_of

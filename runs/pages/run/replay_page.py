@@ -10,9 +10,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
-from agentops.http.methods import require_safe
-from agentops.projects.access import projects_for
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import projects_for
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_safe
 from runs.access import run_for
 from runs.models import AgentRun
 from runs.pages.run.run_tabs import MAX_CHOICES, tab_links
@@ -20,8 +20,8 @@ from runs.pages.runs.run_row import UNTITLED
 from runs.pages.timeline import window
 from runs.pages.timeline.replay_player import SPEEDS, moment_of
 from runs.pages.timeline.window import Window
-from runs.queries.replaying import replay_states
-from runs.queries.replaying.replay_states import ReplayMessage, ReplayState
+from runs.queries import replay_states
+from runs.queries.replay_states import ReplayMessage, ReplayState
 from runs.statuses import RunStatus
 from timeline.display import clean, total_cost
 from timeline.reasons import reason_label

@@ -13,12 +13,12 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.csrf import csrf_exempt
 
-from agentops.http.foreign_origin import refuse_foreign
-from agentops.http.methods import require_GET, require_safe
-from agentops.projects import incarnations
-from agentops.projects.access import Principal, projects_for
-from agentops.projects.names import UUID_PATTERN
-from agentops.projects.requests import principal_of
+from agentops.accounts import incarnations
+from agentops.accounts.access import Principal, projects_for
+from agentops.accounts.names import UUID_PATTERN
+from agentops.accounts.requests import principal_of
+from agentops.base.http.foreign_origin import refuse_foreign
+from agentops.base.http.methods import require_GET, require_safe
 from runs.access import flow_run_for, run_for
 from runs.errors import FlowRunNotFound, RunExpired, RunNotFound
 from runs.models import AgentRun

@@ -10,9 +10,9 @@ from uuid import UUID
 from django.http import HttpRequest
 from django.urls import reverse
 
-from agentops.projects import incarnations
-from agentops.projects.access import Principal, projects_for
-from agentops.projects.requests import principal_of
+from agentops.accounts import incarnations
+from agentops.accounts.access import Principal, projects_for
+from agentops.accounts.requests import principal_of
 from runs.access import run_for
 from runs.models import AgentRun
 from runs.pages.run import facts

@@ -8,9 +8,9 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
-from agentops.http.methods import require_POST
-from agentops.projects.access import Action, project_for
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, project_for
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_POST
 from runs.models import AgentRun
 from runs.pages.runs.bulk_labels import list_of, selected_ids
 

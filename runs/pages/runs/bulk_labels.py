@@ -9,10 +9,10 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 
-from agentops.http.methods import require_POST
-from agentops.projects.access import Action, project_for
-from agentops.projects.models import Project
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, project_for
+from agentops.accounts.models import Project
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_POST
 from runs.actions.annotations import labels
 from runs.errors import RunRefusal
 from runs.models import AgentRun

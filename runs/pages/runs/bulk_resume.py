@@ -15,10 +15,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django_htmx.middleware import HtmxDetails
 
-from agentops.http.methods import require_POST
-from agentops.projects.access import Action, Principal, may, project_for, projects_for
-from agentops.projects.models import Project
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, Principal, may, project_for, projects_for
+from agentops.accounts.models import Project
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_POST
 from runs.actions import run_actions
 from runs.actions.run_actions import BulkOutcome
 from runs.errors import InvalidInput

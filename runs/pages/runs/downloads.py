@@ -6,9 +6,9 @@ from uuid import UUID
 
 from django.http import HttpRequest, StreamingHttpResponse
 
-from agentops.http.methods import require_safe
-from agentops.projects.access import Action, project_for
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, project_for
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_safe
 from runs.access import run_for
 from runs.exports.export_file import download
 from runs.exports.list_files import ListFormat, export_list

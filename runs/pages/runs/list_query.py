@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.http import QueryDict
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.pages.runs.list_columns import DEFAULT, column_pairs, parse_columns
 from runs.pages.runs.listed_run import ListedRun, listed_runs, read
 from runs.queries.run_lists import run_windows

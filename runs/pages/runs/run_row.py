@@ -12,13 +12,13 @@ from django.conf import settings
 from django.urls import reverse
 from django.utils.html import escape, format_html, format_html_join
 
-from agentops.projects.management.base import printable
+from agentops.accounts.management.base import printable
+from agentops.base import database_clock
 from runs.models import AgentRun
 from runs.pages.runs.listed_run import ListedRun
 from runs.queries.durations import times_between
 from runs.queries.place_waits import PlaceWait, place_waits
 from runs.statuses import RunStatus
-from timeline import database_clock
 from timeline.display import calls_unpriced, clean, dollars, format_elapsed
 from timeline.reasons import reason_label
 

@@ -11,11 +11,12 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.csrf import csrf_exempt
 
-from agentops.http.foreign_origin import refuse_foreign
-from agentops.http.methods import require_GET, require_safe
-from agentops.projects.access import Action, enter, project_for
-from agentops.projects.models import Project
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, enter, project_for
+from agentops.accounts.models import Project
+from agentops.accounts.requests import principal_of
+from agentops.base import database_clock
+from agentops.base.http.foreign_origin import refuse_foreign
+from agentops.base.http.methods import require_GET, require_safe
 from runs.models import Agent, AgentRun, Schedule
 from runs.pages import commands
 from runs.pages.runs.list_columns import COLUMNS, column_pairs, headings
@@ -29,7 +30,6 @@ from runs.queries.run_lists.run_filters import Filters
 from runs.queries.run_lists.run_order import NEWEST_FIRST, ListPosition
 from runs.queries.waiting_for_people import MAX_COUNT, waiting_for_people
 from runs.statuses import RunStatus
-from timeline import database_clock
 from timeline.access import Permit
 from timeline.display import clean
 from timeline.live.response import ProjectStream

@@ -9,11 +9,11 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.urls import reverse
 
-from agentops.http.methods import require_POST
-from agentops.projects.access import Action, Principal, project_for
-from agentops.projects.errors import AccessError
-from agentops.projects.models import Project
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, Principal, project_for
+from agentops.accounts.errors import AccessError
+from agentops.accounts.models import Project
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_POST
 from runs.actions.annotations import saved_views
 from runs.errors import RunRefusal
 from runs.models import SavedView

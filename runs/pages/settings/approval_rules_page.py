@@ -12,12 +12,13 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render, resolve_url
 
-from agentops.http import strict_json
-from agentops.http.methods import require_http_methods
-from agentops.projects.access import Action, EnteredProject, enter, project_for
-from agentops.projects.errors import InvalidQuery
-from agentops.projects.models import Project
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, EnteredProject, enter, project_for
+from agentops.accounts.errors import InvalidQuery
+from agentops.accounts.models import Project
+from agentops.accounts.requests import principal_of
+from agentops.base.http import strict_json
+from agentops.base.http.methods import require_http_methods
+from agentops.base.redaction.masked_secrets import MaskedSecrets, masked
 from runs.actions import approvals
 from runs.errors import InvalidPolicies
 from runs.pages.agents.agents_page import page_context
@@ -25,7 +26,6 @@ from runs.pages.agents.definition_fields import APPROVALS
 from runs.pages.compare.differences import TextDifference, difference
 from runs.pages.forms import form_fields
 from runs.pages.forms.rule_rows import RuleRows, read_rows, shown_rows
-from timeline.redaction.masked_secrets import MaskedSecrets, masked
 
 TITLE = "Rules"
 

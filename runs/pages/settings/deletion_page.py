@@ -8,11 +8,11 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render, resolve_url
 
-from agentops.http.methods import require_http_methods
-from agentops.projects.access import Action, EnteredProject, enter
-from agentops.projects.errors import Conflict, NotConfirmed
-from agentops.projects.requests import principal_of
-from agentops.projects.settings_pages.page_parts import sentence
+from agentops.accounts.access import Action, EnteredProject, enter
+from agentops.accounts.errors import Conflict, NotConfirmed
+from agentops.accounts.requests import principal_of
+from agentops.accounts.settings_pages.page_parts import sentence
+from agentops.base.http.methods import require_http_methods
 from runs.actions import project_deletion
 from runs.actions.archiving import being_recorded
 from runs.pages.agents.agents_page import page_context

@@ -8,14 +8,14 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render, resolve_url
 
-from agentops.http.methods import require_http_methods, require_POST
-from agentops.projects.access import Action, EnteredProject, enter
-from agentops.projects.errors import Invalid, NotArchivable
-from agentops.projects.memberships import change_project, unarchive_project
-from agentops.projects.models import Project
-from agentops.projects.requests import principal_of
-from agentops.projects.settings_pages.page_parts import add_refusal
-from agentops.projects.settings_pages.settings_forms import PROJECT_FIELDS, ProjectSettingsForm, key_form, member_form
+from agentops.accounts.access import Action, EnteredProject, enter
+from agentops.accounts.errors import Invalid, NotArchivable
+from agentops.accounts.memberships import change_project, unarchive_project
+from agentops.accounts.models import Project
+from agentops.accounts.requests import principal_of
+from agentops.accounts.settings_pages.page_parts import add_refusal
+from agentops.accounts.settings_pages.settings_forms import PROJECT_FIELDS, ProjectSettingsForm, key_form, member_form
+from agentops.base.http.methods import require_http_methods, require_POST
 from runs.actions import archiving
 from runs.pages.agents.agents_page import page_context
 

@@ -10,12 +10,12 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render, resolve_url
 
-from agentops.http.methods import require_POST, require_safe
-from agentops.projects.access import Action, EnteredProject, enter
-from agentops.projects.errors import InvalidRetention
-from agentops.projects.memberships import MAX_RETENTION_DAYS, change_project
-from agentops.projects.models import Project
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, EnteredProject, enter
+from agentops.accounts.errors import InvalidRetention
+from agentops.accounts.memberships import MAX_RETENTION_DAYS, change_project
+from agentops.accounts.models import Project
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_POST, require_safe
 from runs.actions import day_budgets
 from runs.agents.budgets import DAY_BUDGETS, InvalidBudget, day_limits
 from runs.pages.agents.agents_page import page_context

@@ -8,7 +8,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from agentops.projects.access import EnteredProject
+from agentops.accounts.access import EnteredProject
 from runs.models import Sink, SinkCursor
 from runs.queries import sink_health
 from runs.queries.sink_health import UNREAD_SPAN, SinkWithHealth

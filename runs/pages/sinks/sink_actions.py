@@ -9,10 +9,10 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render, resolve_url
 
-from agentops.http.methods import require_http_methods, require_POST
-from agentops.projects.access import Action, EnteredProject, enter
-from agentops.projects.errors import InvalidQuery
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, EnteredProject, enter
+from agentops.accounts.errors import InvalidQuery
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_http_methods, require_POST
 from runs.models import Delivery, Sink
 from runs.pages.sinks.shown_sink import get_sink
 from runs.pages.sinks.sink_page import sink_context

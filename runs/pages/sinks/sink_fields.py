@@ -9,13 +9,13 @@ from typing import Any, get_args
 import orjson
 from django.http import QueryDict
 
-from agentops.http import strict_json
+from agentops.base.http import strict_json
+from agentops.base.redaction.masked_secrets import MaskedSecrets, masked
 from runs.models import Sink
 from runs.pages.forms import fields
 from runs.telemetry.kind_catalogue import WEBHOOK
 from runs.telemetry.sink_changes import SinkChange
 from runs.telemetry.sink_kind import Problem, SinkKind
-from timeline.redaction.masked_secrets import MaskedSecrets, masked
 
 REQUIRED = "Enter a value."
 #: Option or secret → label and help. Others, of packages, are called by their names.

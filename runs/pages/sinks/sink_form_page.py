@@ -9,10 +9,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 
-from agentops.http.methods import require_http_methods
-from agentops.projects.access import Action, EnteredProject, enter
-from agentops.projects.errors import InvalidQuery
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, EnteredProject, enter
+from agentops.accounts.errors import InvalidQuery
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_http_methods
 from runs.models import Sink
 from runs.pages.agents.agents_page import page_context
 from runs.pages.sinks.shown_sink import get_sink

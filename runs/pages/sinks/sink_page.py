@@ -10,12 +10,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.http import urlencode
 
-from agentops.http.methods import require_safe
-from agentops.projects.access import Action, EnteredProject, enter
-from agentops.projects.errors import InvalidQuery
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, EnteredProject, enter
+from agentops.accounts.errors import InvalidQuery
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_safe
 from runs.models import Delivery, Sink
-from runs.models.telemetry.delivery import TEST
+from runs.models.telemetry import TEST
 from runs.pages.agents.agents_page import page_context
 from runs.pages.sinks.shown_sink import get_sink, shown
 from runs.queries import sink_health
@@ -23,8 +23,8 @@ from runs.telemetry.deliveries import MAX_ATTEMPTS
 from runs.telemetry.kind_catalogue import kind_of
 from runs.telemetry.sink_kind import InvalidSink
 from runs.upkeep.old_records import DELIVERIES_KEPT
-from timeline.bulk.settled import newest_event
 from timeline.display import clean
+from timeline.settled import newest_event
 
 PAGE_SIZE = 50
 #: State of a delivery → the word of its badge.

@@ -5,15 +5,15 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from agentops.http.methods import require_safe
-from agentops.projects.access import Action, enter
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, enter
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_safe
 from runs.models import Sink
 from runs.pages.agents.agents_page import page_context
 from runs.pages.sinks.shown_sink import shown, target_of
 from runs.queries import sink_health
 from runs.telemetry.sink_changes import MAX_SINKS
-from timeline.bulk.settled import newest_event
+from timeline.settled import newest_event
 
 
 @require_safe

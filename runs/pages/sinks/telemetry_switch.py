@@ -6,11 +6,11 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import resolve_url
 
-from agentops.http.methods import require_POST
-from agentops.projects.access import Action, enter
-from agentops.projects.errors import InvalidQuery
-from agentops.projects.memberships import change_project
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, enter
+from agentops.accounts.errors import InvalidQuery
+from agentops.accounts.memberships import change_project
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_POST
 
 ON, OFF = "on", "off"
 _DONE = {

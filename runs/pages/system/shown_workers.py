@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from agentops.broker.queues import UPKEEP
+from agentops.base.broker.queues import UPKEEP
 from runs.lifecycle.suspicion import CHILD_SEPARATOR
 from runs.models import WorkerProcess
 from runs.queries import queue_state

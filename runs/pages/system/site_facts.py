@@ -15,7 +15,7 @@ from django.core.checks import WARNING, run_checks
 from django.db import connection
 from django.template.defaultfilters import filesizeformat
 
-from agentops.http import health
+from agentops.base.http import health
 from timeline.display import format_ms
 from timeline.live.hub import open_streams
 

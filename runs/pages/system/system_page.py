@@ -8,15 +8,15 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from agentops.http.methods import require_safe
-from agentops.projects.access import Action, may, projects_for
-from agentops.projects.errors import AuthRequired, RoleRequired
-from agentops.projects.requests import principal_of
+from agentops.accounts.access import Action, may, projects_for
+from agentops.accounts.errors import AuthRequired, RoleRequired
+from agentops.accounts.requests import principal_of
+from agentops.base.http.methods import require_safe
 from runs.models import Sink
 from runs.pages.sinks.shown_sink import ShownSink, shown
 from runs.pages.system import shown_workers, site_facts, work_facts
 from runs.queries import broker_state, queue_state, sink_health
-from timeline.bulk.settled import newest_event
+from timeline.settled import newest_event
 
 #: Sinks, and slices, that are listed.
 MAX_LISTED = 50

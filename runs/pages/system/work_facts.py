@@ -7,11 +7,11 @@ from datetime import datetime
 
 from django.conf import settings
 
+from agentops.base import database_clock
 from runs.pages.system.shown_workers import ShownWorkers
 from runs.pages.system.site_facts import Fact
 from runs.queries import queue_state, recovery_times
 from runs.queries.broker_state import WITHIN_S, BrokerState
-from timeline import database_clock
 from timeline.display import clean, format_duration
 
 #: Seconds after which a run should have found a worker.

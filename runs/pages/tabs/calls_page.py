@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
-from agentops.http.methods import require_safe
+from agentops.base.http.methods import require_safe
 from runs.pages.run.facts import FAILED_CALLS
 from runs.pages.run.run_tabs import tab_context
 from runs.pages.timeline.card_contents import resolution_text

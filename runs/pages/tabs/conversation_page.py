@@ -13,8 +13,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
-from agentops.http.methods import require_safe
-from agentops.projects.names import UUID_PATTERN
+from agentops.accounts.names import UUID_PATTERN
+from agentops.base.http.methods import require_safe
 from runs.errors import RunNotFound
 from runs.models import AgentRun, AgentRunMessage, ExternalRun
 from runs.pages.content.images import media_name

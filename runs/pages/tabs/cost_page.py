@@ -11,7 +11,7 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from agentops.http.methods import require_safe
+from agentops.base.http.methods import require_safe
 from runs.agents.prices import Buckets
 from runs.conversation.writes import TOKENS
 from runs.models import AgentRun

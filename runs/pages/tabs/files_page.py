@@ -9,7 +9,7 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from agentops.http.methods import require_safe
+from agentops.base.http.methods import require_safe
 from runs.pages.run.banner import href_of
 from runs.pages.run.run_tabs import tab_context
 from runs.pages.timeline.fragments import seq_of

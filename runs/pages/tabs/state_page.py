@@ -8,12 +8,12 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from agentops.http.methods import require_safe
+from agentops.base.http.methods import require_safe
 from runs.pages.run.replay_page import MAX_CALLS
 from runs.pages.run.run_tabs import tab_context
 from runs.pages.timeline.fragments import seq_of
-from runs.queries.replaying import replay_states
-from runs.queries.replaying.replay_states import ReplayMessage, ReplayState
+from runs.queries import replay_states
+from runs.queries.replay_states import ReplayMessage, ReplayState
 from runs.statuses import RunStatus
 from timeline import log
 from timeline.display import clean, format_json, total_cost

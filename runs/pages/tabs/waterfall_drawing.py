@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
+from agentops.base import database_clock
 from runs.queries.run_tabs.run_spans import Span, SpanKind
 from runs.statuses import ToolStatus
-from timeline import database_clock
 from timeline.display import clean, clip
 from timeline.reasons import reason_label
 

@@ -7,13 +7,13 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from agentops.http.methods import require_safe
+from agentops.base import database_clock
+from agentops.base.http.methods import require_safe
 from runs.pages.run.run_tabs import tab_context
 from runs.pages.tabs.waterfall_drawing import waterfall_of
 from runs.pages.timeline.fragments import seq_of
 from runs.queries.run_tabs.run_spans import spans_of
 from runs.statuses import RunStatus
-from timeline import database_clock
 
 
 @require_safe

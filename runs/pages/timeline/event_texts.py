@@ -21,7 +21,7 @@ from runs.models import AgentRunMessage, AgentRunToolCall, RunCommand
 from runs.pages.content.images import MediaPart, media_part, media_parts
 from runs.pages.content.terminal_text import TextSpan, colours_of
 from runs.pages.timeline.cards import OTHER_BYTES, TEXT_BYTES
-from runs.queries.long_texts.text_functions import JsonText, MediaTypes, Utf8Bytes
+from runs.queries.long_texts import JsonText, MediaTypes, Utf8Bytes
 from timeline.display import Clip, clip
 from timeline.event_rows import payload_of
 from timeline.events import EventType

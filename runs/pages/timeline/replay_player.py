@@ -8,7 +8,7 @@ from uuid import UUID
 from django.http import HttpRequest
 
 from runs.pages.timeline.fragments import seq_of
-from runs.queries.replaying.replay_states import pauses_s
+from runs.queries.replay_states import pauses_s
 from timeline import log
 
 #: Speeds of the player.

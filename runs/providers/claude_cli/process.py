@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agentops.http.strict_json import FILE, NotJson, parse
+from agentops.base.http.strict_json import FILE, NotJson, parse
 from runs.providers.base import ProviderUnusable
 from runs.providers.claude_cli import failures
 from runs.providers.claude_cli.failures import SessionFailed

@@ -21,12 +21,12 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import ModelRequestParameters, StreamedResponse
 from pydantic_ai.usage import RequestUsage
 
+from agentops.base import database_clock
 from runs.providers.claude_cli import blocks
 from runs.providers.claude_cli.call_requests import Message
 from runs.providers.claude_cli.failures import SessionFailed
 from runs.providers.claude_cli.program_session import ProgramSession
 from runs.providers.price_tiers import details_of
-from timeline import database_clock
 
 #: In the details of an answer: the program has reported the result of the turn, which waits for a message now.
 TURN_ENDED = "turn_ended"

@@ -16,11 +16,11 @@ from uuid import UUID
 
 from django.db.models.fields.json import KT
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base import database_clock
 from runs.models import AgentRun
 from runs.queries.durations import with_times
 from runs.statuses import RunStatus
-from timeline import database_clock
 
 #: The newest ended runs that are read.
 MAX_RUNS = 10_000

@@ -13,11 +13,11 @@ from uuid import UUID
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Coalesce
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base.database_clock import Now
 from runs.models import FlowRun
-from runs.models.flows.flow_run import FlowRunQuerySet
+from runs.models.flows import FlowRunQuerySet
 from runs.statuses import RunStatus
-from timeline.database_clock import Now
 
 Projects = Sequence[UUID] | QuerySet[Project]
 

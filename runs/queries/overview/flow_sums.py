@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.db.models import Count
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import FlowRun
 from runs.queries.overview.ended_runs import Sums
 

@@ -20,7 +20,8 @@ from django.db import connection
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base.database_clock import Now
 from runs.conversation.open_calls import asking_calls
 from runs.models import AgentRun, Approval, FlowRun
 from runs.models.querysets import CLAIMED_FROM
@@ -28,7 +29,6 @@ from runs.queries.overview.flow_needs import failed_flow_rows, paused_flow_runs,
 from runs.queries.waiting_for_people import waiting_sessions
 from runs.queries.waiting_items import ItemKind, WaitingItem, load_items, question_runs, unknown_outcome_calls
 from runs.statuses import RunStatus
-from timeline.database_clock import Now
 
 #: Failed runs, and runners that are silent, leave the list after this time.
 FAILED_FOR = timedelta(days=7)

@@ -13,7 +13,7 @@ from typing import Any
 from django.db import connection
 from django.db.models import Count, Q, Sum
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import AgentRun, AgentRunToolCall, TurnUsage
 from runs.statuses import ToolStatus
 

@@ -11,11 +11,11 @@ from datetime import UTC, datetime, timedelta
 
 from django.utils.dateparse import parse_datetime
 
-from agentops.projects.names import UUID_PATTERN
+from agentops.accounts.names import UUID_PATTERN
+from agentops.base.redaction.redact import BARE
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.models import AgentRun
 from runs.statuses import RunStatus
-from timeline.redaction.redact import BARE
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 MAX_TEXT = 200
 #: Characters of a value that are searched for secrets before it is repeated, and that are repeated.

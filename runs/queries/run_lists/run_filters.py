@@ -15,8 +15,8 @@ from django.db.models import BooleanField, F, Func, Q, TextField
 from django.db.models.functions import Left
 from django.http import QueryDict
 
-from agentops.projects.models import Project
-from agentops.projects.names import UUID_PATTERN
+from agentops.accounts.models import Project
+from agentops.accounts.names import UUID_PATTERN
 from runs.models import Agent, AgentRun
 from runs.models.querysets import RunQuerySet
 from runs.queries.run_lists import filter_values

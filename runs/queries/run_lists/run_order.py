@@ -28,10 +28,10 @@ from django.db.models import (
 from django.db.models.functions import Cast, Coalesce
 from django.http import QueryDict
 
+from agentops.base import database_clock
 from runs.errors import RunRefusal
 from runs.models import Attempt
 from runs.models.querysets import RunQuerySet
-from timeline import database_clock
 from timeline.events.moments import moved
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import AgentRun
 from runs.models.querysets import RunQuerySet
 from runs.queries.run_lists.run_filters import Filters, prompt_to_mask

@@ -11,7 +11,7 @@ from django.db.models import Count, F, Q, Sum
 from django.db.models.functions import Left
 
 from runs.models import AgentRunToolCall
-from runs.queries.long_texts.text_functions import JsonText
+from runs.queries.long_texts import JsonText
 
 #: Characters of the arguments of a call in the list.
 ARGUMENT_CHARACTERS = 400

@@ -14,9 +14,9 @@ from typing import Any
 
 from django.db import connection
 
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.queries.json_lists import Rows, RowSpan, Where
 from runs.queries.run_columns import RUNS
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 #: Limits of one request: runs, and the steps of these runs. At least one run is searched completely.
 MAX_RUNS = 500

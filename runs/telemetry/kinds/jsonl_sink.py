@@ -13,9 +13,9 @@ from uuid import UUID
 
 from django.conf import settings
 
-from agentops.projects.names import UUID_PATTERN
+from agentops.accounts.names import UUID_PATTERN
 from runs.models import Sink
-from runs.models.telemetry.delivery import TEST
+from runs.models.telemetry import TEST
 from runs.telemetry.envelope_options import EnvelopeKind, EnvelopeOptions, envelopes_of
 from runs.telemetry.outgoing_json import encode
 from runs.telemetry.sink_kind import InvalidSink, OutgoingEvent, Receipt, SendFailed, SinkTarget

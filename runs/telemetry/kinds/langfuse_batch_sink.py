@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import orjson
 
-from agentops.http.guarded_client import HttpAnswer
-from runs.models.telemetry.delivery import TEST
+from agentops.base.http.guarded_client import HttpAnswer
+from runs.models.telemetry import TEST
 from runs.telemetry import guarded_posts
 from runs.telemetry.kinds.otlp_sinks import LangfuseOptions, langfuse_credentials
 from runs.telemetry.sink_kind import OutgoingEvent, Receipt, SendFailed, SinkKind, SinkTarget

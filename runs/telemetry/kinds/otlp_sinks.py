@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from runs.models.telemetry.delivery import TEST
+from runs.models.telemetry import TEST
 from runs.telemetry import guarded_posts
 from runs.telemetry.sink_kind import OutgoingEvent, Receipt, SinkKind, SinkOptions, SinkTarget
 from runs.telemetry.traces.observing import NEEDED, observe, test_observation

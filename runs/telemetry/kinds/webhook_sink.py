@@ -9,12 +9,12 @@ from django.conf import settings
 from django.urls import reverse
 from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
 
-from agentops.http.outgoing.receivers import signature_headers
-from runs.models.telemetry.delivery import TEST
+from agentops.base import database_clock
+from agentops.base.http.receivers import signature_headers
+from runs.models.telemetry import TEST
 from runs.telemetry import guarded_posts
 from runs.telemetry.outgoing_json import encode
 from runs.telemetry.sink_kind import InvalidSink, OutgoingEvent, Receipt, SinkKind, SinkOptions, SinkTarget
-from timeline import database_clock
 from timeline.events import EventType
 
 #: The prefix of secrets, and the bytes of those that are made here. The specification allows 24 to 64.

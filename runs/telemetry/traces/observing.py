@@ -14,6 +14,7 @@ from uuid import UUID
 
 from django.db.models.fields.json import KT
 
+from agentops.base.redaction import project_scope
 from runs.conversation.writes import TOKENS
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, FlowRun
 from runs.statuses import RunStatus, ToolStatus
@@ -33,7 +34,6 @@ from runs.telemetry.traces.run_rows import RunRows, masked
 from timeline.events import EventType
 from timeline.events.moments import moved
 from timeline.events.vocabulary import TERMINAL_TYPES
-from timeline.redaction import project_scope
 
 #: Events after which a run does nothing until somebody resumes it, if ever.
 ENDS = frozenset({EventType.RUN_PAUSED, *TERMINAL_TYPES})

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 from uuid import UUID
 
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
+from agentops.base.redaction.redact import JSON
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, TurnUsage
 from runs.statuses import ToolStatus
-from timeline.redaction.redact import DEFAULT as REDACTOR
-from timeline.redaction.redact import JSON
 
 ROLES = AgentRunMessage.Role
 #: Statuses of calls that have not ended, or of which nobody knows how.

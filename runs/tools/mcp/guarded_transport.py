@@ -9,8 +9,8 @@ import anyio.to_thread
 import httpcore2
 import httpx2
 
-from agentops.http.address_policy import Address, HttpPolicy, UrlNotAllowed
-from agentops.http.guarded_client import HttpFailed, locate
+from agentops.base.http.address_policy import Address, HttpPolicy, UrlNotAllowed
+from agentops.base.http.guarded_client import HttpFailed, locate
 
 #: Failures of a connection: the request may have arrived.
 FAILURES = (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError)

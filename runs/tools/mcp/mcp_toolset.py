@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_ai.tools import ToolDefinition
 
-from agentops.http import strict_json
-from agentops.limits.schema_checks import SchemaUnusable, fault_of
+from agentops.base.http import strict_json
+from agentops.base.limits.schema_checks import SchemaUnusable, fault_of
 from runs.statuses import Effect
 from runs.tools.base import Arguments, OutcomeUnknown, Tool, ToolContext, ToolFailed, ToolResult
 from runs.tools.functions import parse

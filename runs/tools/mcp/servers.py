@@ -14,9 +14,9 @@ from typing import Annotated, Any
 from django.conf import settings as site
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from agentops.http import strict_json
-from agentops.http.address_policy import HttpPolicy, UrlNotAllowed, check_url
-from agentops.http.own_sites import DEFAULT_PORTS
+from agentops.base.http import strict_json
+from agentops.base.http.address_policy import HttpPolicy, UrlNotAllowed, check_url
+from agentops.base.http.own_sites import DEFAULT_PORTS
 from runs.statuses import Effect
 
 #: The name of a server in a definition: `mcp:NAME`.

@@ -20,8 +20,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, CallToolResult, TextContent, Tool
 
-from agentops.http.address_policy import UrlNotAllowed
-from agentops.http.guarded_client import HttpFailed, locate
+from agentops.base.http.address_policy import UrlNotAllowed
+from agentops.base.http.guarded_client import HttpFailed, locate
 from runs.tools.mcp.guarded_transport import GuardedTransport
 from runs.tools.mcp.servers import McpServer
 

@@ -1,13 +1,16 @@
-"""The settings of the site without which tools that change things are off."""
+"""Whether tools that change things are on: by the settings of the site, and by what this machine can confine."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterable
+from functools import cache
 
 from django.conf import settings
 
 from runs.tools.base import Tool, ToolDenied
-from runs.tools.sandbox import availability
+from runs.tools.sandbox import sandboxed_command
 
 SHELL, WRITE = "AGENTOPS_SHELL_TOOL", "AGENTOPS_WRITE_TOOLS"
 
@@ -22,7 +25,7 @@ def why_off(tool: Tool) -> str:
         return ""
     if not getattr(settings, tool.switch):
         return f"{tool.switch} is not set."
-    return availability.why_unavailable() if tool.switch == SHELL else ""
+    return why_unavailable() if tool.switch == SHELL else ""
 
 
 def check(tools: Iterable[Tool]) -> None:
@@ -36,3 +39,27 @@ def require(switch: str) -> None:
     """Raise `ToolDenied` if the setting is off: it may have been switched off since the run was created."""
     if not getattr(settings, switch):
         raise ToolDenied("tool_off", f"Nothing was done: {switch} is not set.")
+
+
+# --- Whether commands can be confined ---
+
+#: A user without rights, for the trial of a worker that is root.
+NOBODY = 65_534
+
+
+@cache
+def why_unavailable() -> str:
+    """Return why no command can run in a sandbox here, as a sentence; empty if one can. Tries it once per process."""
+    with tempfile.TemporaryDirectory(prefix="agentops-trial-") as root:
+        if os.geteuid() == 0:
+            os.chown(root, NOBODY, NOBODY)
+        root_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            ended = sandboxed_command.run(
+                ["/bin/sh", "-c", ":"], root_fd, timeout_s=30, write=lambda *_: None, cancelled=lambda: False
+            )
+        except sandboxed_command.NoSandbox as error:
+            return f"{error.reason[:1].upper()}{error.reason[1:]}."
+        finally:
+            os.close(root_fd)
+    return f"A command that does nothing failed: {ended.output or ended.reason}." if ended.code else ""

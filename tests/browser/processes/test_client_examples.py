@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 from playwright.sync_api import Page, expect
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs.models import AgentRun
 from tests.support.accounts import make_person
 from tests.support.browser.accessibility import obstacles

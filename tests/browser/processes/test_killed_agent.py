@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from agentops.projects.models import Project, Role
+from agentops.accounts.models import Project, Role
 from runs.actions import approvals
 from runs.lifecycle import creation
 from runs.lifecycle.approval_decisions import Decision

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs.statuses import RunStatus
 from tests.support.accounts import make_person
 from tests.support.browser.run_page import assert_each_once, live, open_run, status

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs.lifecycle import transitions
 from runs.models import AgentRun, RunCommand
 from runs.statuses import RunStatus

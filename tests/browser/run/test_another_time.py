@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import expect
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs.models import AgentRun
 from runs.upkeep import restore, retention
 from runs.upkeep.retention import RemovalReport

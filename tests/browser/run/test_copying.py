@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs.models import AgentRunToolCall
 from tests.support.accounts import make_person
 from tests.support.browser.copying import CLIPBOARD, copy

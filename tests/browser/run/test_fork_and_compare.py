@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from pydantic_ai.messages import ToolCallPart
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs.actions.fork import fork
 from runs.models import AgentRun
 from runs.providers.base import ModelCall

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from tests.support.accounts import make_person
 from tests.support.browser.run_page import live, open_run, seqs
 from tests.support.browser.tabs import Tabs

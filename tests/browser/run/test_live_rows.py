@@ -13,7 +13,7 @@ from django.utils import timezone
 from playwright.sync_api import Browser
 from pydantic_ai.messages import TextPart, ThinkingPart
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs.pages.timeline import live_cards, window
 from runs.providers.base import ModelCall
 from tests.support.accounts import make_person

@@ -9,7 +9,7 @@ import pytest
 from django.db import transaction
 from playwright.sync_api import Page, expect
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs.models import AgentRun
 from tests.support.accounts import make_person
 from tests.support.browser.held_request import until

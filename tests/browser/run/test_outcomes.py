@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs.actions.unknown_calls import OutcomeChoice, resolve
 from runs.models import AgentRun, AgentRunToolCall
 from tests.support.accounts import make_person

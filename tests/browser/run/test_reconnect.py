@@ -12,9 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from playwright.sync_api import Page, expect
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.memberships import remove_member
-from agentops.projects.models import Role
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.memberships import remove_member
+from agentops.accounts.models import Role
 from runs.models import AgentRun
 from tests.support.accounts import make_person
 from tests.support.browser.run_page import assert_each_once, live, open_run, row_ids, seqs, status

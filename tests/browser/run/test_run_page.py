@@ -8,7 +8,7 @@ import pytest
 from django.db import connections
 from playwright.sync_api import Page, Route, expect
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs.models import AgentRun
 from tests.support.accounts import make_person
 from tests.support.browser.copying import CLIPBOARD, copy

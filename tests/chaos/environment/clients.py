@@ -15,7 +15,7 @@ from uuid import UUID
 
 from django.db import InterfaceError, OperationalError, connection
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.actions import approvals, run_actions
 from runs.actions.unknown_calls import OutcomeChoice
 from runs.errors import RunRefusal

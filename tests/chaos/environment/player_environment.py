@@ -16,7 +16,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connections
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.lifecycle import creation
 from runs.models import Agent, AgentRun
 from runs.worker.in_process import advance_ready

@@ -152,7 +152,7 @@ def lease_never_expires() -> None:
 @sabotage
 def newest_first() -> None:
     """Who has just used up a slice gets the next one too."""
-    from agentops.broker.queues import FIRST
+    from agentops.base.broker.queues import FIRST
     from runs.lifecycle import wake
 
     send = wake.send

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from django.db import connections
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.actions import unknown_calls
 from runs.actions.unknown_calls import OutcomeChoice
 from runs.models import AgentRun, Approval, Attempt

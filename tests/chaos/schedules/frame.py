@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from tests.chaos.environment import sabotage
 from tests.chaos.environment.player_environment import PlayerEnvironment, Program
 from tests.chaos.environment.schedule_environment import ScheduleEnvironment

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from agentops.accounts.models import Project
 from agentops.client.delivery import EventDelivery
 from agentops.client.recorder import RecordedRun
-from agentops.projects.models import Project
 from runs import chaos
 from runs.models import AgentRun
 from tests.support.accounts import with_key

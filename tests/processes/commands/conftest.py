@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.memberships import create_project
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.memberships import create_project
 from runs.actions import agent_definitions
 from runs.lifecycle import creation
 from runs.models import Agent, AgentRun

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import AgentRun
 from tests.support.command_line import MANAGE
 from tests.support.factories import make_project

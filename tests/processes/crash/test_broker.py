@@ -15,9 +15,9 @@ from celery.fixups.django import DjangoWorkerFixup
 from django.conf import settings
 from django.db import connection
 
+from agentops.accounts.keys import create_key
+from agentops.accounts.models import Role
 from agentops.celery import app as celery_app
-from agentops.projects.keys import create_key
-from agentops.projects.models import Role
 from runs.lifecycle import inbox
 from runs.models import AgentRun, Attempt
 from runs.statuses import RunStatus

@@ -17,7 +17,7 @@ import pytest
 import redis
 from celery import Celery
 
-from agentops.broker.queues import PRIORITIES, UPKEEP
+from agentops.base.broker.queues import PRIORITIES, UPKEEP
 from runs.statuses import RunStatus
 from tests.support.processes.child_processes import ChildProcess
 from tests.support.processes.redis_server import OwnRedis

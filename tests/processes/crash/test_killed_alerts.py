@@ -9,9 +9,9 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db.models import F
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.memberships import add_member
-from agentops.projects.models import Notification, Project, Role
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.memberships import add_member
+from agentops.accounts.models import Notification, Project, Role
 from runs.alerts.alert_rule_changes import add_rule
 from runs.models import AlertDelivery
 from runs.statuses import RunStatus

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs import chaos
 from runs.actions import approvals
 from runs.lifecycle.approval_decisions import Decision

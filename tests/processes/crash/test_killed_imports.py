@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.models import Project
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.models import Project
 from runs.external.uploads import intake
 from runs.external.uploads.intake import Upload
 from runs.models import AgentRun, FileImport, FileImportPiece, ImportState

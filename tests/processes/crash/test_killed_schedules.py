@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
+from agentops.base import database_clock
 from runs.models import AgentRun, Schedule, ScheduleStart
 from tests.support.factories import make_project
 from tests.support.processes.databases import reconnect
 from tests.support.processes.stage import Stage
 from tests.support.schedules import make_schedule
 from tests.support.waiting import eventually
-from timeline import database_clock
 
 
 @pytest.mark.parametrize("point", ["schedule.in_transaction:2", "schedule.committed:2"])

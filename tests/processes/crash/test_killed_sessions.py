@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.lifecycle import creation, inbox
 from runs.models import Agent, AgentRun, AgentRunToolCall, CliSession
 from runs.statuses import RunStatus

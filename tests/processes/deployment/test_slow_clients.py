@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
-from agentops.http import body_limit, protocol
-from agentops.http.body_limit import FREE_BYTES, FULL, MAX_BYTES, REFUSED, Bodies, ClientDisconnected
+from agentops.base.http import body_limit, protocol
+from agentops.base.http.body_limit import FREE_BYTES, FULL, MAX_BYTES, REFUSED, Bodies, ClientDisconnected
 from runs.models import FileImportPiece
 from tests.support.accounts import with_key
 from tests.support.deployment.embedded_site import MANAGE, Site

@@ -12,9 +12,9 @@ import pytest
 from django.conf import settings
 
 MANAGE = [sys.executable, str(settings.BASE_DIR / "manage.py")]
-MAKE = "from agentops.projects.models import Project; Project.objects.create(slug='old', name='Old')"
+MAKE = "from agentops.accounts.models import Project; Project.objects.create(slug='old', name='Old')"
 READ = (
-    "from agentops.projects.models import Project; from runs.models import AgentRun;"
+    "from agentops.accounts.models import Project; from runs.models import AgentRun;"
     "print(Project.objects.get().slug, list(AgentRun.with_removed.all()))"
 )
 

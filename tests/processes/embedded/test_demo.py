@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from django.contrib.auth.models import User
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.memberships import create_project
-from agentops.projects.models import Membership, Project
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.memberships import create_project
+from agentops.accounts.models import Membership, Project
 from runs import demo
 from runs.lifecycle import transitions
 from runs.models import Agent, AgentRun, Attempt

@@ -9,13 +9,12 @@ from django.db.models import F
 from django.test import Client
 from pytest_django import Settings
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs import demo
-from runs.actions import run_actions
-from runs.actions.flows import flow_run_actions
-from runs.flows.runner import advancing
+from runs.actions import flow_run_actions, run_actions
+from runs.flows import runner
 from runs.models import Agent, AgentRun, AgentRunMessage, FlowRun
-from runs.queries.flows.flow_states import snapshot_at
+from runs.queries.flow_states import snapshot_at
 from runs.statuses import RunStatus
 from runs.upkeep import invariants
 from runs.upkeep.replay_check import flow_differences
@@ -146,7 +145,7 @@ def test_the_graph_of_a_flow_at_work_changes_on_its_page(flow_run: FlowRun, work
     url = f"/flow-runs/{flow_run.pk}/changes"
     before = client.get(url)
     assert "Agent Update the compiler, flow-change, pending" in before.content.decode()
-    advancing.advance(flow_run.pk)
+    runner.advance(flow_run.pk)
     assert "Agent Update the compiler, flow-change, running" in client.get(url).content.decode()
     answered(play(flow_run, worker), "leave it")
     play(flow_run, worker)

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import AgentRun
 from tests.support.accounts import with_key
 from tests.support.free_port import free_port

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from django.db import connections
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import Agent, AgentRun, AgentRunMessage, RunError, TurnUsage
 from runs.providers import llm
 from runs.statuses import LIVE, RunStatus

@@ -12,7 +12,7 @@ import pytest
 from django.db import OperationalError, close_old_connections, connection, connections
 from django.test import Client
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from tests.support.accounts import with_key
 from tests.support.api.runner import STARTED, Runner, event
 from tests.support.factories import make_project

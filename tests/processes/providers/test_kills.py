@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.lifecycle import creation
 from runs.models import Agent, AgentRun
 from runs.statuses import RunStatus

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from django.db import transaction
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs.lifecycle import transitions
 from runs.models import AgentRun
 from runs.statuses import RunStatus

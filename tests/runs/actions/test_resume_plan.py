@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runs.actions.resume_plan import EarlierAttempt, Mode, plan
+from runs.actions.resume import EarlierAttempt, Mode, plan
 
 NEW, MIDDLE, OLD = EarlierAttempt("new", True), EarlierAttempt("middle", True), EarlierAttempt("old", True)
 LOST = EarlierAttempt("lost", False)

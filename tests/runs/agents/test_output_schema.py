@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentops.limits import schema_work
+from agentops.base.limits import schema_work
 from runs.actions.agent_definitions import problems_of
 from runs.agents.output_schema import InvalidOutput, InvalidOutputSchema, OutputTooExpensive, parse_output, schema_of
 from tests.support.factories import make_project

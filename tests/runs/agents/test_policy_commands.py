@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
+from agentops.base.redaction.windows import mask
 from runs.agents import policy_commands
 from runs.agents.policy_commands import CommandInput, CommandVerdict
 from runs.tools.base import ToolContext
 from tests.support.waiting import process_ends
-from timeline.redaction.windows import mask
 
 
 class Enough(Exception):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.models import Project, Role
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.models import Project, Role
 from runs.alerts.alert_rule_changes import add_rule
 from runs.models import AlertRule
 from tests.support.accounts import make_person

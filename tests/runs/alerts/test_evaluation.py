@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from agentops.projects.models import Notification, Project
+from agentops.accounts.models import Notification, Project
 from runs.alerts import evaluation, mutes
 from runs.alerts.alert_lists import says
 from runs.alerts.alert_rule_changes import change_rule

@@ -9,10 +9,10 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from agentops.projects.models import Notification, Project, Role
+from agentops.accounts.models import Notification, Project, Role
 from runs.alerts import mutes
 from runs.alerts.message_texts import slack_body, webhook_body
-from runs.flows.runner import advancing
+from runs.flows import runner
 from runs.models import Alert, AlertFinding, AlertMessage
 from tests.support.accounts import make_person
 from tests.support.alerts import AddRule, Clock
@@ -124,7 +124,7 @@ def test_a_flow_run_that_nobody_advances_has_stalled_until_it_moves(
     assert found() == [("flow sample", "in the queue for 20 min", True)]
     assert titles() == ["Run of flow sample has stalled"]
 
-    advancing.advance(flow_run.pk)
+    runner.advance(flow_run.pk)
     clock.evaluate(seconds=10)
     assert titles()[1:] == ["Over: Run of flow sample has stalled"]
     assert not Alert.objects.filter(closed_at=None).exists()
@@ -135,7 +135,7 @@ def test_a_flow_run_whose_nodes_work_has_not_stalled(project: Project, rule: Add
     rule("run_stalled", minutes=15)
     nodes = [{"id": "ask", "type": "human", "question": "Ready?"}]
     flow_run = make_flow_run({"flow_id": "sample", "nodes": nodes}, project)
-    advancing.advance(flow_run.pk)
+    runner.advance(flow_run.pk)
     Log.objects.update(last_event_at=timezone.now() - timedelta(minutes=20))
     clock.evaluate()
     assert [is_of_flow for _, _, is_of_flow in found()] == [False]

@@ -11,7 +11,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from agentops.projects.models import AuditEntry, Notification, Project, Role
+from agentops.accounts.models import AuditEntry, Notification, Project, Role
 from runs.alerts.alert_lists import LISTED, says
 from runs.alerts.channels import channels_of
 from runs.models import AgentRun, Alert, AlertDelivery, AlertMute, AlertRule

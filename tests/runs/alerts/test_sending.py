@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from agentops.projects.models import Notification, Project
-from agentops.projects.redaction_rules import sealing
+from agentops.accounts.models import Notification, Project
+from agentops.accounts.redaction_rules import sealing
 from runs import chaos
 from runs.alerts import evaluation, sending
 from runs.alerts.alert_rule_changes import change_rule, send_test

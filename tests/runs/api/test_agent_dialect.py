@@ -12,7 +12,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.external.ingest import Sender, record
 from runs.models import AgentRun
 from tests.support.factories import drive, make_agent, make_project, make_run

@@ -16,7 +16,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import get_resolver, reverse
 
-from agentops.projects.models import Project, Role
+from agentops.accounts.models import Project, Role
 from runs.actions import agent_definitions
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
 from tests.support.accounts import make_person, signed_in, with_key

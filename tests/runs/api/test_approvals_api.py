@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentops.projects.models import AuditEntry
+from agentops.accounts.models import AuditEntry
 from runs.models import AgentRun, AgentRunToolCall, Approval
 from tests.support.accounts import key_prefix
 from tests.support.api.write_requests import Program, pointers, program, refused

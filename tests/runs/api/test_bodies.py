@@ -17,7 +17,7 @@ import pytest
 from django.test import RequestFactory
 from rest_framework.request import Request
 
-from agentops.http.utf8_requests import AsgiRequest
+from agentops.base.http.utf8_requests import AsgiRequest
 from runs.api.problems import Problem
 from runs.api.requests.bodies import MAX_BYTES, StrictJSONParser, document_of
 from tests.support.api.bad_json import REFUSED

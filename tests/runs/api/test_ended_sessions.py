@@ -10,7 +10,7 @@ import pytest
 from django.db import connection, connections
 from django.http import HttpResponse
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import AgentRun, RunCommand
 from tests.support.api.write_requests import Program, program
 from tests.support.ended_sessions import EndedSession, Server, on_the_server

@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.exports.run_files import RunFormat
 from runs.external.ingest import EventResult, Sender, record
 from runs.models import AgentRun

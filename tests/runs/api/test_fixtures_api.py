@@ -12,12 +12,12 @@ from django.test import Client
 from jsonschema import Draft202012Validator
 from pytest_django import Settings
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs.fixtures.fixture_files import parse
 from runs.fixtures.format import conversation
 from runs.fixtures.library import load
 from runs.models import AgentRun
-from runs.queries.recording import flow_fixtures
+from runs.queries import flow_fixtures
 from runs.worker.worker import Worker
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import drive, make_agent, make_run

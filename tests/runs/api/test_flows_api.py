@@ -9,11 +9,11 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from agentops.limits import schema_work
-from agentops.limits.work_budget import WorkBudget
-from agentops.projects.models import AuditEntry, Project, Role
-from runs.actions.flows import flow_run_actions
-from runs.flows.runner import advancing
+from agentops.accounts.models import AuditEntry, Project, Role
+from agentops.base.limits import schema_work
+from agentops.base.limits.work_budget import WorkBudget
+from runs.actions import flow_run_actions
+from runs.flows import runner
 from runs.models import Flow, FlowRun
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import make_agent, make_project
@@ -226,7 +226,7 @@ def test_a_flow_run_is_started_once_and_read(program: Client, project: Project) 
     assert (first.status_code, second.json()["id"], FlowRun.objects.count()) == (201, first.json()["id"], 2)
     assert (wrong.status_code, pointers(wrong)) == (422, {"/inputs/n": "invalid_inputs"})
     assert (unknown.status_code, pointers(unknown)) == (422, {"/flow_id": "flow_not_found"})
-    advancing.advance(FlowRun.objects.latest("pk").pk)
+    runner.advance(FlowRun.objects.latest("pk").pk)
     read = program.get(first["Location"])
     assert (read.json()["status"], read.json()["outputs"], read.json()["inputs"]) == ("completed", {"a": 1}, {"n": 7})
     assert program.get(first["Location"], headers={"If-None-Match": read["ETag"]}).status_code == 304
@@ -266,7 +266,7 @@ def test_events_and_snapshots_of_a_flow_run(program: Client, project: Project) -
 def test_a_replay_gives_each_event_with_the_state_after_it(program: Client, project: Project) -> None:
     """The states are those of the snapshots, without what is pending, and without outputs."""
     flow_run = make_flow_run(QUESTION, project)
-    advancing.advance(flow_run.pk)
+    runner.advance(flow_run.pk)
     send(program, f"flow-runs/{flow_run.pk}/pause")
     reply = {"type": "reply", "runId": str(run_of(flow_run, "ask").pk), "message": "Yes"}
     assert send(program, f"flow-runs/{flow_run.pk}/commands", reply).status_code == 202
@@ -302,7 +302,7 @@ def test_a_replay_gives_each_event_with_the_state_after_it(program: Client, proj
 
 def test_a_flow_run_is_paused_resumed_and_stopped(program: Client, project: Project) -> None:
     flow_run = make_flow_run(QUESTION, project)
-    advancing.advance(flow_run.pk)
+    runner.advance(flow_run.pk)
     base = f"flow-runs/{flow_run.pk}"
 
     paused = send(program, f"{base}/pause")
@@ -323,21 +323,21 @@ def test_a_message_with_characters_that_no_database_stores_resumes(
     make_agent(project, slug="player")
     nodes = [{"id": "work", "type": "agent", "agent": "player", "prompt": "Go."}]
     flow_run = make_flow_run({"nodes": nodes}, project)
-    advancing.advance(flow_run.pk)
+    runner.advance(flow_run.pk)
     flow_run_actions.pause("user:ada", flow_run)
     body = {"message": "on \ud800 and \0 on"} | ({"type": "resume"} if door == "commands" else {})
     answer = send(program, f"flow-runs/{flow_run.pk}/{door}", body)
 
     assert answer.status_code in (200, 202)
     assert flow_run.visits.get().reentry == "on \ufffd and \ufffd on"
-    advancing.advance(flow_run.pk)
+    runner.advance(flow_run.pk)
     [command] = run_of(flow_run, "work").commands.all()
     assert command.payload == {"message": "on \ufffd and \ufffd on"}
 
 
 def test_commands_are_recorded_also_when_they_are_invalid(program: Client, project: Project) -> None:
     flow_run = make_flow_run(QUESTION, project)
-    advancing.advance(flow_run.pk)
+    runner.advance(flow_run.pk)
     commands, question = f"flow-runs/{flow_run.pk}/commands", run_of(flow_run, "ask")
     bad = [
         ({"type": "send", "message": "x"}, "run_id_required"),

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from agentops.projects.models import AuditEntry
+from agentops.accounts.models import AuditEntry
 from runs.models import AgentRun, Checkpoint
 from tests.support.api.write_requests import Program, counts, endless_run, pointers, program, refused
 from tests.support.factories import drive, make_agent, make_project, make_run

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs.models import AgentRun
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import drive, make_agent, make_project, make_run

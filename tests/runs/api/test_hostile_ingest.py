@@ -14,7 +14,7 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
 
-from agentops.projects.models import ApiKey, Project
+from agentops.accounts.models import ApiKey, Project
 from runs.models import AgentRun
 from runs.upkeep import invariants, replay_check
 from tests.support.accounts import make_person, with_key

@@ -12,7 +12,7 @@ from django.db import connections, transaction
 from django.test import Client
 from django.utils import timezone
 
-from agentops.projects.models import AuditEntry, IdempotencyKey, Role
+from agentops.accounts.models import AuditEntry, IdempotencyKey, Role
 from runs.actions import run_actions
 from runs.api.requests import idempotency
 from runs.lifecycle import inbox

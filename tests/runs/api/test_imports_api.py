@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils.html import strip_tags
 from pytest_django import Settings
 
-from agentops.projects.models import Project, Role
+from agentops.accounts.models import Project, Role
 from runs.external.uploads import execution
 from runs.models import AgentRun, FileImport
 from tests.support.accounts import make_person, with_key

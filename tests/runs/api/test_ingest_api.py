@@ -11,8 +11,8 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from agentops.projects.memberships import archive_project
-from agentops.projects.models import ApiKey, Project
+from agentops.accounts.memberships import archive_project
+from agentops.accounts.models import ApiKey, Project
 from runs.models import AgentRun
 from tests.support.accounts import make_person, with_key
 from tests.support.api.bad_json import REFUSED

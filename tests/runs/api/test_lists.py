@@ -18,7 +18,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import Agent, AgentRun, AgentVersion
 from tests.support.api import many_rows
 from tests.support.api.many_rows import delete_runs, ids_of, make_logless_run, make_runs, pages_of

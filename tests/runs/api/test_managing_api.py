@@ -15,10 +15,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.keys import create_key
-from agentops.projects.memberships import add_member, archive_project, create_project
-from agentops.projects.models import ApiKey, AuditEntry, IdempotencyKey, Invitation, Membership, Project, Role, Scope
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.keys import create_key
+from agentops.accounts.memberships import add_member, archive_project, create_project
+from agentops.accounts.models import ApiKey, AuditEntry, IdempotencyKey, Invitation, Membership, Project, Role, Scope
 from tests.support.accounts import verify_address, with_key
 from tests.support.factories import make_agent, make_run
 

@@ -9,9 +9,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from agentops.projects import notifications
-from agentops.projects.models import Notification, NotificationReceipt, Project, Role
-from agentops.projects.notifications import notify
+from agentops.accounts import notifications
+from agentops.accounts.models import Notification, NotificationReceipt, Project, Role
+from agentops.accounts.notifications import notify
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import make_project
 

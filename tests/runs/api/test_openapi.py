@@ -12,12 +12,12 @@ import pytest
 from django.test import Client
 from drf_spectacular.validation import validate_schema
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.invitations import invite
-from agentops.projects.models import Role
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.invitations import invite
+from agentops.accounts.models import Role
 from runs.api import urls
-from runs.api.schema.docs import document
-from runs.flows.runner import advancing
+from runs.api.docs import document
+from runs.flows import runner
 from runs.models import AlertRule
 from runs.telemetry import deliveries
 from tests.support.accounts import make_person, with_key
@@ -127,7 +127,7 @@ def test_answers_are_what_the_document_says(described: dict[str, Any]) -> None:
     places |= {"import_id": str(make_import(run).pk)}
     node = {"id": "work", "type": "agent", "agent": make_agent(run.project).slug, "prompt": "Go"}
     flow_run = make_flow_run({"nodes": [node]}, run.project)
-    advancing.advance(flow_run.pk)
+    runner.advance(flow_run.pk)
     drive(run_of(flow_run, "work"))
     places |= {"flow": flow_run.slug, "flow_run_id": str(flow_run.pk), "number": 1}
     fill_alerts(run.project, run, 1, "alert")

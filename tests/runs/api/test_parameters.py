@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import AgentRun
 from tests.support.api.many_rows import NOON, add_calls, add_events, ids_of, make_logless_run, make_runs, unknown_id
 from tests.support.factories import make_agent, make_project

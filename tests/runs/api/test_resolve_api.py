@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentops.projects.models import AuditEntry
+from agentops.accounts.models import AuditEntry
 from runs.models import AgentRun, AgentRunToolCall
 from tests.support.accounts import key_prefix
 from tests.support.api.write_requests import Program, counts, pointers, program, refused

@@ -13,7 +13,7 @@ from django.db import connections, transaction
 from django.test import Client
 from pytest_django import Settings
 
-from agentops.projects.models import AuditEntry, Role
+from agentops.accounts.models import AuditEntry, Role
 from runs.lifecycle import creation, inbox, transitions
 from runs.models import AgentRun, AgentRunMessage, RunCommand
 from runs.statuses import RunStatus

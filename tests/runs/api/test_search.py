@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import AgentRun
 from runs.queries.searching import search
 from tests.support.api.many_rows import add_messages, ids_of, make_logless_run, make_runs, pages_of, said

@@ -11,7 +11,7 @@ from django.db.models import F
 from django.test import Client
 from django.utils import timezone
 
-from agentops.projects.models import Project, Role
+from agentops.accounts.models import Project, Role
 from runs.lifecycle import inbox
 from runs.models import AgentRun, SearchEntry, SearchPosition
 from runs.queries.searching import search_results, text_index

@@ -10,8 +10,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import Settings
 
-from agentops.projects.models import Project
-from agentops.projects.redaction_rules import rule_changes
+from agentops.accounts.models import Project
+from agentops.accounts.redaction_rules import rule_changes
 from runs.external.ingest import Sender, record
 from runs.models import AgentRun
 from runs.upkeep import invariants, replay_check

@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from standardwebhooks.webhooks import Webhook
 
-from agentops.projects.models import AuditEntry, IdempotencyKey, Project, Role
+from agentops.accounts.models import AuditEntry, IdempotencyKey, Project, Role
 from runs.models import Sink
 from tests.support.accounts import make_person
 from tests.support.factories import make_agent, make_project, make_run

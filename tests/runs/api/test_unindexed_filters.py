@@ -14,7 +14,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import AgentRun
 from runs.queries.run_lists import run_windows
 from tests.support.api.many_rows import NOON, ids_of, make_runs, pages_of

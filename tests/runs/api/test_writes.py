@@ -16,7 +16,7 @@ from django.db import connection, connections
 from django.test import Client
 from pytest_django import Settings
 
-from agentops.projects.models import AuditEntry, Role
+from agentops.accounts.models import AuditEntry, Role
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, RunCommand
 from runs.statuses import RunStatus

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.memberships import create_project
-from agentops.projects.models import Project
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.memberships import create_project
+from agentops.accounts.models import Project
 from runs.actions import agent_definitions
 from runs.lifecycle import creation, transitions
 from runs.models import Agent, AgentRun

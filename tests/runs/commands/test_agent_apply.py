@@ -15,9 +15,9 @@ import pytest
 from django.apps import apps
 from django.db import connections
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.memberships import create_project
-from agentops.projects.models import AuditEntry, Project
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.memberships import create_project
+from agentops.accounts.models import AuditEntry, Project
 from runs.actions import agent_definitions
 from runs.actions.agent_definitions import AgentChanged
 from runs.agents import policies

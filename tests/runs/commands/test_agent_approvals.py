@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import AgentRunToolCall, Approval
 from tests.support.engine.policy_occasions import make_asking
 from tests.support.factories import drive, make_awaiting_approval, make_waiting

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.memberships import create_project
-from agentops.projects.models import AuditEntry
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.memberships import create_project
+from agentops.accounts.models import AuditEntry
 from runs.actions import agent_definitions
 from runs.lifecycle import creation, inbox
 from runs.models import AgentRun

@@ -16,9 +16,9 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connections
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.memberships import create_project
-from agentops.projects.models import Project
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.memberships import create_project
+from agentops.accounts.models import Project
 from runs.actions import agent_definitions
 from runs.fixtures import library
 from runs.lifecycle import creation, inbox, transitions
@@ -383,7 +383,7 @@ def test_a_terminal_gets_columns(make_run: MakeRun) -> None:
 
 
 def test_who_acts_is_read_off_the_user_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    from agentops.projects.management.base import operator
+    from agentops.accounts.management.base import operator
 
     monkeypatch.setenv("USER", "mallory")
     monkeypatch.setenv("LOGNAME", "mallory")

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.fixtures import library
-from runs.flows.runner import advancing
+from runs.flows import runner
 from runs.models import FlowRun
 from runs.worker.worker import Worker
 from tests.support.command_line import Command
@@ -44,7 +44,7 @@ def test_a_flow_is_applied_exported_run_and_controlled(project: Project, command
     assert json.loads(command("flow", "export", "ask", "--project", "alpha")) == QUESTION
     assert command("flow", "ls", "--project", "alpha").split() == ["alpha", "ask", "1"]
     run_id = command("flow", "run", "ask", "--project", "alpha", "--inputs", '{"n": 1}').strip()
-    advancing.advance(FlowRun.objects.get().pk)
+    runner.advance(FlowRun.objects.get().pk)
 
     flow_run = FlowRun.objects.get(pk=run_id)
     assert flow_run.inputs == {"n": 1}
@@ -87,7 +87,7 @@ def test_what_is_refused(
     arguments, code, told = case
     command("flow", "apply", written(tmp_path, {**CONSTANT, "flow_id": "one"}), "--project", "alpha")
     run_id = command("flow", "run", "one", "--project", "alpha").strip()
-    advancing.advance(FlowRun.objects.get().pk)
+    runner.advance(FlowRun.objects.get().pk)
     wrong = written(tmp_path, {"flow_id": "x", "nodes": [{"id": "a", "type": "robot"}]}, "wrong.json")
 
     exit_code, line = refused("flow", *(each.format(wrong=wrong, run=run_id) for each in arguments))

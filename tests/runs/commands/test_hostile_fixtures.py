@@ -15,7 +15,7 @@ from pytest_django import Settings
 from runs.fixtures import library
 from runs.fixtures.fixture_files import load, parse
 from runs.fixtures.text_files import MAX_BYTES, FixtureError
-from runs.flows.runner import advancing
+from runs.flows import runner
 from runs.models import AgentRun
 from runs.providers.base import ProviderUnusable
 from runs.providers.base import get as provider_of
@@ -162,7 +162,7 @@ def test_the_prompts_of_a_flow_are_checked_against_the_plain_form(folder: Path, 
     }
     flow_run = make_flow_run(definition, project)
     for key in ("first", "second"):
-        advancing.advance(flow_run.pk)
+        runner.advance(flow_run.pk)
         drive(run_of(flow_run, key), worker)
     assert run_of(flow_run, "first").status == "completed"
     second = run_of(flow_run, "second")

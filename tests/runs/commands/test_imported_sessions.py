@@ -11,7 +11,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base import database_clock
 from runs.external import live_sessions, session_items
 from runs.models import AgentRun, FileImport
 from runs.pages.overview.window_view import RANGES, RunWindow, agent_rows, total_row
@@ -19,7 +20,6 @@ from tests.support.accounts import make_person
 from tests.support.api.many_rows import make_runs
 from tests.support.command_line import Command
 from tests.support.factories import drive, make_agent, make_project, make_run
-from timeline import database_clock
 
 pytestmark = pytest.mark.django_db
 SESSION = timedelta(minutes=40)

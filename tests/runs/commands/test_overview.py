@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from django.core.management import get_commands, load_command_class
 
-from agentops.projects.management import overview
-from agentops.projects.management.commands.completion import SHELLS
+from agentops.accounts.management import overview
+from agentops.accounts.management.commands.completion import SHELLS
 from tests.support.command_line import MANAGE, Command
 
 #: Django REST framework's, whose document `/api/schema` replaces, and the one of developers that writes docs/reference.
@@ -24,7 +24,7 @@ HEAVY = ("django_eventstream", "pydantic", "pydantic_ai", "redis", "rest_framewo
 
 
 def test_the_overview_lists_every_command() -> None:
-    ours = {name for name, app in get_commands().items() if app in ("runs", "agentops", "agentops.projects")}
+    ours = {name for name, app in get_commands().items() if app in ("runs", "agentops", "agentops.accounts")}
 
     assert set(overview.COMMANDS) == ours - NOT_LISTED
     assert ours | overview.django_commands() | NOT_LISTED == set(get_commands())
@@ -46,7 +46,7 @@ def test_the_version() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
-    ["agentops.projects.management.commands.key", "runs.management.commands.agent", "runs.management.agent.run_table"],
+    ["agentops.accounts.management.commands.key", "runs.management.commands.agent", "runs.management.agent.run_table"],
 )
 def test_commands_that_need_no_model_library_load_none(module: str, process_env: dict[str, str]) -> None:
     """Set-up and the command's module, in a process of their own. Completion, `--help` and `agent ls` live on this."""

@@ -8,7 +8,7 @@ import json
 import pytest
 from django.core.management import CommandError, call_command
 
-from agentops.projects.models import AuditEntry, Project
+from agentops.accounts.models import AuditEntry, Project
 from runs.agents.prices import InvalidPrices
 
 

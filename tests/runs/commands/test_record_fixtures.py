@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.actions import agent_definitions
 from runs.fixtures.fixture_files import load
 from runs.models import Agent, AgentRun

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from agentops.projects.models import Project
-from runs.actions import agent_definitions, run_actions
-from runs.actions.flows import flow_definitions, flow_run_actions
+from agentops.accounts.models import Project
+from runs.actions import agent_definitions, flow_definitions, flow_run_actions, run_actions
 from runs.fixtures import library
 from runs.fixtures.fixture_files import load
 from runs.models import FlowRun
-from runs.queries.flows.flow_states import snapshot_at
+from runs.queries.flow_states import snapshot_at
 from runs.worker.worker import Worker
 from tests.support.command_line import Command
 from tests.support.factories import make_project

@@ -15,6 +15,7 @@ import pytest
 from django.db import connection
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
+from agentops.base.database_clock import clock
 from runs.conversation import group_commit, transcript, writes
 from runs.conversation.group_commit import GROUP
 from runs.conversation.writes import Commit
@@ -25,7 +26,6 @@ from runs.models import AgentRunMessage
 from tests.support.factories import make_run
 from tests.support.waiting import eventually
 from timeline import log
-from timeline.database_clock import clock
 from timeline.errors import LeaseLost
 from timeline.models import Event
 

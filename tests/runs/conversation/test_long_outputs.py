@@ -16,20 +16,20 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from agentops.http.threaded import ThreadedDjango
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
+from agentops.base.http.threaded import ThreadedDjango
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
+from agentops.base.redaction.text_stream import MAX_PENDING
 from runs.conversation import tool_results, transcript, writes
 from runs.conversation.long_outputs import LIMIT, facts_of
 from runs.conversation.tool_results import CallResult
 from runs.models import AgentRun, AgentRunToolCall
-from runs.queries.long_texts.output_pieces import PIECE
+from runs.queries.long_texts import PIECE
 from runs.statuses import ToolStatus
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import make_project, make_waiting
 from tests.support.second_pass import cases
 from timeline.display import clean
-from timeline.redaction.redact import DEFAULT as REDACTOR
-from timeline.redaction.text_stream import MAX_PENDING
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.breaks_invariants("a call that a test has closed")]
 LONG = "naïve line\n" * (LIMIT // 8)

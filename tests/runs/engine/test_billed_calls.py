@@ -12,7 +12,7 @@ from django.db import connections
 from django.test import Client
 from pydantic_ai.exceptions import ModelHTTPError
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, TurnUsage
 from runs.pages.run import facts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pytest_django import Settings
 
-from agentops.projects.models import Notification
+from agentops.accounts.models import Notification
 from runs.actions.resume import resume
 from runs.lifecycle import inbox, suspects, transitions
 from runs.lifecycle.suspicion import Suspected

@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from agentops.projects.models import Project, Role
+from agentops.accounts.models import Project, Role
 from runs.fixtures import library
 from runs.models import Agent, AgentRun, AgentRunToolCall
 from tests.support.accounts import make_person

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from django.conf import settings as site
 
-from agentops.projects.access import SYSTEM
+from agentops.accounts.access import SYSTEM
 from agentops.sinks import subscribe
 from runs.actions import run_actions
 from runs.models import AgentRun, AgentRunMessage, Checkpoint, RunError

@@ -12,11 +12,11 @@ import pytest
 from django.db.backends.signals import connection_created
 from pytest_django import Settings
 
+from agentops.base.database_clock import clock
 from runs.engine.leases import LeaseKeeper
 from runs.lifecycle import transitions
 from tests.support.factories import make_run
 from tests.support.waiting import eventually
-from timeline.database_clock import clock
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -8,13 +8,13 @@ from functools import partial
 import pytest
 from pytest_django import DjangoAssertNumQueries, Settings
 
+from agentops.base.database_clock import clock
 from runs.engine.leases import Lease
 from runs.engine.notes import append, note
 from runs.engine.safe_commit import commit_safely, do_nothing
 from runs.lifecycle import transitions
 from runs.models import AgentRun
 from tests.support.factories import make_run
-from timeline.database_clock import clock
 from timeline.errors import LeaseLost
 from timeline.events.notice import ContextTrimmed
 from timeline.log import Entry

@@ -14,13 +14,13 @@ from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
+from agentops.base.database_clock import clock
 from runs.engine import renewals
 from runs.engine.leases import Lease, LeaseKeeper
 from runs.lifecycle import transitions
 from runs.models import AgentRun
 from tests.support.factories import make_run
 from tests.support.waiting import eventually
-from timeline.database_clock import clock
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LEASE_S, RENEW_S = 2.0, 0.2

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.memberships import add_member
-from agentops.projects.models import Notification, Project, Role
-from agentops.projects.notifications import notify
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.memberships import add_member
+from agentops.accounts.models import Notification, Project, Role
+from agentops.accounts.notifications import notify
 from runs.statuses import RunStatus
 from runs.worker import upkeep
 from tests.support.accounts import verify_address

@@ -14,7 +14,8 @@ import pytest
 from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base.database_clock import Now
 from runs.lifecycle import places, transitions, worker_rows
 from runs.models import Agent, AgentRun
 from runs.statuses import RunStatus
@@ -24,7 +25,6 @@ from tests.support.engine.child_agents import children_of, spawns, task, work
 from tests.support.engine.fixture_types import MakeHelper, MakeScripted
 from tests.support.factories import make_agent, make_project, make_run
 from tests.support.waiting import eventually
-from timeline.database_clock import Now
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

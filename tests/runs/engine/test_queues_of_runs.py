@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from django.db import connection, connections, transaction
 
-from agentops.projects.access import SYSTEM
+from agentops.accounts.access import SYSTEM
 from runs.actions import ag_ui_runs, agent_definitions
 from runs.actions.ag_ui_runs import AgUiRequest, ClientMessage, ThreadBusy
 from runs.actions.resume import resume

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from agentops.limits import schema_work
+from agentops.base.limits import schema_work
 from runs.actions.resume import resume
 from runs.models import AgentRun
 from runs.providers.base import ModelCall

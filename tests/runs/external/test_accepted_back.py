@@ -14,7 +14,7 @@ from django.test import Client
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.external import legacy_lines
 from runs.external.ingest import Sender, record, record_all
 from runs.models import AgentRun

@@ -12,7 +12,7 @@ from uuid import NAMESPACE_URL, uuid4, uuid5
 import pytest
 from django.db import transaction
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.external import model_calls
 from runs.external.import_runs import ImportReport, again_if_opened, import_file
 from runs.external.importers import formats

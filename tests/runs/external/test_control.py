@@ -11,8 +11,8 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from pytest_django import Settings
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.models import Project, Role
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.models import Project, Role
 from runs.actions import run_actions
 from runs.actions.fork import fork
 from runs.errors import NoCheckpoint, RunIsExternal

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.external.event_input import MAX_EXTRA_BYTES
 from runs.external.ingest import EventResult, Sender, record
 from runs.models import AgentRun

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.conversation.message_text import text_of
 from runs.external.ingest import EventResult, Sender, record
 from runs.models import AgentRun

@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
 
-from agentops.projects.models import AuditEntry, Project, Role
+from agentops.accounts.models import AuditEntry, Project, Role
 from runs.actions.dismissals import NotDismissable, dismiss
 from runs.errors import RunIsExternal, RunTerminal
 from runs.external.ingest import EventResult, Sender, record

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.db import DatabaseError
 
-from runs.external.sessions.session_agents import SessionAgents
+from runs.external.session_agents import SessionAgents
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall
 from tests.support.factories import drive, make_run
 from tests.support.refusals import refusing

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.models import Project
-from agentops.projects.redaction_rules import rule_changes
-from agentops.projects.redaction_rules.rule_cache import CACHE
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.models import Project
+from agentops.accounts.redaction_rules import rule_changes
+from agentops.accounts.redaction_rules.rule_cache import CACHE
+from agentops.base.redaction.redact import DEFAULT
 from runs.conversation.message_text import text_of
 from runs.external.ingest import EventResult, Sender, record
 from runs.models import AgentRun, ExternalRun
@@ -21,7 +22,6 @@ from tests.support.factories import make_project
 from tests.support.redact_samples import TRUE
 from timeline import log
 from timeline.models import Event
-from timeline.redaction.redact import DEFAULT
 
 pytestmark = pytest.mark.django_db
 

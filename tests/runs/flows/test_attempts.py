@@ -8,10 +8,10 @@ from uuid import UUID
 import pytest
 from django.db import OperationalError
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from runs.flows import runner
 from runs.flows.kernel import expression_work
-from runs.flows.runner import advancing
-from runs.flows.runner.attempts import MAX_ATTEMPTS, attempt
+from runs.flows.runner import MAX_ATTEMPTS, attempt
 from runs.models import FlowRun
 from runs.statuses import RunStatus
 from tests.support.factories import make_project
@@ -42,7 +42,7 @@ def test_a_flow_run_that_cannot_be_advanced_fails(project: Project) -> None:
     for number in range(1, MAX_ATTEMPTS + 1):
         assert fresh(broken).state is RunStatus.QUEUED
         later = make_flow_run({"flow_id": f"other-{number}", "nodes": [constant("a")]}, project)
-        advancing.advance_due()
+        runner.advance_due()
         assert fresh(later).state is RunStatus.COMPLETED
     ended = fresh(broken)
     assert (ended.status, ended.error_type, ended.is_due) == ("failed", "advance_failed", False)
@@ -62,7 +62,7 @@ def test_a_flow_run_whose_workers_are_killed_fails(project: Project) -> None:
         with pytest.raises(SystemExit):
             attempt(flow_run.pk, killed)
     assert fresh(flow_run).advance_attempts == MAX_ATTEMPTS
-    advancing.advance_due()
+    runner.advance_due()
     ended = fresh(flow_run)
     assert (ended.status, ended.error_type) == ("failed", "advance_lost")
     assert "their workers were killed, or failed" in ended.error_message
@@ -72,7 +72,7 @@ def test_a_flow_run_whose_workers_are_killed_fails(project: Project) -> None:
 def test_an_advance_forgets_earlier_attempts(project: Project) -> None:
     flow_run = make_flow_run({"nodes": [constant("a"), {"id": "b", "type": "human", "question": "?"}]}, project)
     FlowRun.objects.filter(pk=flow_run.pk).update(advance_attempts=MAX_ATTEMPTS - 1)
-    advancing.advance_due()
+    runner.advance_due()
     assert (fresh(flow_run).advance_attempts, fresh(flow_run).status) == (0, "waiting")
 
 
@@ -98,7 +98,7 @@ def test_another_project_advances_while_one_computes(project: Project, monkeypat
         for n, expensive in enumerate(EXPENSIVE[:3])
     ]  # fmt: skip
     other = make_flow_run({"nodes": [constant("a")]}, make_project("other"))
-    advancing.advance_due()
+    runner.advance_due()
 
     assert fresh(other).state is RunStatus.COMPLETED
     for attack in attacks:

@@ -7,15 +7,14 @@ import json
 import pytest
 from pytest_django import Settings
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs import chaos
-from runs.actions import run_actions
-from runs.actions.flows import flow_commands, flow_run_actions
+from runs.actions import flow_commands, flow_run_actions, run_actions
 from runs.actions.unknown_calls import OutcomeChoice
 from runs.engine.shutdown import ShutdownDue
-from runs.flows.runner import advancing
+from runs.flows import runner
 from runs.models import AgentRunToolCall, FlowRun
-from runs.queries.flows.flow_states import snapshot_at
+from runs.queries.flow_states import snapshot_at
 from runs.queries.overview.needs import count_of
 from runs.statuses import Effect
 from runs.tools.catalogue import TOOLS
@@ -104,7 +103,7 @@ def test_a_node_may_have_more_steps_than_the_cap(project: Project, settings: Set
     make_writer(project, "coder", fixture="claude-code-5c")
     node = {"id": "code", "type": "agent", "agent": "coder", "prompt": "Go.", "maxSteps": 1_000_000}
     flow_run = make_flow_run({"nodes": [node]}, project)
-    advancing.advance(flow_run.pk)
+    runner.advance(flow_run.pk)
 
     assert run_of(flow_run, "code").max_steps == settings.AGENTOPS_MAX_TOTAL_STEPS
 

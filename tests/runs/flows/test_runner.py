@@ -9,9 +9,8 @@ import pytest
 from pytest_django import Settings
 from uuid_utils.compat import uuid7
 
-from agentops.projects.models import Project
-from runs.actions import run_actions
-from runs.actions.flows import flow_commands, flow_run_actions
+from agentops.accounts.models import Project
+from runs.actions import flow_commands, flow_run_actions, run_actions
 from runs.errors import (
     FlowRunNotFound,
     FlowRunNotPaused,
@@ -22,14 +21,13 @@ from runs.errors import (
     SnapshotUnusable,
 )
 from runs.fixtures import library
+from runs.flows import runner
 from runs.flows.kernel.flow_decisions import Decisions
-from runs.flows.runner import advancing
-from runs.lifecycle import inbox
-from runs.lifecycle.flows import flow_transitions
+from runs.lifecycle import flow_transitions, inbox
 from runs.models import AgentRun, FlowRun, FlowVisit
 from runs.providers import base as providers
-from runs.queries.flows.flow_graphs import graph_of_definition, graph_of_run
-from runs.queries.flows.flow_states import snapshot_at
+from runs.queries.flow_graphs import graph_of_definition, graph_of_run
+from runs.queries.flow_states import snapshot_at
 from runs.worker.worker import Worker
 from tests.support.factories import make_project
 from tests.support.flows.flow_runs import events_of, make_flow_run, make_writer, play, record_answers, run_of, types_of
@@ -331,11 +329,11 @@ def test_two_workers_advance_a_flow_run_once(project: Project, worker: Worker) -
     """What the second has decided is refused, because the snapshot has a newer version."""
     flow_run = make_flow_run({"nodes": [agent("a")]}, project)
     stale = FlowRun.objects.get(pk=flow_run.pk)
-    advancing.advance(flow_run.pk)
+    runner.advance(flow_run.pk)
 
     with pytest.raises(MoveRefused):
         flow_transitions.keep(stale, Decisions({**stale.snapshot, "status": "running"}), source=Source.WORKER)
-    advancing.advance(flow_run.pk)
+    runner.advance(flow_run.pk)
 
     assert AgentRun.objects.filter(flow_run=flow_run).count() == 1
     assert types_of(flow_run).count("node.started") == 1
@@ -343,7 +341,7 @@ def test_two_workers_advance_a_flow_run_once(project: Project, worker: Worker) -
 
 def test_s_009_a_session_is_stored_before_its_provider_is_called(project: Project, worker: Worker) -> None:
     flow_run = make_flow_run({"nodes": [agent("a")], "edges": [edge("a", "a", maxIterations=1)]}, project)
-    advancing.advance(flow_run.pk)
+    runner.advance(flow_run.pk)
 
     started = FlowRun.objects.get(pk=flow_run.pk)
     session = run_of(started, "a")
@@ -373,7 +371,7 @@ def test_the_title_of_a_node_s_run_has_no_half_of_a_secret(project: Project) -> 
     """Cut in the middle, a secret would not be recognised."""
     secret = "AKIA" + "Q7RT" * 4
     flow_run = make_flow_run({"nodes": [agent("a", prompt=f"{'x' * 184} {secret}")]}, project)
-    advancing.advance(flow_run.pk)
+    runner.advance(flow_run.pk)
 
     assert "AKIA" not in run_of(flow_run, "a").title
 
@@ -383,7 +381,7 @@ def test_a_value_that_no_database_stores_ends_its_flow_and_holds_up_no_other(pro
     first = make_flow_run({"flow_id": "first", "nodes": [question]}, project)
     second = make_flow_run({"flow_id": "second", "nodes": [{"id": "a", "type": "constant", "value": 1}]}, project)
 
-    assert not advancing.advance_due()
+    assert not runner.advance_due()
 
     statuses = {run.pk: (run.status, run.error_type) for run in FlowRun.objects.all()}
     assert statuses == {first.pk: ("failed", "binding_failed"), second.pk: ("completed", "")}
@@ -393,13 +391,13 @@ def test_a_value_that_no_database_stores_ends_its_flow_and_holds_up_no_other(pro
 def test_flow_runs_whose_values_the_database_refuses_hold_up_no_other(
     project: Project, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(advancing, "TURN", 2)
+    monkeypatch.setattr(runner, "TURN", 2)
     constant = {"id": "a", "type": "constant", "value": 1}
     refused = [make_flow_run({"flow_id": f"refused-{number}", "nodes": [constant]}, project) for number in range(2)]
     other = make_flow_run({"flow_id": "other", "nodes": [constant]}, project)
     rows = ", ".join(f"'{flow_run.pk.hex}'" for flow_run in refused)
     with refusing("UPDATE", "flow_runs", f"OLD.id IN ({rows})"):
-        looks_again = advancing.advance_due()
+        looks_again = runner.advance_due()
 
     # Those that failed do not make the worker look again and again.
     assert not looks_again

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from agentops.http import deadline
-from agentops.limits.patterns import Pattern
+from agentops.base.http import deadline
+from agentops.base.limits.patterns import Pattern
 from runs.hooks.base import Hook, HookContext, HookEvent, Verdict, VerdictKind
 from runs.hooks.deciding import ActiveHook, decide_call, decide_turn
 from tests.support.waiting import eventually

@@ -11,6 +11,7 @@ import pytest
 from django.db import connection, connections, transaction
 from django.utils import timezone
 
+from agentops.base.database_clock import clock
 from runs.actions.resume import resume
 from runs.engine.leases import Lease
 from runs.engine.releases import UnloadedRun, release_run
@@ -21,7 +22,6 @@ from runs.statuses import RunStatus
 from tests.support.factories import make_run
 from tests.support.waiting import eventually
 from timeline import log
-from timeline.database_clock import clock
 from timeline.events.run import RunFailed
 
 LOCKS: dict[str, Callable[[Any], Any]] = {

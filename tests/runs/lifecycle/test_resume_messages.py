@@ -9,7 +9,7 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs.lifecycle import inbox
 from runs.models import AgentRun, RunCommand
 from tests.support.accounts import make_person

@@ -12,7 +12,7 @@ from django.contrib.messages import get_messages
 from django.test import Client
 from django.urls import reverse
 
-from agentops.projects.models import AuditEntry, Project, Role
+from agentops.accounts.models import AuditEntry, Project, Role
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, RunCommand
 from tests.support.accounts import make_person

@@ -15,8 +15,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.models import AuditEntry, Project, Role
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.models import AuditEntry, Project, Role
 from runs.actions import agent_definitions
 from runs.external.ingest import Sender, record
 from runs.models import Agent, AgentRun, AgentVersion

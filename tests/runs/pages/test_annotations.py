@@ -18,9 +18,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from agentops.projects import memberships
-from agentops.projects.models import AuditEntry, Project, Role
-from agentops.projects.redaction_rules import rule_cache, rule_changes
+from agentops.accounts import memberships
+from agentops.accounts.models import AuditEntry, Project, Role
+from agentops.accounts.redaction_rules import rule_cache, rule_changes
 from runs.actions.annotations import labels, share_links
 from runs.exports import report_cache
 from runs.models import AgentRun, AgentRunMessage, RunNote, SavedView, ShareLink

@@ -13,11 +13,11 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from agentops.projects import approval_links, mailing
-from agentops.projects.access import SYSTEM
-from agentops.projects.login.addresses import change_address
-from agentops.projects.memberships import add_member, remove_member
-from agentops.projects.models import Role
+from agentops.accounts import approval_links, mailing
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.login.addresses import change_address
+from agentops.accounts.memberships import add_member, remove_member
+from agentops.accounts.models import Role
 from runs.actions import unknown_calls
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunToolCall, Approval, RunCommand

@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pydantic_ai.messages import ToolCallPart
 
-from agentops.projects.models import Project, Role
+from agentops.accounts.models import Project, Role
 from runs.actions.fork import fork
 from runs.actions.resume import resume
 from runs.models import AgentRun

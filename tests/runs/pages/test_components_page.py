@@ -12,7 +12,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs.pages.components.components_page import GROUPS
 from runs.pages.components.sample_content import ContentKind
 from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason

@@ -12,9 +12,9 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.memberships import archive_project, unarchive_project
-from agentops.projects.models import AuditEntry, Project, Role
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.memberships import archive_project, unarchive_project
+from agentops.accounts.models import AuditEntry, Project, Role
 from runs.upkeep import project_removal
 from tests.support.accounts import make_person, with_key
 from tests.support.factories import drive, make_agent, make_project, make_run

@@ -15,8 +15,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from agentops.projects.memberships import add_member
-from agentops.projects.models import Role
+from agentops.accounts.memberships import add_member
+from agentops.accounts.models import Role
 from runs.actions import resume as resuming
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunToolCall, Attempt, RunError

@@ -11,13 +11,13 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from agentops.limits import schema_work
-from agentops.projects.models import Project, Role
-from runs.actions.flows import flow_definitions, flow_run_actions
-from runs.flows.runner import advancing
+from agentops.accounts.models import Project, Role
+from agentops.base.limits import schema_work
+from runs.actions import flow_definitions, flow_run_actions
+from runs.flows import runner
 from runs.models import AgentRunMessage, Flow, FlowRun, FlowVisit
 from runs.pages.flows.flow_run_page import STOP_POLLING
-from runs.queries.flows.flow_graphs import graph_of_run
+from runs.queries.flow_graphs import graph_of_run
 from runs.worker.worker import Worker
 from tests.support.accounts import make_person
 from tests.support.factories import make_project
@@ -247,7 +247,7 @@ def test_pages_cost_the_same_however_many_flows_and_visits(
     def many(count: int) -> FlowRun:
         nodes = [{"id": f"n{number}", "type": "constant", "value": 1} for number in range(count)]
         flow_run = make_flow_run({"flow_id": f"wide-{count}", "nodes": nodes}, project)
-        advancing.advance(flow_run.pk)
+        runner.advance(flow_run.pk)
         return flow_run
 
     few, more = many(2), many(12)
@@ -261,7 +261,7 @@ def test_pages_cost_the_same_however_many_flows_and_visits(
 
 def test_a_node_of_many_visits_shows_the_newest_and_their_number(project: Project, admin: Client) -> None:
     flow_run = make_flow_run({"flow_id": "many", "nodes": [{"id": "a", "type": "constant", "value": 1}]}, project)
-    advancing.advance(flow_run.pk)
+    runner.advance(flow_run.pk)
     made = flow_run.visits.get()
     copies = [
         FlowVisit(flow_run=flow_run, key=f"a#{number}", node="a", kind="constant", iteration=number, value=None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from agentops.projects.models import Project, Role
+from agentops.accounts.models import Project, Role
 from runs.actions import run_actions
 from runs.models import FlowRun
 from runs.worker.worker import Worker

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from agentops.projects.models import Project, Role
+from agentops.accounts.models import Project, Role
 from runs.models import AgentRun
 from tests.support.accounts import make_person
 from tests.support.factories import drive, make_agent, make_project, make_run

@@ -17,12 +17,12 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django import Settings
 
-from agentops.projects import keys
-from agentops.projects.access import SYSTEM
-from agentops.projects.models import ApiKey, Project, Role
+from agentops.accounts import keys
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.models import ApiKey, Project, Role
 from runs.external import ingest_counts
 from runs.models import IngestCount
-from runs.pages.imports.ingest_page import IngestHealth, health_of
+from runs.pages.ingest_page import IngestHealth, health_of
 from runs.upkeep import old_records
 from tests.support.accounts import key_prefix, make_person, with_key
 from tests.support.factories import make_project

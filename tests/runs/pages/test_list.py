@@ -20,7 +20,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from agentops.projects.models import Project, Role
+from agentops.accounts.models import Project, Role
 from runs.actions import agent_definitions
 from runs.actions import resume as resuming
 from runs.exports.list_files import ListFormat, export_list

@@ -11,9 +11,9 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.memberships import remove_member
-from agentops.projects.models import Project, Role
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.memberships import remove_member
+from agentops.accounts.models import Project, Role
 from runs.lifecycle import inbox
 from runs.models import AgentRun
 from runs.pages.runs.list_query import PAGE_SIZE, ListPosition

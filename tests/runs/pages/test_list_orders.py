@@ -10,7 +10,7 @@ from decimal import Decimal
 import pytest
 from django.test import Client
 
-from agentops.projects.models import Project, Role
+from agentops.accounts.models import Project, Role
 from runs.models import AgentRun, Attempt
 from runs.pages.runs import list_query
 from runs.queries.run_lists import run_filters, run_windows

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.messages import get_messages
 from django.test import Client
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunToolCall
 from runs.statuses import Effect

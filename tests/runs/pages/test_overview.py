@@ -13,7 +13,7 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from agentops.projects.models import AuditEntry, Project, Role
+from agentops.accounts.models import AuditEntry, Project, Role
 from runs.lifecycle import inbox
 from runs.models import Agent, AgentRun
 from runs.pages.overview.charts import Axes, Series, lines, stacked

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from pydantic_ai.messages import BinaryContent, ModelResponse, TextPart, ThinkingPart, ToolCallPart
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs.conversation import tool_starts, transcript
 from runs.models import AgentRun, AgentRunMessage
 from runs.pages.run.payloads import WHOLE_BYTES

@@ -10,8 +10,8 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.models import AuditEntry, Project, Role
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.models import AuditEntry, Project, Role
 from runs.actions import agent_definitions
 from runs.lifecycle import transitions, worker_rows
 from runs.models import Agent, WorkerProcess

@@ -12,7 +12,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from agentops.projects.models import AuditEntry, Project, Role
+from agentops.accounts.models import AuditEntry, Project, Role
 from runs.actions import approvals, model_prices
 from runs.agents.prices import prices_of
 from runs.models import AgentRun, TurnUsage

@@ -11,7 +11,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs.lifecycle import transitions
 from runs.models import AgentRun, AgentRunToolCall, TurnUsage
 from runs.pages.tabs import cost_page

@@ -9,9 +9,9 @@ import time_machine
 from django.test import Client
 from django.utils import timezone
 
-from agentops.projects.models import Project, Role
+from agentops.accounts.models import Project, Role
 from runs.models import AgentRun
-from runs.pages.search import search_page
+from runs.pages import search_page
 from runs.queries.searching import search_results, text_index
 from tests.support.accounts import make_person
 from tests.support.factories import make_agent, make_project, make_run

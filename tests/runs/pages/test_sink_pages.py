@@ -14,7 +14,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from agentops.projects.models import AuditEntry, Project, Role
+from agentops.accounts.models import AuditEntry, Project, Role
 from runs.models import Delivery, Sink, SinkCursor
 from runs.pages.sinks import sink_page
 from runs.pages.sinks.sink_fields import form_of

@@ -13,7 +13,7 @@ from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
-from agentops.projects.models import Project, Role
+from agentops.accounts.models import Project, Role
 from runs.fixtures.library import load
 from runs.models import Agent, AgentRun, AgentRunMessage
 from runs.pages.forms.single_use import MAX_REMEMBERED

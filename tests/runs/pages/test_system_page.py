@@ -16,8 +16,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from agentops.http import health
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
+from agentops.base import database_clock
+from agentops.base.database_clock import Now
+from agentops.base.http import health
 from runs.lifecycle import transitions, worker_rows
 from runs.lifecycle.suspicion import CHILD_SEPARATOR
 from runs.models import AgentRun, Attempt, Chore, Sink, SinkCursor
@@ -29,9 +31,7 @@ from tests.support.celery_messages import empty_broker, send, use_broker
 from tests.support.factories import make_agent, make_project, make_run
 from tests.support.pages.parsed_page import parse
 from tests.support.sinks import append, make_sink
-from timeline import database_clock
-from timeline.bulk.settled import newest_event
-from timeline.database_clock import Now
+from timeline.settled import newest_event
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PAGE = "/system"

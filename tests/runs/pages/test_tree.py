@@ -11,10 +11,10 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from agentops.projects.models import Project, Role
+from agentops.accounts.models import Project, Role
 from runs.lifecycle import children, inbox
 from runs.models import AgentRun
-from runs.pages.tree.tree_query import FIRST_CHILDREN, MAX_OPEN
+from runs.pages.tree_page import FIRST_CHILDREN, MAX_OPEN
 from runs.statuses import RunStatus
 from tests.support.accounts import make_person, with_key
 from tests.support.api.many_rows import make_runs

@@ -7,9 +7,9 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from agentops.projects.models import Project, Role
+from agentops.accounts.models import Project, Role
 from runs.models import AgentRun, Approval
-from runs.pages.run.child_banners import MAX_NAMED
+from runs.pages.run.banners import MAX_NAMED
 from runs.queries.waiting_for_people import waiting_below
 from tests.support.accounts import make_person
 from tests.support.api.many_rows import make_runs

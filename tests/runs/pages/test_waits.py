@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs.lifecycle import suspects, transitions
 from runs.models import AgentRun, RunCommand
 from runs.pages.timeline import live_cards

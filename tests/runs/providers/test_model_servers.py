@@ -13,7 +13,7 @@ import pytest
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 from pytest_django import Settings
 
-from agentops.http.address_policy import HttpPolicy, UrlNotAllowed, check_url
+from agentops.base.http.address_policy import HttpPolicy, UrlNotAllowed, check_url
 from runs.engine.turns.model_stream import read
 from runs.providers import base, llm
 from runs.providers.base import ModelCall, ProviderUnusable

@@ -10,9 +10,9 @@ import pytest
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.models import infer_model
 
+from agentops.base.redaction.redact import site_secrets
 from runs.providers.error_messages import TEXTS, CallFailure, describe, message_of
 from runs.providers.retries import Failure, classify
-from timeline.redaction.redact import site_secrets
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 #: What only a developer of the library can use.

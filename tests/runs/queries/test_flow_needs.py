@@ -8,10 +8,9 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from agentops.projects.models import AuditEntry, Project, Role
-from runs.actions import dismissals
-from runs.actions.flows import flow_run_actions
-from runs.flows.runner import advancing
+from agentops.accounts.models import AuditEntry, Project, Role
+from runs.actions import dismissals, flow_run_actions
+from runs.flows import runner
 from runs.lifecycle import inbox
 from runs.models import FlowRun
 from runs.queries.overview.needs import NeedKind, count_of, needs
@@ -54,7 +53,7 @@ def running_flow(project: Project) -> FlowRun:
     make_writer(project, fixture="claude-code-5c")
     nodes = [{"id": "draft", "type": "agent", "agent": "writer", "prompt": "Write"}]
     flow_run = make_flow_run({"flow_id": "writing", "nodes": nodes}, project)
-    advancing.advance(flow_run.pk)
+    runner.advance(flow_run.pk)
     return flow_run
 
 
@@ -89,7 +88,7 @@ def test_a_paused_flow_is_one_entry_and_its_paused_runs_are_none(project: Projec
     flow_run_actions.pause("user:ada", flow_run)
     assert entries(project) == [("paused", flow_run.pk)]
     flow_run_actions.resume("user:ada", FlowRun.objects.get(pk=flow_run.pk))
-    advancing.advance(flow_run.pk)
+    runner.advance(flow_run.pk)
     assert entries(project) == []
 
 
@@ -98,7 +97,7 @@ def test_a_flow_run_that_no_worker_moves_is_stalled(project: Project) -> None:
     assert entries(project) == []
     Log.objects.filter(pk=flow_run.pk).update(last_event_at=timezone.now() - timedelta(minutes=6))
     assert entries(project) == [("stalled", flow_run.pk)]
-    advancing.advance(flow_run.pk)
+    runner.advance(flow_run.pk)
     assert entries(project) == []
 
 
@@ -127,7 +126,7 @@ def test_the_inbox_shows_flows_and_dismisses_and_resumes_them(project: Project, 
     answer = operator.post(f"/flow-runs/{failed.pk}/dismiss", {"next": "inbox"})
     assert (answer.status_code, answer.headers["Location"]) == (303, "/p/alpha/approvals")
     operator.post(f"/flow-runs/{paused.pk}/resume")
-    advancing.advance(paused.pk)
+    runner.advance(paused.pk)
     assert entries(project) == []
     operator.post(f"/flow-runs/{paused.pk}/dismiss")
     refused = "Not dismissed: only failed flow runs can be dismissed; this one is running."

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs.models import AgentRun, TurnUsage
 from tests.support.accounts import make_person
 from tests.support.factories import make_agent, make_run

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from agentops.projects.models import AuditEntry, Project
+from agentops.accounts.models import AuditEntry, Project
 from runs.actions import dismissals
 from runs.lifecycle import inbox
 from runs.models import AgentRun

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from runs.models import AgentRun
-from runs.queries.replaying import replay_states, replay_summary
+from runs.queries import replay_states
 from tests.support.factories import drive, make_agent, make_run, make_waiting
 from tests.support.live.growing_logs import grow
 from tests.support.pages.timelines import told
@@ -98,13 +98,13 @@ def test_the_fold_continues_from_a_summary(make) -> None:
     events = log.read(run.pk, limit=1000)
 
     for begin in range(1, len(events)):
-        summary = replay_summary.summary_of(replay_states.frame_at(run.pk, begin), 3000)
+        summary = replay_states.summary_of(replay_states.frame_at(run.pk, begin), 3000)
         assert summary is not None
-        states = [state for _, state in replay_states.continued(replay_summary.frame_from(summary), events[begin:])]
+        states = [state for _, state in replay_states.continued(replay_states.frame_from(summary), events[begin:])]
         assert states == [state for _, state in replay_states.continued(Frame(), events)][begin:]
 
 
 def test_a_state_with_a_secret_or_too_long_has_no_summary() -> None:
-    assert replay_summary.summary_of(Frame(reason="operator"), 3000) is not None
-    assert replay_summary.summary_of(Frame(reason="operator"), 50) is None
-    assert replay_summary.summary_of(Frame(reason="ghp_" + "a1B2" * 9), 3000) is None
+    assert replay_states.summary_of(Frame(reason="operator"), 3000) is not None
+    assert replay_states.summary_of(Frame(reason="operator"), 50) is None
+    assert replay_states.summary_of(Frame(reason="ghp_" + "a1B2" * 9), 3000) is None

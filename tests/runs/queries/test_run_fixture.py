@@ -21,7 +21,7 @@ from runs.fixtures.fixture_files import dumps, parse
 from runs.fixtures.fixture_messages import canonical
 from runs.fixtures.format import ContentEvent
 from runs.models import AgentRun
-from runs.queries.recording.run_fixture import NothingRecorded, RunRecording, record
+from runs.queries.run_fixture import NothingRecorded, RunRecording, record
 from tests.support.factories import drive, make_agent, make_awaiting_approval, make_project, make_run
 from tests.support.imported_runs import import_path
 from tests.support.recordings.recorded_files import recording as recorded_file

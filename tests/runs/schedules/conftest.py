@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from tests.support.factories import make_project
 from tests.support.schedules import SetClock
 

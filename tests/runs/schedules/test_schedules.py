@@ -13,10 +13,11 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django_celery_beat.models import PeriodicTask
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.models import AuditEntry, Project, Role
-from agentops.projects.redaction_rules import rule_changes
-from agentops.projects.redaction_rules.rule_cache import CACHE
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.models import AuditEntry, Project, Role
+from agentops.accounts.redaction_rules import rule_changes
+from agentops.accounts.redaction_rules.rule_cache import CACHE
+from agentops.base.redaction import project_scope
 from runs.actions.schedules.schedule_changes import MAX_SCHEDULES, remove_schedule, values_of
 from runs.actions.schedules.starting import start_due_schedules
 from runs.models import Agent, AgentRun, FlowRun, Schedule, ScheduleStart
@@ -27,7 +28,6 @@ from tests.support.flows.flow_runs import CONSTANT, make_flow
 from tests.support.pages.form_values import form_values
 from tests.support.schedules import SetClock, fill_schedule, make_schedule, outcomes, runs_of
 from tests.support.secret_canaries import CANARIES
-from timeline.redaction import project_scope
 
 PAGES, API = "/p/alpha/schedules", "/api/projects/alpha"
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db import connection
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs import chaos
 from runs.actions.schedules.due_times import Cron, after
 from runs.actions.schedules.schedule_changes import values_of

@@ -11,11 +11,10 @@ from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django_celery_beat.models import CrontabSchedule, PeriodicTask
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.models import AuditEntry, Project
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.models import AuditEntry, Project
 from runs import tasks
-from runs.actions import run_actions
-from runs.actions.flows import flow_definitions
+from runs.actions import flow_definitions, run_actions
 from runs.actions.schedules import schedule_changes
 from runs.actions.schedules.schedule_changes import change_schedule, next_times, problem_of, run_now
 from runs.actions.schedules.schedule_definition import ScheduleDefinition

@@ -10,8 +10,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from agentops.projects.models import Project, Role
-from runs.flows.runner import advancing
+from agentops.accounts.models import Project, Role
+from runs.flows import runner
 from runs.lifecycle import inbox
 from runs.models import FlowRun, SearchEntry, SearchPosition
 from runs.queries.searching import entry_conditions
@@ -40,7 +40,7 @@ def flow_run_with(project: Project, text: str, *, title: str = "") -> FlowRun:
         "nodes": [{"id": "a", "type": "constant", "value": "the outcome"}],
     }
     flow_run = make_flow_run(definition, project, {"topic": text})
-    advancing.advance(flow_run.pk)
+    runner.advance(flow_run.pk)
     return flow_run
 
 

@@ -10,7 +10,7 @@ import time_machine
 from django.db import connection
 from django.utils import timezone
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, SearchEntry, SearchPosition
 from runs.upkeep import retention, search_index
 from runs.upkeep.retention import RemovalReport
@@ -21,7 +21,7 @@ from tests.support.late_event import appended_late
 from tests.support.searching import found, index_all, note, runs_found
 from tests.support.secret_canaries import CANARIES, RULE_TOKEN, TEXT, add_rules, answer_of, store_raw
 from tests.support.upkeep.old_runs import aged, apply
-from timeline.bulk import settled
+from timeline import settled
 from timeline.models import Event
 
 #: With and without marks, and with the letter that PostgreSQL's index has instead of `_`.

@@ -13,10 +13,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.fixtures import library
 from runs.models import FlowRun
-from runs.telemetry.metrics import exposition, metric_counts
+from runs.telemetry import metric_counts, metric_exposition
 from runs.worker.worker import Worker
 from tests.support.accounts import make_person
 from tests.support.factories import drive, make_project, make_run
@@ -147,7 +147,7 @@ def test_metrics_count_flow_runs_apart_from_runs(project: Project, worker: Worke
     client = Client()
 
     def read() -> dict[str, float]:
-        exposition.CACHE.clear()
+        metric_exposition.CACHE.clear()
         families = text_string_to_metric_families(client.get("/metrics").content.decode())
         samples = [sample for each in families if "runs" in each.name for sample in each.samples]
         return {f"{each.name} {each.labels.get('status', '')}".strip(): each.value for each in samples}

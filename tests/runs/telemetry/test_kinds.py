@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from agentops.config.telemetry_settings import TelemetrySettings
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base.telemetry_settings import TelemetrySettings
 from agentops.sinks import InvalidSink, subscribe
 from runs.external.import_runs import import_file
 from runs.external.importers import formats

@@ -19,8 +19,8 @@ from django.conf import settings as site
 from django.utils import timezone
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from agentops.config.telemetry_settings import EnvironmentSink, TelemetrySettings
-from agentops.http.guarded_client import HttpAnswer
+from agentops.base.http.guarded_client import HttpAnswer
+from agentops.base.telemetry_settings import EnvironmentSink, TelemetrySettings
 from runs.models import Delivery, Sink, SinkCursor
 from runs.telemetry import environment_sinks, sink_changes
 from runs.telemetry.kinds.langfuse_batch_sink import refused_events

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from agentops.http.operators.log_lines import JsonLine, LogLine
-from agentops.logging_config import logging_config
+from agentops.base.http.log_lines import JsonLine, LogLine
+from agentops.site.logging_config import logging_config
 from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.sinks import make_troubled_run
 
@@ -69,7 +69,7 @@ def test_a_line_of_json_is_one_object_without_secrets() -> None:
     assert token not in line
     assert (document["level"], document["run_id"], document["step"]) == ("INFO", "r-1", 3)
     assert "none" not in document
-    assert logging_config("INFO", "json")["formatters"]["line"] == {"()": "agentops.http.operators.log_lines.JsonLine"}
+    assert logging_config("INFO", "json")["formatters"]["line"] == {"()": "agentops.base.http.log_lines.JsonLine"}
 
 
 def test_facts_stand_at_the_end_of_a_line_of_text() -> None:

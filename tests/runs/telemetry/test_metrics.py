@@ -13,16 +13,16 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 
-from agentops.config.telemetry_settings import TelemetrySettings
+from agentops.base import database_clock
+from agentops.base.database_clock import Now
+from agentops.base.telemetry_settings import TelemetrySettings
 from runs.lifecycle import transitions, worker_rows
 from runs.models import AgentRun, Attempt, Chore, MetricCount
-from runs.telemetry.metrics import exposition, metric_counts
+from runs.telemetry import metric_counts, metric_exposition
 from tests.support.celery_messages import empty_broker, send, use_broker
 from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.paths import ROOT
 from tests.support.sinks import append, make_sink, make_troubled_run
-from timeline import database_clock
-from timeline.database_clock import Now
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -36,7 +36,7 @@ def redis_broker(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def read(client: Client | None = None, **headers: str) -> Samples:
-    exposition.CACHE.clear()
+    metric_exposition.CACHE.clear()
     answer = (client or Client()).get("/metrics", headers=headers)
     assert answer.status_code == 200, answer.content
     families = text_string_to_metric_families(answer.content.decode())
@@ -110,7 +110,7 @@ def test_reading_takes_few_queries_and_is_cached() -> None:
     for number in range(3):
         make_sink(make_project(), "jsonl", {}, name=f"s{number}")
     read()
-    exposition.CACHE.clear()
+    metric_exposition.CACHE.clear()
     with CaptureQueriesContext(connection) as queries:
         Client().get("/metrics")
         Client().get("/metrics")
@@ -142,7 +142,7 @@ def test_the_dashboard_shows_metrics_that_exist() -> None:
     dashboard = json.loads(text)
     named = set(re.findall(r"\b(agentops_[a-z_]+?)(?:_total|_bucket|_count)?\b(?=[\[{)])", text.replace('\\"', "'")))
 
-    families = {family.name for family in exposition.SiteCollector(0).collect()}
+    families = {family.name for family in metric_exposition.SiteCollector(0).collect()}
     assert named <= families
     assert len(named) > 10
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])

@@ -30,8 +30,7 @@ from tests.support.sinks import append, export, make_sink, wake
 from tests.support.threads import at_once
 from tests.support.waiting import eventually
 from tests.support.web.receiver import Receiver
-from timeline import log
-from timeline.bulk import settled
+from timeline import log, settled
 from timeline.log import Entry
 from timeline.models import Source
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from agentops.config import telemetry_settings
-from agentops.config.telemetry_settings import TelemetrySettings
-from agentops.env import BadSetting, Reader
+from agentops.base import telemetry_settings
+from agentops.base.env import BadSetting, Reader
+from agentops.base.telemetry_settings import TelemetrySettings
 
 
 def read(monkeypatch: pytest.MonkeyPatch, **variables: str) -> TelemetrySettings:

@@ -9,10 +9,10 @@ from django.core.management import call_command
 from django.test import Client
 from pytest_django import Settings
 
-from agentops.config.telemetry_settings import EnvironmentSink, TelemetrySettings
-from agentops.projects.access import SYSTEM
-from agentops.projects.memberships import change_project
-from agentops.projects.models import AuditEntry, Project, Role
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.memberships import change_project
+from agentops.accounts.models import AuditEntry, Project, Role
+from agentops.base.telemetry_settings import EnvironmentSink, TelemetrySettings
 from agentops.sinks import subscribe
 from runs.models import Delivery, Sink, SinkCursor
 from runs.telemetry import environment_sinks

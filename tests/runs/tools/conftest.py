@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from agentops.base.redaction.windows import mask
 from runs.tools.base import ToolContext
-from timeline.redaction.windows import mask
 
 MakeContext = Callable[..., ToolContext]
 

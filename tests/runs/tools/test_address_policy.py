@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentops.http.address_policy import HttpPolicy, UrlNotAllowed, check_addresses, check_url
+from agentops.base.http.address_policy import HttpPolicy, UrlNotAllowed, check_addresses, check_url
 
 # "IANA IPv4 Special-Purpose Address Registry", without the entries that lie within others; and multicast.
 IPV4 = (

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pytest
 
-from agentops.http.guarded_client import (
+from agentops.base.http.guarded_client import (
     HttpAnswer,
     HttpFailed,
     HttpPolicy,

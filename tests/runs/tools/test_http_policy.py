@@ -7,9 +7,9 @@ import ipaddress
 
 import pytest
 
-from agentops.http.address_policy import HttpPolicy, UrlNotAllowed, check_addresses, check_url
-from agentops.http.guarded_client import locate
-from agentops.http.own_sites import OwnSite
+from agentops.base.http.address_policy import HttpPolicy, UrlNotAllowed, check_addresses, check_url
+from agentops.base.http.guarded_client import locate
+from agentops.base.http.own_sites import OwnSite
 
 PUBLIC = "93.184.216.34"
 ANY_HOST = HttpPolicy()

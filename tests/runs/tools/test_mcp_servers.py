@@ -21,7 +21,7 @@ from mcp.client import Client
 from mcp_types import CallToolResult
 from mcp_types import Tool as ServerTool
 
-from agentops.limits import schema_work
+from agentops.base.limits import schema_work
 from runs.statuses import Effect
 from runs.tools.base import OutcomeUnknown, ToolFailed
 from runs.tools.catalogue import TOOLS

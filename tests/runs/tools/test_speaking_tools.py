@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from agentops.base.redaction.windows import mask
 from runs.tools.base import BadArguments, ToolContext
 from runs.tools.catalogue import TOOLS
 from runs.tools.conversation_tools import ASK_USER, DONE, Question, question_of
-from timeline.redaction.windows import mask
 
 CONTEXT = ToolContext(
     run_id="r", call_id="c", tool_call_pk="p", idempotency_key="p", attempt=0, epoch=1, model_call=1, settings={},

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from agentops.http.deadline import MAX_OVERDUE, DeadlineExceeded, call_within, too_many
+from agentops.base.http.deadline import MAX_OVERDUE, DeadlineExceeded, call_within, too_many
 from runs.tools.base import Effect, OutcomeUnknown, Tool, ToolContext, ToolFailed, ToolResult
 from runs.tools.functions import tool
 from runs.tools.timed_call import StartedTool, run_with_deadline

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.memberships import create_project
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.memberships import create_project
 from runs.actions import agent_definitions
 from runs.errors import InvalidAgent
 from runs.tools.base import ToolDenied, ToolResult

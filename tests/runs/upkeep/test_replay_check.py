@@ -25,8 +25,8 @@ from runs.upkeep.replay_check import Mismatch, differences, frame_of
 from runs.worker.worker import Worker
 from tests.support.factories import drive, make_agent, make_project, make_run
 from tests.support.upkeep.contradicting_rows import reported_run
-from timeline.maintenance import allow_changes
 from timeline.models import Event
+from timeline.tombstones import allow_changes
 
 FIXTURE = "claude-code-7e"
 

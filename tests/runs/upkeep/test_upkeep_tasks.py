@@ -11,10 +11,10 @@ import pytest
 from django.conf import settings as site_settings
 from django.utils import timezone
 
-from agentops.config.telemetry_settings import TelemetrySettings
-from agentops.projects.access import SYSTEM
-from agentops.projects.memberships import archive_project
-from agentops.projects.models import Project
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.memberships import archive_project
+from agentops.accounts.models import Project
+from agentops.base.telemetry_settings import TelemetrySettings
 from runs.actions import project_deletion
 from runs.alerts.alert_rule_changes import add_rule, send_test
 from runs.models import AlertDelivery, AlertFinding, Chore, FlowRun, OtlpGroup, SearchEntry, SinkCursor

@@ -11,8 +11,8 @@ from django.db.models.functions import Now
 from django.utils.module_loading import import_string
 from pytest_django import Settings
 
-from agentops.broker import backlog
-from agentops.broker.queues import FIRST
+from agentops.base.broker import backlog
+from agentops.base.broker.queues import FIRST
 from runs.lifecycle import transitions, wake
 from runs.models import AgentRun
 from runs.worker import sweep

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from django.utils import timezone
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import AgentRun, Alert, AlertDelivery, AlertFinding, AlertMessage, AlertMute, AlertRule
 
 

@@ -17,9 +17,9 @@ from django.urls import reverse
 from django.utils import timezone
 from uuid_utils.compat import uuid7
 
-from agentops.projects.audit import record
-from agentops.projects.keys import create_key
-from agentops.projects.models import (
+from agentops.accounts.audit import record
+from agentops.accounts.keys import create_key
+from agentops.accounts.models import (
     IdempotencyKey,
     Incarnation,
     Invitation,
@@ -28,7 +28,7 @@ from agentops.projects.models import (
     Project,
     RedactionRule,
 )
-from agentops.projects.notifications import notify
+from agentops.accounts.notifications import notify
 from runs.models import (
     Agent,
     AgentRun,

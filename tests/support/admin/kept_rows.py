@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.test import Client
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import AgentRun
 from tests.support.admin.every_table import fill, fill_global
 from tests.support.admin.staff import client_of

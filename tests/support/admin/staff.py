@@ -7,7 +7,7 @@ import re
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
-from agentops.projects.models import Project, Role
+from agentops.accounts.models import Project, Role
 from tests.support.accounts import make_person
 
 #: Made anew for every answer.

@@ -14,7 +14,7 @@ from typing import Any
 from django.test import Client
 from uuid_utils.compat import uuid7
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Approval, Checkpoint, RunError, TurnUsage
 from timeline.models import Event, Log
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.test import Client
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from tests.support.accounts import with_key
 
 URL = "/api/internal/agent-events"

@@ -13,7 +13,7 @@ from typing import Any
 from django.test import Client
 from pydantic_ai.messages import ToolCallPart
 
-from agentops.projects.models import AuditEntry, IdempotencyKey, Project
+from agentops.accounts.models import AuditEntry, IdempotencyKey, Project
 from runs.models import AgentRun, RunCommand
 from runs.providers.base import ModelCall
 from tests.support.accounts import with_key

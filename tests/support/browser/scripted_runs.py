@@ -13,7 +13,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connections
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import AgentRun
 from runs.worker.worker import Worker
 from tests.support.factories import drive, make_agent, make_run

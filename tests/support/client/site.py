@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from tests.support.accounts import with_key
 from tests.support.factories import make_project
 from tests.support.web.server import WebThread

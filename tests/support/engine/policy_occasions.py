@@ -11,7 +11,7 @@ from django.db import connections
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ToolCallPart
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
 from runs.upkeep.replay_check import differences

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentops.projects.models import Project
-from runs.actions.flows import flow_definitions, flow_run_actions
+from agentops.accounts.models import Project
+from runs.actions import flow_definitions, flow_run_actions
 from runs.fixtures import library
-from runs.flows.runner import advancing
+from runs.flows import runner
 from runs.lifecycle import transitions
 from runs.models import AgentRun, Flow, FlowRun
 from runs.statuses import RunStatus
@@ -51,7 +51,7 @@ CONSTANT = {"flow_id": "sample", "nodes": [{"id": "a", "type": "constant", "valu
 def make_ended_flow_run(project: Project) -> FlowRun:
     """A flow run that has ended, because it has nothing but a constant."""
     flow_run = make_flow_run(CONSTANT, project)
-    advancing.advance(flow_run.pk)
+    runner.advance(flow_run.pk)
     return FlowRun.objects.get(pk=flow_run.pk)
 
 
@@ -66,7 +66,7 @@ OVERRUN: dict[str, Any] = {
 def make_failed_flow_run(project: Project, flow_id: str = "sample") -> FlowRun:
     """A flow run that has failed by itself."""
     flow_run = make_flow_run({**OVERRUN, "flow_id": flow_id}, project)
-    advancing.advance(flow_run.pk)
+    runner.advance(flow_run.pk)
     failed = FlowRun.objects.get(pk=flow_run.pk)
     assert (failed.status, failed.error_type, failed.failed_run_id) == ("failed", "loop_exceeded", None)
     return failed
@@ -77,13 +77,13 @@ def make_flow_run_with_failed_node(project: Project) -> tuple[FlowRun, AgentRun]
     make_writer(project, "breaker", fixture="claude-code-5c")
     nodes = [{"id": "draft", "type": "agent", "agent": "breaker", "prompt": "Write"}]
     flow_run = make_flow_run({"flow_id": "fragile", "nodes": nodes}, project)
-    advancing.advance(flow_run.pk)
+    runner.advance(flow_run.pk)
     claimed = transitions.claim(run_of(flow_run, "draft").pk, "worker")
     assert claimed is not None
     end = RunFailed(error_type="tool_error", error="The disk is full.")
     changes = {"error_type": "tool_error", "error_message": "The disk is full."}
     transitions.move(claimed.run, RunStatus.FAILED, end, source=Source.WORKER, epoch=1, reason="tool_error", **changes)
-    advancing.advance(flow_run.pk)
+    runner.advance(flow_run.pk)
     failed = FlowRun.objects.get(pk=flow_run.pk)
     assert (failed.status, failed.failed_run_id) == ("failed", claimed.run.pk)
     return failed, AgentRun.objects.get(pk=claimed.run.pk)
@@ -96,7 +96,7 @@ def make_writer(project: Project, slug: str = "writer", **fields: Any) -> Any:
 def play(flow_run: FlowRun, worker: Worker, *, until: Callable[[FlowRun], bool] = lambda flow_run: False) -> FlowRun:
     """Advance a flow run and drive its runs until it has ended, or nothing moves any more."""
     for _ in range(1000):
-        advancing.advance_due()
+        runner.advance_due()
         fresh = FlowRun.objects.get(pk=flow_run.pk)
         if fresh.state.terminal or until(fresh):
             return fresh

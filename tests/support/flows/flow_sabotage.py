@@ -33,17 +33,17 @@ class FlowSabotageConfig(AppConfig):
 
 def advance_in_pieces() -> None:
     """The runs of nodes are not opened in the transaction that says so: who dies in between opens them again."""
-    from runs.flows.runner import advancing
+    from runs.flows import runner
     from runs.models import FlowRun
 
-    advancing.transaction = SimpleNamespace(atomic=nullcontext)  # type: ignore[assignment]
+    runner.transaction = SimpleNamespace(atomic=nullcontext)  # type: ignore[assignment]
     objects = SimpleNamespace(due=FlowRun.objects.due, select_for_update=lambda **_: FlowRun.objects)
-    advancing.FlowRun = SimpleNamespace(objects=objects)  # type: ignore[assignment,misc]
+    runner.FlowRun = SimpleNamespace(objects=objects)  # type: ignore[assignment,misc]
 
 
 def older_snapshot_saved() -> None:
     """A worker that was held up saves its snapshot over a newer one, because nobody compares versions."""
-    from runs.lifecycle.flows import flow_transitions
+    from runs.lifecycle import flow_transitions
     from runs.models import FlowRun
 
     keep, saved = flow_transitions.keep, []
@@ -61,7 +61,7 @@ def older_snapshot_saved() -> None:
 def ends_not_looked_for() -> None:
     """Only the worker in which a node's run ends tells the flow: if it dies with the news, nobody does."""
     from runs.models import FlowRun
-    from runs.models.flows.flow_run import FlowRunQuerySet
+    from runs.models.flows import FlowRunQuerySet
 
     FlowRunQuerySet.due = lambda self: self.filter(is_due=True)  # type: ignore[method-assign]
     assert FlowRun.objects.due() is not None
@@ -69,10 +69,10 @@ def ends_not_looked_for() -> None:
 
 def resumed_by_each_worker() -> None:
     """Who takes over a flow run tells once more that it was resumed."""
-    from runs.flows.runner import advancing
+    from runs.flows import runner
     from timeline.events.flow import FlowResumed
 
-    joined, told = advancing.kernel.advance, set()
+    joined, told = runner.kernel.advance, set()
 
     def advance(graph: Any, snapshot: Any, *args: Any, **more: Any) -> Any:
         decisions = joined(graph, snapshot, *args, **more)
@@ -82,7 +82,7 @@ def resumed_by_each_worker() -> None:
             decisions.events += [replace(each, payload=FlowResumed(), visit=None) for each in happened]
         return decisions
 
-    advancing.kernel = SimpleNamespace(advance=advance)  # type: ignore[assignment]
+    runner.kernel = SimpleNamespace(advance=advance)  # type: ignore[assignment]
 
 
 SABOTAGES: dict[str, Callable[[], None]] = {

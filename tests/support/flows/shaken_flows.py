@@ -13,9 +13,8 @@ from typing import Any
 
 from pytest_django import Settings
 
-from agentops.projects.models import Project
-from runs.actions import run_actions
-from runs.actions.flows import flow_run_actions
+from agentops.accounts.models import Project
+from runs.actions import flow_run_actions, run_actions
 from runs.errors import RunRefusal
 from runs.models import AgentRun, AgentRunToolCall, FlowRun
 from runs.upkeep.invariants import check

@@ -21,7 +21,7 @@ FOUND = ROOT / ".cache/fuzz"
 #: Of one input: bytes, seconds, and megabytes of memory.
 LIMITS = ("-max_len=65536", "-timeout=10", "-rss_limit_mb=2048")
 NAMES = ("json", "event", "file", "formats", "otlp")
-INSTRUMENTED = ["agentops.http.strict_json", "runs.external", "timeline.dialects", "timeline.events"]
+INSTRUMENTED = ["agentops.base.http.strict_json", "runs.external", "timeline.dialects", "timeline.events"]
 
 
 def main() -> int:

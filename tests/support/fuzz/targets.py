@@ -10,18 +10,18 @@ from uuid import UUID
 
 from pydantic_ai.messages import ModelMessagesTypeAdapter
 
-from agentops.http import strict_json
-from agentops.http.strict_json import NotJson
-from runs.external.event_dialects import read_any
+from agentops.base.http import strict_json
+from agentops.base.http.strict_json import NotJson
+from agentops.base.redaction.redact import BARE, DEFAULT
 from runs.external.event_input import IncomingEvent, RejectedEvent
 from runs.external.importers.base import ImportedRun, ImportFile, ImportRefused
 from runs.external.importers.formats import BUILTIN, find
+from runs.external.ingest import read_any
 from runs.external.otlp import log_events, received, span_facts, wire
 from runs.providers.messages import canonical
 from timeline.dialects.agent_output import WholeTexts, agent_events
 from timeline.events import EVENT_TYPES, Payload
 from timeline.models import Event
-from timeline.redaction.redact import BARE, DEFAULT
 
 #: Characters of an error, which repeats only the beginning of a value.
 MAX_ERROR = 2_000

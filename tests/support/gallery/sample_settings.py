@@ -9,13 +9,13 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.invitations import invite, url_path
-from agentops.projects.keys import create_key
-from agentops.projects.memberships import add_member
-from agentops.projects.models import Project, Role
-from agentops.projects.notifications import notify
-from agentops.projects.redaction_rules import rule_changes
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.invitations import invite, url_path
+from agentops.accounts.keys import create_key
+from agentops.accounts.memberships import add_member
+from agentops.accounts.models import Project, Role
+from agentops.accounts.notifications import notify
+from agentops.accounts.redaction_rules import rule_changes
 from runs.actions import agent_definitions, approvals, model_prices
 from runs.external import ingest_counts
 from runs.external.uploads import execution, import_claims, intake

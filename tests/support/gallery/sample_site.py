@@ -8,9 +8,9 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.test import override_settings
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.memberships import add_member, archive_project
-from agentops.projects.models import Project, Role
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.memberships import add_member, archive_project
+from agentops.accounts.models import Project, Role
 from runs.actions import run_actions
 from runs.alerts import evaluation
 from runs.alerts.alert_rule_changes import add_rule

@@ -13,8 +13,8 @@ from runs.statuses import RunStatus
 from timeline import log
 from timeline.events.run import RunStopped
 from timeline.log import Entry
-from timeline.maintenance import allow_changes
 from timeline.models import Event, Log, Source
+from timeline.tombstones import allow_changes
 
 
 def grow(run: AgentRun, count: int = 1, *, size: int = 0, text: str | None = None) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
-from agentops.projects.models import Project, Role
+from agentops.accounts.models import Project, Role
 from runs.models import AgentRun
 from tests.support.accounts import make_person, signed_in
 from tests.support.factories import make_agent, make_project, make_run

@@ -9,7 +9,7 @@ import time_machine
 from django.test import Client
 from django.utils import timezone
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.external.otlp import settling
 from runs.models import AgentRun
 from tests.support.accounts import with_key

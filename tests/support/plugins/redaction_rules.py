@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from agentops.projects.redaction_rules.rule_cache import CACHE
-from timeline.redaction import project_scope, redact
+from agentops.accounts.redaction_rules.rule_cache import CACHE
+from agentops.base.redaction import project_scope, redact
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ assert asgi.application is not None
 from django.db import connection  # noqa: E402
 from django.test import Client  # noqa: E402
 
-from agentops.projects.models import Role  # noqa: E402
+from agentops.accounts.models import Role  # noqa: E402
 from runs.management.site import warm_up  # noqa: E402
 from runs.models import AgentRun, Flow  # noqa: E402
 from runs.worker.worker import Worker  # noqa: E402

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.lifecycle import creation
 from runs.models import Agent, AgentRun
 from runs.statuses import RunStatus

@@ -14,14 +14,14 @@ from uuid_utils.compat import uuid7
 from runs.actions.fork import fork
 from runs.actions.resume import resume
 from runs.external.ingest import Sender, record
-from runs.flows.runner import advancing
+from runs.flows import runner
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, FlowRun, RunCommand
 from runs.upkeep.invariants import check
 from tests.support.factories import drive, make_agent, make_awaiting_approval, make_project, make_run
 from tests.support.flows.flow_runs import make_ended_flow_run, make_flow_run
-from timeline.maintenance import allow_changes
 from timeline.models import Event
+from timeline.tombstones import allow_changes
 
 
 def red(run_id: UUID | None = None) -> set[str]:
@@ -69,7 +69,7 @@ def reported_run() -> AgentRun:
 def open_flow_run() -> FlowRun:
     """A flow run with an open question."""
     flow_run = make_flow_run({"nodes": [{"id": "ask", "type": "human", "question": "Go on?"}]})
-    advancing.advance(flow_run.pk)
+    runner.advance(flow_run.pk)
     return flow_run
 
 

@@ -10,7 +10,7 @@ from django.apps import apps
 from django.db import connection
 from django.utils import timezone
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.actions.resume import resume
 from runs.lifecycle import inbox
 from runs.models import Agent, AgentRun

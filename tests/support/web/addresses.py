@@ -9,9 +9,9 @@ from uuid import UUID
 
 from django.urls import URLPattern, URLResolver
 
-from agentops.projects.keys import create_key
-from agentops.projects.models import ApiKey
-from agentops.projects.rate_limits import limits
+from agentops.accounts import rate_limits
+from agentops.accounts.keys import create_key
+from agentops.accounts.models import ApiKey
 from runs.models import AgentRun, AgentRunMessage, FileImport, FlowRun, Schedule, Sink
 from tests.support.annotations import annotation_ids
 from tests.support.factories import make_import
@@ -250,5 +250,5 @@ def bare(answer: Any) -> str:
 
 def headers_of(answer: Any) -> dict[str, str]:
     """But for those that count requests, or name one."""
-    counted = ("X-Request-ID", limits.REMAINING, limits.RESET)
+    counted = ("X-Request-ID", rate_limits.REMAINING, rate_limits.RESET)
     return {name: value for name, value in answer.headers.items() if name not in counted}

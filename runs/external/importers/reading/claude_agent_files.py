@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentops.http.strict_json import NotJson
+from agentops.base.http.strict_json import NotJson
 from runs.external.importers.answer_events import event_id, identifier_or_none
 from runs.external.importers.base import ImportFile, ImportRefused, open_regular, read_json
 

@@ -18,6 +18,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from agentops.base import database_clock
 from runs.conversation import call_ids
 from runs.conversation.call_ids import MAX_CALL_ID
 from runs.external import contents
@@ -27,7 +28,6 @@ from runs.external.reported_usage import read_cost, read_usage
 from runs.fixtures.format import UNKNOWN_OUTCOME
 from runs.providers.messages import canonical, request
 from runs.providers.price_tiers import details_of
-from timeline import database_clock
 from timeline.events import Payload
 from timeline.events.llm import LlmTurnEnd
 from timeline.events.message import MessageAdded

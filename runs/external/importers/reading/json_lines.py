@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from agentops.http.strict_json import NotJson
+from agentops.base.http.strict_json import NotJson
 
 #: Bytes that some programs write at the beginning of a file.
 BOM = b"\xef\xbb\xbf"

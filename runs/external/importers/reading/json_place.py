@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from agentops.http import strict_json
+from agentops.base.http import strict_json
 from runs.external.event_input import RejectedEvent, read_time
 from runs.external.importers.base import ImportFile, ImportRefused, Item
 from runs.providers.messages import canonical

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic_ai.messages import ToolCallPart
 
-from agentops.http.strict_json import NotJson
+from agentops.base.http.strict_json import NotJson
 from runs.external import contents
 from runs.external.importers.base import ImportRefused, read_json
 from runs.external.importers.reading.chat_messages import is_chat_message, read_chat_message

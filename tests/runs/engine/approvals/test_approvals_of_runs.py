@@ -12,7 +12,7 @@ import pytest
 from django.db import connections
 from pydantic_ai.messages import ToolCallPart
 
-from agentops.projects.models import AuditEntry, Notification
+from agentops.accounts.models import AuditEntry, Notification
 from runs.actions import approvals, run_actions
 from runs.actions.resume import resume
 from runs.errors import ApprovalDecided, ApprovalNotRequested, InvalidInput

@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 from pydantic_ai.messages import ModelRequest, ToolCallPart, ToolReturnPart
 
-from agentops.projects.access import SYSTEM
+from agentops.accounts.access import SYSTEM
 from runs.actions import approvals, run_actions
 from runs.actions.resume import resume
 from runs.lifecycle import children, inbox, transitions

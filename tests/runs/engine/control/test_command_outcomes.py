@@ -158,7 +158,7 @@ def test_a_run_that_cannot_be_loaded_obeys_too(
 
 
 def test_a_message_to_a_run_that_its_policy_resumes_is_heard(scripted: MakeScripted, worker: Worker) -> None:
-    from runs.engine.policy import due_resumes
+    from runs.engine import due_resumes
 
     left = [http(401)]
 

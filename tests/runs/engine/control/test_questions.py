@@ -10,7 +10,7 @@ import pytest
 from django.core.management import call_command
 from pydantic_ai.messages import ToolCallPart
 
-from agentops.projects.models import Notification
+from agentops.accounts.models import Notification
 from runs.actions.resume import resume
 from runs.errors import RunTerminal
 from runs.lifecycle import inbox, questions

@@ -10,7 +10,7 @@ import pytest
 from django.db import connections
 from pydantic_ai.messages import ToolCallPart
 
-from agentops.projects.models import AuditEntry
+from agentops.accounts.models import AuditEntry
 from runs.actions import run_actions, unknown_calls
 from runs.actions.unknown_calls import OutcomeChoice, resolve
 from runs.engine.turns import tool_turn

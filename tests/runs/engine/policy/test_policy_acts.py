@@ -11,11 +11,11 @@ import pytest
 from django.db import OperationalError
 from pytest_django import Settings
 
-from agentops.projects.models import Notification
+from agentops.accounts.models import Notification
 from runs import chaos
 from runs.actions.resume import resume
 from runs.agents.policies import INVALID, ErrorKind, PolicyAction, Trigger, parse, rule_for
-from runs.engine.policy import due_resumes
+from runs.engine import due_resumes
 from runs.lifecycle import inbox
 from runs.models import AgentRun, AgentRunMessage, AgentRunToolCall, Attempt, RunCommand
 from runs.statuses import RunStatus, ToolStatus

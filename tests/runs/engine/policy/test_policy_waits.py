@@ -14,11 +14,11 @@ from django.utils import timezone
 from pydantic_ai.messages import ToolCallPart
 from pytest_django import Settings
 
-from agentops.projects.models import Notification
+from agentops.accounts.models import Notification
 from runs import chaos
 from runs.actions.resume import resume
 from runs.agents import policies
-from runs.engine.policy import due_resumes
+from runs.engine import due_resumes
 from runs.errors import RunNotPaused
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, AgentRunMessage

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection, transaction
 from django.test import Client
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs.actions import approvals
 from runs.actions.resume import resume
 from runs.errors import ApprovalDecided

@@ -14,7 +14,7 @@ from django.db import connections
 from django.utils import timezone
 from pydantic_ai.exceptions import ModelHTTPError
 
-from agentops.projects.models import Notification
+from agentops.accounts.models import Notification
 from runs.actions.resume import resume
 from runs.lifecycle import inbox, transitions
 from runs.models import AgentRun, RunCommand, RunError, TurnUsage

@@ -15,7 +15,10 @@ from django.conf import settings as django_settings
 from pydantic_ai.messages import ToolCallPart
 from pytest_django import Settings
 
-from agentops.projects.access import SYSTEM
+from agentops.accounts.access import SYSTEM
+from agentops.base.redaction.batch import clean_all
+from agentops.base.redaction.redact import BUILT_IN, site_secrets
+from agentops.base.redaction.text_stream import Stream
 from runs.external.ingest import Sender, record
 from runs.external.uploads import execution, intake
 from runs.external.uploads.intake import Upload
@@ -28,9 +31,6 @@ from tests.support.otlp.sending import Exporter
 from tests.support.otlp.spans import JSON, as_json, logs
 from tests.support.processes.scripted_model import Move
 from timeline.models import Event
-from timeline.redaction.batch import clean_all
-from timeline.redaction.redact import BUILT_IN, site_secrets
-from timeline.redaction.text_stream import Stream
 
 #: None has a shape that is recognised.
 RUNNER, DATABASE, REDIS, PROVIDER = "vq7/Runner+k2m9Xd41", "pq84-Zx0w", "r3dis%2Fq9Lm2", "gw7-gateway-Q9x2-plain"

@@ -8,13 +8,13 @@ from itertools import pairwise
 import pytest
 from pydantic_ai.messages import ThinkingPart
 
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.models import AgentRun
 from runs.providers.base import ModelCall
 from tests.support.engine.fixture_types import MakeScripted
 from tests.support.factories import drive
 from tests.support.processes.scripted_model import PIECE, Move
 from tests.support.run_checks import check, events
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

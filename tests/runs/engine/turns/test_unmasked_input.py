@@ -10,10 +10,12 @@ import pytest
 from pydantic_ai.messages import ToolCallPart
 from pytest_django import Settings
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.models import AuditEntry, Project
-from agentops.projects.redaction_rules import rule_changes
-from agentops.projects.redaction_rules.rule_cache import CACHE
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.models import AuditEntry, Project
+from agentops.accounts.redaction_rules import rule_changes
+from agentops.accounts.redaction_rules.rule_cache import CACHE
+from agentops.base.redaction import project_scope
+from agentops.base.redaction.redact import BARE, BUILT_IN, MODEL_INPUT
 from runs.actions import run_actions
 from runs.external.ingest import Sender, record
 from runs.models import Agent, AgentRun, AgentRunMessage
@@ -25,8 +27,6 @@ from tests.support.factories import drive, make_run
 from tests.support.processes.scripted_model import Move
 from tests.support.run_checks import check
 from tests.support.searching import index_all
-from timeline.redaction import project_scope
-from timeline.redaction.redact import BARE, BUILT_IN, MODEL_INPUT
 
 pytestmark = pytest.mark.django_db(transaction=True)
 INSTRUCTED, ASKED, READ, SENT = (f"ghp_{letter}" + "a1B2c3D4e5F6" * 3 for letter in "wxyz")

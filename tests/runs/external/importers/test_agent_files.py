@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.models import Project
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.models import Project
 from runs.external.uploads import execution, intake
 from runs.external.uploads.intake import Upload
 from runs.models import AgentRun, AgentRunToolCall

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.external.importers.base import ImportRefused
 from tests.support.imported_runs import content_of, counts, import_path, tokens_of
 from tests.support.recordings.recorded_files import recording

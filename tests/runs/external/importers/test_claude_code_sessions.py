@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.external.importers.base import ImportRefused
 from runs.models import AgentRun
 from tests.support.imported_runs import check_run, content_of, counts, import_path, tokens_of

@@ -11,7 +11,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from agentops.projects.models import Project, Role
+from agentops.accounts.models import Project, Role
 from runs.models import AgentRun
 from tests.support.accounts import make_person
 from tests.support.copied_sessions import (

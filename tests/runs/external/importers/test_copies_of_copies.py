@@ -13,7 +13,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 import pytest
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.external.importers.reading.codex_calls import CallNames
 from runs.external.ingest import Sender, record
 from runs.models import AgentRun

@@ -18,7 +18,7 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from tests.support.accounts import make_person
 from tests.support.factories import make_project
 from tests.support.paths import ROOT

@@ -11,7 +11,8 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base import database_clock
 from runs.models import AgentRun, TurnUsage
 from runs.models.run import CostSource
 from runs.pages.overview.window_view import model_rows, total_row
@@ -20,7 +21,6 @@ from runs.upkeep import invariants
 from tests.support.accounts import make_person
 from tests.support.imported_runs import import_content, import_path, lines_of
 from tests.support.recordings.recorded_files import recording
-from timeline import database_clock
 
 pytestmark = pytest.mark.django_db
 AT = "2026-11-20T12:00:0{}.000Z"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from agentops.http.strict_json import NotJson
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base.http.strict_json import NotJson
 from runs.external.importers import formats
 from runs.external.importers.base import FIRST_RECORDS, ImportFile, ImportRefused, read_json
 from runs.external.importers.reading import stored_bytes

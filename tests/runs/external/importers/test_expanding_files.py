@@ -13,8 +13,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from pytest_django import Settings
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.models import Project
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.models import Project
 from runs.external.event_input import IncomingEvent
 from runs.external.importers import formats
 from runs.external.importers.base import ImportedRun, ImportFile

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from django.db import transaction
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base import database_clock
 from runs.external.import_runs import ImportReport, import_file
 from runs.external.importers.base import ImportFile
 from runs.external.importers.formats import find
@@ -16,7 +17,6 @@ from runs.models import AgentRun
 from runs.queries.durations import times_of
 from runs.upkeep import invariants, replay_check
 from tests.support.recordings.recorded_files import recordings
-from timeline import database_clock
 
 pytestmark = pytest.mark.django_db
 

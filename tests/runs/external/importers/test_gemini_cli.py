@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.external.import_runs import ImportReport
 from runs.external.importers.base import ImportRefused, NothingToImport
 from tests.support.imported_runs import content_of, counts, import_path, tokens_of

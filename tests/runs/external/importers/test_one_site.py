@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import AgentRun, ExternalRun, TurnUsage
 from tests.support.accounts import make_person
 from tests.support.factories import make_project

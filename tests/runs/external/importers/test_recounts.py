@@ -11,14 +11,14 @@ from zipfile import ZipFile
 
 import pytest
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
 from runs.external.import_runs import import_file
 from runs.external.importers.base import ImportFile
 from runs.external.importers.formats import find
 from runs.models import AgentRun
 from tests.support.recordings.recorded_files import recordings
 from tests.support.services import shared_directory
-from timeline.redaction.redact import DEFAULT as REDACTOR
 
 pytestmark = pytest.mark.django_db
 

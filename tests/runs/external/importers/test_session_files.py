@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.external.importers.base import ImportFile
 from runs.external.importers.formats import find
 from runs.external.importers.reading.claude_session_lines import read_sessions

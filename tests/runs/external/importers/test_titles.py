@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.models import AgentRun
 from tests.support.factories import make_project
 from tests.support.imported_runs import import_path

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from agentops.base import database_clock
 from runs.external import ingest_counts
 from runs.external.otlp.span_usage import own_usage, usage_of_span
 from runs.models import AgentRun, IngestCount
-from runs.pages.imports.ingest_page import health_of
+from runs.pages.ingest_page import health_of
 from tests.support.factories import make_project
 from tests.support.otlp.sending import Exporter, summary
 from tests.support.otlp.spans import JSON, Span, agent, chat, said
 from tests.support.recordings.recorded_files import recording
-from timeline import database_clock
 
 pytestmark = pytest.mark.django_db
 CACHED = "public-cases/09-cache-tokens-of-spans"

@@ -18,10 +18,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from pytest_django import Settings
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.keys import revoke
-from agentops.projects.models import ApiKey
-from agentops.projects.redaction_rules.rule_changes import add_secret
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.keys import revoke
+from agentops.accounts.models import ApiKey
+from agentops.accounts.redaction_rules.rule_changes import add_secret
 from runs.models import AgentRun, OtlpGroup, OtlpItem
 from tests.support.accounts import with_key
 from tests.support.factories import make_project

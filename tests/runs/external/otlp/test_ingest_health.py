@@ -10,13 +10,13 @@ from django.db import OperationalError
 from django.utils import timezone
 from pytest_django import Settings
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.keys import revoke
-from agentops.projects.models import ApiKey, Project
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.keys import revoke
+from agentops.accounts.models import ApiKey, Project
 from runs.external import ingest_counts
 from runs.external.otlp import recording
 from runs.models import IngestCount
-from runs.pages.imports.ingest_page import health_of
+from runs.pages.ingest_page import health_of
 from tests.support.accounts import key_prefix, with_key
 from tests.support.factories import make_project
 from tests.support.otlp.sending import Exporter

@@ -10,8 +10,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.models import AuditEntry, Project, Role
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.models import AuditEntry, Project, Role
 from runs.errors import ImportFinished
 from runs.external.event_input import IncomingEvent
 from runs.external.importers import formats

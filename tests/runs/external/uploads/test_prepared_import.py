@@ -12,7 +12,7 @@ import pytest
 from django.db import connection, transaction
 from django.db.models import Sum
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.external.import_runs import ImportReport
 from runs.external.importers import formats
 from runs.external.importers.base import ImportFile

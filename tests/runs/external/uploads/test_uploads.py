@@ -16,8 +16,8 @@ from django.utils import timezone
 from django.utils.html import strip_tags
 from pytest_django import Settings
 
-from agentops.projects.access import SYSTEM
-from agentops.projects.models import AuditEntry, Project
+from agentops.accounts.access import SYSTEM
+from agentops.accounts.models import AuditEntry, Project
 from runs.errors import RunRefusal
 from runs.external.importers.base import ImportFile
 from runs.external.uploads import execution, import_claims, intake

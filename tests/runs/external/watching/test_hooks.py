@@ -17,8 +17,8 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.test import Client
 
-from agentops.projects.management.base import operator
-from agentops.projects.models import ApiKey, Project
+from agentops.accounts.management.base import operator
+from agentops.accounts.models import ApiKey, Project
 from runs.external.watching.claude_code_hooks import BadSettings, HookFiles, install
 from runs.models import AgentRun
 from tests.support.accounts import with_key

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.external.import_runs import ImportReport
 from runs.external.importers import formats
 from runs.external.importers.base import ImportedRun, ImportFile

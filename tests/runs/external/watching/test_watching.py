@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from agentops.projects.models import Project
+from agentops.accounts.models import Project
 from runs.external.watching import followed_file, growing_file
 from tests.support.imported_runs import check_run, content_of, counts, import_path
 from tests.support.recordings.recorded_files import recording

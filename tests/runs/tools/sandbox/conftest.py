@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runs.tools.base import ToolContext, ToolResult
-from runs.tools.sandbox import availability
+from runs.tools.sandbox import switches
 from runs.tools.sandbox.shell import SHELL
 from tests.support.sandbox.outside import Outside, Sh, outside
 from tests.support.services import missing
@@ -17,7 +17,7 @@ from tests.support.services import missing
 
 @pytest.fixture(autouse=True)
 def sandbox() -> None:
-    if reason := availability.why_unavailable():
+    if reason := switches.why_unavailable():
         missing(reason)
 
 

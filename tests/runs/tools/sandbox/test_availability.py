@@ -10,10 +10,10 @@ from django.core.checks import run_checks
 from django.core.management import call_command
 from django.test import Client
 
-from agentops.projects.models import Role
+from agentops.accounts.models import Role
 from runs.actions import agent_definitions
 from runs.tools.base import ToolDenied
-from runs.tools.sandbox import availability, confinement, syscall_filter
+from runs.tools.sandbox import confinement, switches, syscall_filter
 from runs.tools.sandbox.shell import SHELL
 from runs.tools.sandbox.switches import why_off
 from tests.support.accounts import make_person
@@ -25,9 +25,9 @@ REASON = "this machine cannot run commands in a sandbox: the machine does not al
 
 @pytest.fixture(autouse=True)
 def tried_anew() -> Iterator[None]:
-    availability.why_unavailable.cache_clear()
+    switches.why_unavailable.cache_clear()
     yield
-    availability.why_unavailable.cache_clear()
+    switches.why_unavailable.cache_clear()
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def refusing_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_this_machine_has_a_sandbox(around: Outside) -> None:
-    assert availability.why_unavailable() == ""
+    assert switches.why_unavailable() == ""
     assert why_off(SHELL) == ""
     assert [each for each in run_checks() if each.id == "agentops.W009"] == []
 

@@ -1,0 +1,93 @@
+"""The audit log: who did what to which object, written in the transaction of the change."""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from django.db.models import Model
+
+from agentops.accounts.access import Principal
+from agentops.accounts.models import AuditEntry, Door, Project
+
+#: A principal, or only its name, such as "system".
+Actor: TypeAlias = Principal | str
+
+
+class AuditAction(enum.StrEnum):
+    """The audited actions of this package; other packages have their own."""
+
+    LOGIN = "login"
+    LOGIN_FAILED = "login_failed"
+    PROJECT_CREATED = "project.created"
+    PROJECT_CHANGED = "project.changed"
+    PROJECT_ARCHIVED = "project.archived"
+    PROJECT_UNARCHIVED = "project.unarchived"
+    PROJECT_DELETED = "project.deleted"
+    PROJECT_REMOVED = "project.removed"
+    MEMBER_ADDED = "member.added"
+    MEMBER_ROLE_CHANGED = "member.role_changed"
+    MEMBER_REMOVED = "member.removed"
+    INVITATION_CREATED = "invitation.created"
+    INVITATION_ACCEPTED = "invitation.accepted"
+    INVITATION_WITHDRAWN = "invitation.withdrawn"
+    KEY_CREATED = "key.created"
+    KEY_ROTATED = "key.rotated"
+    KEY_REVOKED = "key.revoked"
+    USER_CREATED = "user.created"
+    USER_CHANGED = "user.changed"
+    USER_DELETED = "user.deleted"
+    ADDRESS_VERIFIED = "user.address_verified"
+    GROUP_CREATED = "group.created"
+    GROUP_CHANGED = "group.changed"
+    GROUP_DELETED = "group.deleted"
+    RULE_ADDED = "redaction_rule.added"
+    RULE_REMOVED = "redaction_rule.removed"
+    SESSIONS_ENDED = "sessions.ended"
+
+
+def record(
+    actor: Actor,
+    action: str,
+    *,
+    project: Project | None,
+    obj: Model | None = None,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+    ip: str | None = None,
+) -> AuditEntry:
+    """Write an audit entry inside the transaction of the change. `before` and `after` must not contain secrets."""
+    name, actor_ip = (actor, None) if isinstance(actor, str) else (actor.actor, actor.ip)
+    return AuditEntry.objects.create(
+        project=project,
+        actor=name,
+        door=_door_of(actor),
+        ip=_valid_ip(ip or actor_ip),
+        action=action,
+        object_type=obj._meta.label_lower if obj is not None else "",
+        object_id=str(obj.pk) if obj is not None else "",
+        before=before,
+        after=after,
+    )
+
+
+def name_of(actor: Actor) -> str:
+    """Return the name of an actor, as the audit log has it."""
+    return actor if isinstance(actor, str) else actor.actor
+
+
+def _door_of(actor: Actor) -> Door:
+    if not isinstance(actor, str):
+        return actor.door
+    return Door.COMMAND if actor.startswith("cli:") else Door.SYSTEM
+
+
+def _valid_ip(text: str | None) -> str | None:
+    """Return the IP address, or None if a proxy sent something else, which must not fail the change."""
+    try:
+        # PostgreSQL rejects zones ("fe80::1%eth0").
+        return str(ipaddress.ip_address(text.partition("%")[0])) if text else None
+    except ValueError:
+        return None

@@ -1,0 +1,47 @@
+"""The top bar of error pages: the user's projects. agentops.base.http loads it by its name."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest
+from django.middleware.csrf import get_token
+
+from agentops.accounts.access import projects_for
+from agentops.accounts.models import Project
+from agentops.accounts.requests import principal_of
+
+MAX_PROJECTS = 200
+_PROJECT = re.compile(r"/p/([-a-zA-Z0-9_]+)(?:/|\Z)")
+_RUN = re.compile(r"/(?:flow-)?runs/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:/|\Z)")
+
+
+def navigation_of(request: HttpRequest) -> dict[str, Any]:
+    """Return the context of the top bar: the project in the URL, or of the run there, if the user sees it.
+
+    Or else their only project. Empty for a request without a user. It depends on nothing but the user and the URL, and
+    on what the user sees, so that the error pages of an unknown and of a foreign object do not differ.
+    """
+    user = getattr(request, "user", None)
+    if user is None or not user.is_authenticated:
+        return {}
+    projects = list(projects_for(principal_of(request)).order_by("name", "pk")[:MAX_PROJECTS])
+    project = _project_in_url(request, projects) or (projects[0] if len(projects) == 1 else None)
+    return {
+        "user": user,
+        "request": request,
+        "csrf_token": get_token(request),
+        "projects": projects,
+        "project": project,
+    }
+
+
+def _project_in_url(request: HttpRequest, projects: list[Project]) -> Project | None:
+    if match := _PROJECT.match(request.path_info):
+        return next((project for project in projects if project.slug == match[1]), None)
+    if match := _RUN.match(request.path_info):
+        # A run has the ID of its log.
+        return projects_for(principal_of(request)).filter(logs__pk=UUID(match[1])).first()
+    return None

@@ -1,0 +1,171 @@
+"""Invitations to a project by e-mail address: a signed link that is good once, for a week.
+
+The caller checks the permission to invite (Action.MANAGE). Whoever has the link may accept, so it is shown to admins of
+the project only, and sent by e-mail where a mail server is configured. The link of the e-mail differs from the one that
+is shown: it proves that its user receives mail at the address.
+
+Nothing here depends on whether an account has the address, so that inviting does not tell.
+"""
+
+from __future__ import annotations
+
+import logging
+import smtplib
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core import signing
+from django.core.mail import EmailMessage
+from django.db import transaction
+from django.urls import reverse
+
+from agentops.accounts.access import Principal, principal_for_user
+from agentops.accounts.audit import Actor, AuditAction, name_of, record
+from agentops.accounts.errors import AddressTaken, AlreadyInvited, AlreadyMember, InvitationNotFound
+from agentops.accounts.login.addresses import clean_email, is_verified, mark_verified
+from agentops.accounts.memberships import add_member, clean_role
+from agentops.accounts.models import Door, Invitation, Membership, Project
+from agentops.accounts.names import one_line
+from agentops.base import database_clock
+
+log = logging.getLogger(__name__)
+
+SALT = "agentops.accounts.invitations"
+VALID_FOR = timedelta(days=7)
+#: Of one project at once: each may send an e-mail.
+MAX_OPEN = 100
+
+
+def invite(project: Project, email: str, role: str, *, actor: Actor) -> Invitation:
+    """Invite an e-mail address. Raise InvalidEmail, InvalidRole or AlreadyInvited.
+
+    An expired invitation of the address is replaced.
+    """
+    email, role = clean_email(email), clean_role(role)
+    with transaction.atomic():
+        # Serializes invitations to the project.
+        Project.objects.locked(project)
+        Invitation.objects.filter(project=project, expires_at__lte=database_clock.now()).delete()
+        existing = Invitation.objects.filter(project=project)
+        if existing.filter(email=email).exists():
+            raise AlreadyInvited(f"{email} is already invited: copy the link of the invitation, or withdraw it")
+        if existing.count() >= MAX_OPEN:
+            raise AlreadyInvited(f"a project can have at most {MAX_OPEN} open invitations: withdraw one first")
+        invitation = Invitation.objects.create(
+            project=project,
+            email=email,
+            role=role,
+            created_by=name_of(actor)[:200],
+            expires_at=database_clock.now() + VALID_FOR,
+        )
+        record(
+            actor, AuditAction.INVITATION_CREATED, project=project, obj=invitation, after={"email": email, "role": role}
+        )
+    return invitation
+
+
+def withdraw(project: Project, invitation_id: UUID, *, actor: Actor) -> str:
+    """Delete an invitation, so that its link is not valid any more. Return its address. Raise InvitationNotFound."""
+    with transaction.atomic():
+        invitation = Invitation.objects.select_for_update().filter(project=project, pk=invitation_id).first()
+        if invitation is None:
+            raise InvitationNotFound
+        before = {"email": invitation.email, "role": invitation.role}
+        record(actor, AuditAction.INVITATION_WITHDRAWN, project=project, obj=invitation, before=before)
+        invitation.delete()
+    return invitation.email
+
+
+@dataclass(frozen=True)
+class InvitationLink:
+    """What a valid link says."""
+
+    #: With its project.
+    invitation: Invitation
+    #: Whether it was sent to the address; admins see another one.
+    was_mailed: bool
+
+
+def url_path(invitation: Invitation, *, is_mailed: bool = False) -> str:
+    """Return the path of the link that is shown to admins, or of the one that is sent to the address."""
+    value = [invitation.pk.hex, "mailed"] if is_mailed else invitation.pk.hex
+    return reverse("invitation", args=[signing.dumps(value, salt=SALT)])
+
+
+def read_link(token: str) -> InvitationLink:
+    """Return the invitation of a link. Raise InvitationNotFound."""
+    try:
+        value = signing.loads(token, salt=SALT, max_age=VALID_FOR)
+        was_mailed = isinstance(value, list)
+        invitation_id = UUID(value[0] if was_mailed else value)
+    except (signing.BadSignature, ValueError, TypeError, AttributeError, LookupError):
+        raise InvitationNotFound from None
+    valid = Invitation.objects.select_related("project").filter(
+        expires_at__gt=database_clock.now(), project__archived_at=None
+    )
+    invitation = valid.filter(pk=invitation_id).first()
+    if invitation is None:
+        raise InvitationNotFound
+    return InvitationLink(invitation, was_mailed)
+
+
+def accept(link: InvitationLink, user: User, *, actor: Principal) -> Membership:
+    """Make the user a member and use up the invitation. Raise InvitationNotFound, or AlreadyMember.
+
+    `user` has opened the link. Their e-mail address may differ from the invited one. If it is the same, and the link
+    was sent to it, it is verified.
+    """
+    invitation = link.invitation
+    with transaction.atomic():
+        locked = Invitation.objects.select_for_update().filter(pk=invitation.pk).first()
+        if locked is None:
+            raise InvitationNotFound
+        if Membership.objects.filter(project=invitation.project, user_id=user.pk).exists():
+            raise AlreadyMember("you are already a member of the project")
+        membership = add_member(invitation.project, user, invitation.role, actor=actor)
+        after = {"email": invitation.email, "user": user.get_username(), "invited_by": invitation.created_by}
+        record(actor, AuditAction.INVITATION_ACCEPTED, project=invitation.project, obj=locked, after=after)
+        locked.delete()
+        if link.was_mailed and user.email.lower() == invitation.email and not is_verified(user):
+            # Another account may have verified it: the membership does not depend on that.
+            with suppress(AddressTaken):
+                mark_verified(user, invitation.email, actor=actor)
+    return membership
+
+
+def sign_up(link: InvitationLink, username: str, password: str, *, ip: str | None) -> User:
+    """Create an account for the invited address and accept the invitation. The caller has checked both values.
+
+    Raise InvitationNotFound, and IntegrityError if the user name was taken meanwhile.
+    """
+    with transaction.atomic():
+        user = User.objects.create_user(username, email=link.invitation.email, password=password)
+        principal = principal_for_user(user, ip=ip, door=Door.LINK)
+        record(principal, AuditAction.USER_CREATED, project=None, obj=user, after={"name": username})
+        accept(link, user, actor=principal)
+    return user
+
+
+def send(invitation: Invitation) -> bool:
+    """Send the link by e-mail and return whether the server took it. Call it outside of a transaction."""
+    if not settings.AGENTOPS_EMAIL:
+        return False
+    project, site = invitation.project, settings.AGENTOPS_BASE_URL
+    subject = one_line(f"[agentops] Invitation to {project.name}", 150)
+    text = (
+        f"{one_line(invitation.created_by.partition(':')[2], 200)} invites you to the project {project.name}"
+        f" as {invitation.role}.\n\nAccept within 7 days: {site}{url_path(invitation, is_mailed=True)}\n\n"
+        "The link is good once. Whoever has it can accept, so do not forward it.\n"
+    )
+    message = EmailMessage(
+        subject, text, settings.DEFAULT_FROM_EMAIL, [invitation.email], headers={"Auto-Submitted": "auto-generated"}
+    )
+    try:
+        return bool(message.send())
+    except (smtplib.SMTPException, OSError) as error:
+        log.warning("could not send an invitation by e-mail: %s", type(error).__name__)
+        return False

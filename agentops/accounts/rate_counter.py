@@ -1,0 +1,179 @@
+"""Count requests in fixed windows of a minute, which start with the first request of a holder.
+
+What is refused costs nothing, or only until the minute ends: see `Counter.give_back`. With Redis, all processes share
+the counts; without it, each process counts separately.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil
+from typing import Any
+
+from limits import RateLimitItem, RateLimitItemPerMinute
+from limits.errors import StorageError
+from limits.storage import MemoryStorage, Storage, storage_from_string
+from limits.strategies import FixedWindowRateLimiter
+
+from agentops.accounts.rate_limits import Standing
+from agentops.base.database_clock import clock
+
+log = logging.getLogger(__name__)
+PREFIX = "agentops:rate"
+#: A process reports requests to the store in batches of this fraction of the limit. The limit can be exceeded by one
+#: batch per reporting thread; small limits are exact.
+BATCH = 0.01
+WINDOW_S = 60
+#: How often the limit one process may let pass in its own minute, which can overlap two of the shared ones.
+OWN_SHARE = 2
+#: Seconds after which the store is queried again.
+FRESH_S = 1.0
+#: Seconds that each process counts separately after Redis has failed.
+DOWN_S = 5.0
+TIMEOUT_S = 0.3
+#: Number of windows in memory above which expired ones are removed.
+MANY = 10_000
+
+
+@dataclass(slots=True)
+class _Window:
+    """The state of a holder's window in this process."""
+
+    remaining: int = 0
+    ends_at: float = 0.0
+    queried_at: float = 0.0
+    #: Requests not reported to the store yet.
+    pending: int = 0
+    #: Requests being reported by other threads.
+    reporting: int = 0
+    #: Requests of the current minute of this process, and when it ends.
+    own: int = 0
+    own_ends_at: float = 0.0
+
+
+class Counter:
+    """Count requests in batches in Redis; without Redis, or while it is not available, in this process."""
+
+    def __init__(self, url: str = "") -> None:
+        self._limiter = FixedWindowRateLimiter(store_of(url) if url else MemoryStorage())
+        # Of two threads that count at once in memory, one may start the other's timer: RuntimeError, once in thousands.
+        self._one_by_one: AbstractContextManager[Any] = nullcontext() if url else threading.Lock()
+        self._alone = Counter() if url else self
+        self._down_until = 0.0
+        self._windows: dict[str, _Window] = {}
+        self._tidied_at = 0.0
+        self._lock = threading.Lock()
+
+    def take(self, limit: int, holder: str, cost: int = 1) -> Standing:
+        """Count a request, or `cost` of what it may send, and return the standing of the holder."""
+        if clock() < self._down_until:
+            return self._alone.take(limit, holder, cost)
+        item, window = _per_minute(limit), self._window(holder)
+        with self._lock:
+            standing = None if self._alone is self else _count_own(limit, window, cost)
+            standing = standing or _count_locally(item, window, cost)
+            if standing is not None:
+                return standing
+            batch, window.pending = window.pending, 0
+            window.reporting += batch
+        try:
+            with self._one_by_one:
+                standing = _count_in_store(self._limiter, item, holder, batch, cost)
+        except StorageError as error:
+            log.warning(
+                "rate limits: Redis is not available (%s); each process counts separately",
+                type(error.__cause__).__name__,
+            )
+            self._down_until = clock() + DOWN_S
+            standing = None
+        with self._lock:
+            window.reporting -= batch
+            if standing is not None:
+                now = clock()
+                # Responses may arrive out of order: use the lower one.
+                earlier = window.remaining if now < window.ends_at else standing.remaining
+                window.remaining = min(earlier, standing.remaining)
+                window.ends_at, window.queried_at = now + standing.reset_s, now
+                if standing.exceeded:
+                    window.own -= cost
+        return self._alone.take(limit, holder, cost) if standing is None else standing
+
+    def give_back(self, holder: str, cost: int, ends_at: float) -> None:
+        """Take back what was counted, because it was refused for another reason. It counts less in the next report.
+
+        `ends_at`: the end of the window in which it was counted, by `clock`. Later it would be a credit in the next.
+        """
+        if clock() >= ends_at:
+            return
+        counter = self._alone if clock() < self._down_until else self
+        window = counter._window(holder)
+        with counter._lock:
+            window.pending -= cost
+            window.own -= cost
+
+    def _window(self, holder: str) -> _Window:
+        now = clock()
+        with self._lock:
+            if len(self._windows) > MANY and now > self._tidied_at + FRESH_S:
+                self._windows = {name: one for name, one in self._windows.items() if one.ends_at > now}
+                self._tidied_at = now
+            return self._windows.setdefault(holder, _Window())
+
+
+def _count_own(limit: int, window: _Window, cost: int) -> Standing | None:
+    """Count requests in this process, and refuse far too many: who can write to Redis can delete its counters."""
+    now = clock()
+    if now >= window.own_ends_at:
+        window.own, window.own_ends_at = 0, now + WINDOW_S
+    if window.own + cost <= limit * OWN_SHARE:
+        window.own += cost
+        return None
+    return Standing(limit, 0, max(1, ceil(window.own_ends_at - now)), exceeded=True)
+
+
+def _count_locally(item: RateLimitItem, window: _Window, cost: int) -> Standing | None:
+    """Count requests and return the standing from local state; None if the store must be queried."""
+    now = clock()
+    # Unreported requests of an expired window are dropped.
+    window.pending = window.pending + cost if now < window.ends_at else cost
+    remaining = window.remaining - window.reporting - window.pending
+    is_fresh = now < min(window.ends_at, window.queried_at + FRESH_S)
+    if is_fresh and window.pending <= int(item.amount * BATCH) < remaining:
+        return Standing(item.amount, remaining, ceil(window.ends_at - now))
+    return None
+
+
+def store_of(url: str) -> Storage:
+    """Return the counters in the Redis at `url`. A failure raises StorageError."""
+    options: dict[str, Any] = {"socket_timeout": TIMEOUT_S, "socket_connect_timeout": TIMEOUT_S}
+    storage = storage_from_string(url, wrap_exceptions=True, key_prefix=PREFIX, **options)
+    assert isinstance(storage, Storage)  # not the asynchronous kind
+    return storage
+
+
+def _count_in_store(
+    limiter: FixedWindowRateLimiter, item: RateLimitItem, holder: str, requests: int, cost: int
+) -> Standing:
+    """Count requests, of which the last one costs `cost`: if that exceeds the limit, the others alone."""
+    try:
+        allowed = limiter.test(item, holder, cost=requests)
+    except ValueError as error:  # no number: no process of the site has written it
+        raise StorageError(error) from error
+    if counted := requests if allowed else requests - cost:
+        allowed = limiter.hit(item, holder, cost=counted) and allowed
+    ends_at, remaining = limiter.get_window_stats(item, holder)
+    left_s = ends_at - time.time()  # noqa: TID251 - the library gives its end by this clock
+    if not allowed and not 0 < left_s <= WINDOW_S:
+        # It would outlast its minute: no process of the site has written it.
+        limiter.clear(item, holder)
+    return Standing(item.amount, remaining, min(WINDOW_S, max(1, ceil(left_s))), exceeded=not allowed)
+
+
+@lru_cache(maxsize=64)
+def _per_minute(limit: int) -> RateLimitItem:
+    return RateLimitItemPerMinute(limit)

@@ -1,0 +1,197 @@
+"""The redaction rules as a process knows them: loaded once, and again within seconds of a change by any process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
+from uuid import UUID
+
+from django.db import Error, connection
+
+from agentops.accounts.models import Project, RedactionRule
+from agentops.accounts.redaction_rules import sealing
+from agentops.base.redaction.redact import BUILT_IN, Redactor
+from agentops.base.redaction.token_formats import TokenFormat
+
+log = logging.getLogger(__name__)
+#: Seconds after which a process looks whether a rule has changed: one query of the projects that have rules.
+REFRESH_S = 2.0
+#: Redactors of sets of projects that are kept ready.
+_MAX_REDACTORS = 256
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """The rules of a project."""
+
+    #: Secret → kind.
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    formats: tuple[TokenFormat, ...] = ()
+    #: Built-in kinds that are not masked.
+    exceptions: frozenset[str] = frozenset()
+    #: Whether texts are masked before they are stored and sent to a model.
+    masks_model_input: bool = True
+
+    def redactor(self) -> Redactor:
+        """Return a redactor with these rules."""
+        return Redactor(
+            self.secrets, tokens=self.formats, off=self.exceptions, masks_model_input=self.masks_model_input
+        )
+
+    def __or__(self, other: RuleSet) -> RuleSet:
+        """Return the rules of both projects. What masks less counts if both have it."""
+        formats = tuple(dict.fromkeys((*self.formats, *other.formats)))
+        masks_model_input = self.masks_model_input or other.masks_model_input
+        secrets, exceptions = {**self.secrets, **other.secrets}, self.exceptions & other.exceptions
+        return RuleSet(secrets, formats, exceptions, masks_model_input)
+
+
+class _Snapshot:
+    """The rules of all projects at a time, by the project's ID. Projects without rules are not in it."""
+
+    def __init__(self, versions: Mapping[UUID, int], rules: Mapping[UUID, RuleSet]) -> None:
+        self.versions = versions
+        self.rules = rules
+        self._redactors: dict[frozenset[UUID] | None, Redactor] = {}
+
+    def redactor(self, project_ids: frozenset[UUID] | None) -> Redactor:
+        """Return a redactor with the rules of these projects, or of all."""
+        if not self.rules or (project_ids is not None and self.rules.keys().isdisjoint(project_ids)):
+            return BUILT_IN
+        redactor = self._redactors.get(project_ids)
+        if redactor is None:
+            # Of all projects, some have no rules, and so no exceptions.
+            sets = [RuleSet(), *self.rules.values()] if project_ids is None else map(self._rules_of, project_ids)
+            redactor = reduce(or_, sets).redactor()
+            if len(self._redactors) >= _MAX_REDACTORS:
+                self._redactors.clear()
+            self._redactors[project_ids] = redactor
+        return redactor
+
+    def _rules_of(self, project_id: UUID) -> RuleSet:
+        return self.rules.get(project_id, RuleSet())
+
+
+class RuleCache:
+    """The rules of all projects, for all threads of the process."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._snapshot = _Snapshot({}, {})
+        self._fresh_until = 0.0
+        #: Whether the rules are those of the database, as of some time.
+        self._is_loaded = False
+        self._lock = threading.Lock()
+
+    def redactor_of(self, project_ids: frozenset[UUID] | None, may_load: bool = True) -> Redactor:
+        """Return the redactor of these projects, or of all projects if None."""
+        return (self.current() if may_load else self._snapshot).redactor(project_ids)
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether any project has rules, or masks no model input."""
+        return bool(self.current().rules)
+
+    def current(self) -> _Snapshot:
+        """Return the rules, at most REFRESH_S seconds old where this thread can query the database.
+
+        While a thread looks for changes, the others go on with the rules so far. Before the rules were read for the
+        first time there are none, so the others wait, and read them if that has failed: what they mask may be stored.
+        """
+        is_due = not self._is_loaded or self._clock() >= self._fresh_until
+        if is_due and _can_query() and self._lock.acquire(blocking=not self._is_loaded):
+            try:
+                if self._clock() >= self._fresh_until or not self._is_loaded:
+                    self._refresh()
+            finally:
+                self._lock.release()
+        return self._snapshot
+
+    def expire(self) -> None:
+        """Look for changed rules at the next use."""
+        self._fresh_until = 0.0
+
+    def assume_none(self) -> None:
+        """Forget all rules, and do not look for any until `expire` is called: for a new, empty database."""
+        self._snapshot, self._fresh_until, self._is_loaded = _Snapshot({}, {}), float("inf"), True
+
+    def _refresh(self) -> None:
+        # First, so that a change during the queries is looked for again.
+        self._fresh_until = self._clock() + REFRESH_S
+        try:
+            columns = ("pk", "redaction_version", "masks_model_input")
+            # Those too that are being deleted: their rules mask what is left of them.
+            projects = list(Project._base_manager.filter(redaction_version__gt=0).values_list(*columns))
+            versions = {pk: version for pk, version, _ in projects}
+            if versions == self._snapshot.versions:
+                self._is_loaded = True
+                return
+            changed = [pk for pk, version in versions.items() if version != self._snapshot.versions.get(pk)]
+            kept = {pk: rules for pk, rules in self._snapshot.rules.items() if pk in versions and pk not in changed}
+            self._snapshot = _Snapshot(
+                versions, {**kept, **load(changed, {pk for pk, _, masks in projects if not masks})}
+            )
+            self._is_loaded = True
+        except Error as error:
+            # Whoever needs the database fails by itself; a text that is only shown keeps the rules known so far.
+            log.warning("the redaction rules could not be loaded: %s", type(error).__name__)
+
+
+def load(project_ids: list[UUID], unmasked: Collection[UUID]) -> dict[UUID, RuleSet]:
+    """Return the rules of those of the projects that have any, or are `unmasked`: mask no model input."""
+    rows: dict[UUID, list[RedactionRule]] = {}
+    for rule in RedactionRule.objects.filter(project__in=project_ids).order_by("pk"):
+        rows.setdefault(rule.project_id, []).append(rule)
+    rule_sets = {project_id: rule_set_of(rules) for project_id, rules in rows.items()}
+    unmasked = [pk for pk in project_ids if pk in unmasked]
+    return rule_sets | {pk: replace(rule_sets.get(pk, RuleSet()), masks_model_input=False) for pk in unmasked}
+
+
+def rule_set_of(rules: list[RedactionRule]) -> RuleSet:
+    """Return the rules as the redactor takes them. A secret that cannot be decrypted is left out, and logged."""
+    secrets: dict[str, str] = {}
+    formats, exceptions = [], []
+    for rule in rules:
+        if rule.kind == RedactionRule.Kind.SECRET:
+            try:
+                secrets[secret_of(rule)] = rule.name
+            except sealing.Unreadable as error:
+                log.error("redaction rule %s of project %s has no effect: %s", rule.name, rule.project_id, error)
+        elif rule.kind == RedactionRule.Kind.FORMAT:
+            formats.append(TokenFormat(rule.name, rule.prefix, rule.alphabet, rule.least or 0, rule.most or 0))
+        else:
+            exceptions.append(rule.name)
+    return RuleSet(secrets, tuple(formats), frozenset(exceptions))
+
+
+def secret_of(rule: RedactionRule) -> str:
+    """Return the value of a secret. Raise sealing.Unreadable."""
+    return sealing.unseal(bytes(rule.sealed or b""), rule.key_id, owner_of(rule.project_id, rule.name))
+
+
+def owner_of(project_id: UUID, name: str) -> str:
+    """Return what a sealed secret is bound to, so that it cannot be copied to another rule."""
+    return f"{project_id}:{name}"
+
+
+def _can_query() -> bool:
+    """Return whether this thread has a connection that is open and not in a failed transaction.
+
+    A thread without one, such as that of a tool, would keep the one that is opened here.
+    """
+    if connection.connection is None or (connection.in_atomic_block and connection.needs_rollback):
+        return False
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        return False
+    return True
+
+
+CACHE = RuleCache()

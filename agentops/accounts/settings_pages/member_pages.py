@@ -1,0 +1,163 @@
+"""The members of a project: list, add, invite, change roles, remove."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from agentops.accounts import invitations, memberships
+from agentops.accounts.access import Action, EnteredProject, Principal, enter
+from agentops.accounts.errors import AccessError, Conflict, Invalid, InvalidQuery, InvitationNotFound, MemberNotFound
+from agentops.accounts.login.addresses import is_email, is_verified
+from agentops.accounts.models import Invitation, Membership, Role
+from agentops.accounts.requests import principal_of
+from agentops.accounts.settings_pages.page_parts import add_refusal, id_of, see_other, settings_context
+from agentops.accounts.settings_pages.settings_forms import MEMBER_FIELDS, NewMemberForm, member_form
+from agentops.base import database_clock
+from agentops.base.http.methods import require_http_methods, require_POST, require_safe
+
+PAGE_SIZE = 100
+
+
+@require_safe
+def index(request: HttpRequest, project: str) -> HttpResponse:
+    """Show a page of members by user name, and the open invitations."""
+    principal = principal_of(request)
+    return _page(request, principal, enter(principal, project, Action.MANAGE))
+
+
+@require_POST
+def add(request: HttpRequest, project: str) -> HttpResponse:
+    """Add the user with a name, or invite an e-mail address. Status 422 with errors."""
+    principal = principal_of(request)
+    entry = enter(principal, project, Action.MANAGE)
+    form = member_form(request.POST)
+    if form.is_valid():
+        try:
+            _add(request, principal, entry, form)
+        except (Conflict, Invalid, MemberNotFound) as refusal:
+            add_refusal(form, refusal, MEMBER_FIELDS)
+        else:
+            return see_other("members", entry.project.slug)
+    return _page(request, principal, entry, form=form, status=422)
+
+
+@require_POST
+def change_role(request: HttpRequest, project: str) -> HttpResponse:
+    """Set the `role` of the member `user`."""
+    principal = principal_of(request)
+    entry = enter(principal, project, Action.MANAGE)
+    user = _member(entry, request.POST.get("user", ""))
+    try:
+        changed = memberships.change_role(entry.project, user, request.POST.get("role", ""), actor=principal)
+    except Conflict as refusal:
+        messages.error(request, f"Not changed: {refusal}.")
+    else:
+        messages.success(request, f"{user.get_username()} is {changed.role} now. It takes effect at once.")
+    return see_other("home") if _is_shut_out(principal, entry) else see_other("members", entry.project.slug)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def remove(request: HttpRequest, project: str) -> HttpResponse:
+    """Ask whether to remove the member `user`, or remove them."""
+    principal = principal_of(request)
+    entry = enter(principal, project, Action.MANAGE)
+    values = request.POST if request.method == "POST" else request.GET
+    user = _member(entry, values.get("user", ""))
+    if request.method != "POST":
+        role = Membership.objects.get(project=entry.project, user=user).role
+        context = {"member": user, "role": role, "is_self": user.pk == principal.user_id}
+        return render(request, "projects/remove_member.html", {**settings_context(entry), **context})
+    try:
+        memberships.remove_member(entry.project, user, actor=principal)
+    except Conflict as refusal:
+        messages.error(request, f"Not removed: {refusal}.")
+    else:
+        messages.success(request, f"{user.get_username()} is no longer a member of {entry.project.name}.")
+    return see_other("home") if _is_shut_out(principal, entry) else see_other("members", entry.project.slug)
+
+
+@require_POST
+def withdraw(request: HttpRequest, project: str) -> HttpResponse:
+    """Withdraw the invitation `id`."""
+    principal = principal_of(request)
+    entry = enter(principal, project, Action.MANAGE)
+    invitation_id = id_of(request.POST.get("id", ""), "id")
+    if invitation_id is None:
+        raise InvalidQuery("send the ID of the invitation")
+    try:
+        email = invitations.withdraw(entry.project, invitation_id, actor=principal)
+    except InvitationNotFound:
+        # Accepted meanwhile, or a second click.
+        messages.info(request, "This invitation does not exist any more.")
+    else:
+        messages.success(request, f"Invitation of {email} withdrawn. Its link is not valid any more.")
+    return see_other("members", entry.project.slug)
+
+
+def _add(request: HttpRequest, principal: Principal, entry: EnteredProject, form: NewMemberForm) -> None:
+    """Add a user, or invite an address, and tell the user. For an address, whether or not an account has it."""
+    who, role = form.cleaned_data["who"], form.cleaned_data["role"]
+    if not is_email(who):
+        user = memberships.find_user(who)
+        memberships.add_member(entry.project, user, role, actor=principal)
+        messages.success(request, f"{user.get_username()} is {role} of {entry.project.name} now.")
+        return
+    invitation = invitations.invite(entry.project, who, role, actor=principal)
+    if invitations.send(invitation):
+        messages.success(request, f"Invitation sent to {invitation.email}.")
+    else:
+        reason = "the mail server did not take it" if settings.AGENTOPS_EMAIL else "no mail server is configured"
+        messages.warning(
+            request, f"{invitation.email} is invited, but no e-mail was sent: {reason}. Copy the link below."
+        )
+
+
+def _member(entry: EnteredProject, name: str) -> User:
+    """Return the member of a form. Raise MemberNotFound, or InvalidQuery without a name."""
+    if not name:
+        raise InvalidQuery("send the username of the member")
+    return memberships.user_of(entry.project, name)
+
+
+def _is_shut_out(principal: Principal, entry: EnteredProject) -> bool:
+    """Return whether the user has given up their own right to this page."""
+    try:
+        enter(principal, entry.project.pk, Action.MANAGE)
+    except AccessError:
+        return True
+    return False
+
+
+def _page(
+    request: HttpRequest,
+    principal: Principal,
+    entry: EnteredProject,
+    *,
+    form: NewMemberForm | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    after = request.GET.get("after", "")[:150].replace("\0", "")
+    rows = Membership.objects.filter(project=entry.project, user__username__gt=after).select_related(
+        "user__email_address"
+    )
+    # One more than a page, to know whether there are more.
+    batch = list(rows.order_by("user__username")[: PAGE_SIZE + 1])
+    open_now = Invitation.objects.filter(project=entry.project, expires_at__gt=database_clock.now()).order_by("email")
+    context: dict[str, Any] = {
+        **settings_context(entry),
+        "form": form or member_form(),
+        "rows": [(row, is_verified(row.user)) for row in batch[:PAGE_SIZE]],
+        "after": after,
+        "next": batch[PAGE_SIZE - 1].user.get_username() if len(batch) > PAGE_SIZE else "",
+        "roles": Role.values,
+        "self_id": principal.user_id,
+        "invitations": [(each, request.build_absolute_uri(invitations.url_path(each))) for each in open_now],
+        "command": f"agentops member add NAME --project {entry.project.slug} --role operator",
+    }
+    return render(request, "projects/members.html", context, status=status)

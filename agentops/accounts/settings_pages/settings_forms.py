@@ -1,0 +1,132 @@
+"""The forms of the settings pages. The values themselves are checked by the functions that use them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import forms
+
+from agentops.accounts.models import Role, Scope
+from agentops.accounts.names import MAX_DESCRIPTION, MAX_NAME, MOST_RUNNING
+from agentops.base import database_clock
+
+#: Code of a refusal → the field that it is shown at.
+PROJECT_FIELDS = {
+    "slug_taken": "slug",
+    "invalid_slug": "slug",
+    "invalid_name": "name",
+    "invalid_description": "description",
+    "invalid_max_running": "max_running",
+}
+MEMBER_FIELDS = {
+    "already_member": "who",
+    "member_not_found": "who",
+    "user_is_address": "who",
+    "invalid_email": "who",
+    "already_invited": "who",
+    "invalid_role": "role",
+}
+KEY_FIELDS = {"invalid_name": "name", "invalid_scopes": "scopes", "invalid_expiry": "days"}
+ROLE_TEXTS = {
+    Role.VIEWER: "viewer: reads",
+    Role.OPERATOR: "operator: also controls runs",
+    Role.ADMIN: "admin: also manages",
+}
+SCOPE_TEXTS = {
+    Scope.INGEST: "ingest: report events of runs",
+    Scope.READ: "read: read runs and their events",
+    Scope.WRITE: "write: also start and control runs",
+    Scope.SECRETS: "secrets: view masked values",
+}
+LIFETIMES = (("30", "30 days"), ("90", "90 days"), ("365", "1 year"), ("", "never"))
+OVERLAPS = (("0", "at once"), ("1", "in 1 hour"), ("24", "in 1 day"), ("168", "in 7 days"))
+SHORT = {"spellcheck": "false", "autocapitalize": "none"}
+
+
+class ProjectDetailsForm(forms.Form):
+    """Name and description of a project."""
+
+    name = forms.CharField(max_length=MAX_NAME)
+    description = forms.CharField(
+        max_length=MAX_DESCRIPTION,
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 2}),
+        help_text="Shown on the list of projects.",
+    )
+
+
+class ProjectSettingsForm(ProjectDetailsForm):
+    """What an admin changes of a project on the first page of its settings."""
+
+    max_running = forms.IntegerField(
+        min_value=1,
+        max_value=MOST_RUNNING,
+        required=False,
+        label="Runs at the same time",
+        widget=forms.TextInput(attrs={"inputmode": "numeric"}),
+        help_text="Others wait in the queue until one ends or waits. Empty: no limit.",
+    )
+
+
+class NewProjectForm(ProjectDetailsForm):
+    """A project to create."""
+
+    slug = forms.CharField(
+        max_length=63,
+        widget=forms.TextInput(attrs=SHORT),
+        help_text="For URLs and commands: lower-case letters, digits and dashes. It cannot be changed.",
+    )
+    field_order = ("name", "slug", "description")
+
+
+class NewMemberForm(forms.Form):
+    """A member to add."""
+
+    who = forms.CharField(
+        label="Username or e-mail address",
+        max_length=254,
+        widget=forms.TextInput(attrs={**SHORT, "autocomplete": "off"}),
+    )
+    role = forms.ChoiceField(
+        choices=[(role.value, text) for role, text in ROLE_TEXTS.items()], initial=Role.OPERATOR.value
+    )
+
+
+class NewKeyForm(forms.Form):
+    """An API key to create."""
+
+    name = forms.CharField(max_length=MAX_NAME, help_text="What uses the key, such as ci or laptop.")
+    scopes = forms.MultipleChoiceField(
+        choices=[(scope.value, text) for scope, text in SCOPE_TEXTS.items()],
+        widget=forms.CheckboxSelectMultiple,
+        initial=[Scope.READ.value, Scope.WRITE.value],
+        error_messages={"required": "Choose at least one scope."},
+        help_text="Scopes are independent: write does not include ingest. No key can manage a project.",
+    )
+    days = forms.ChoiceField(label="Expires after", choices=LIFETIMES, required=False, initial="90")
+
+    def expires_at(self) -> datetime | None:
+        """Return the expiry of a valid form."""
+        days: Any = self.cleaned_data["days"]
+        return database_clock.now() + timedelta(days=int(days)) if days else None
+
+
+class RotationForm(forms.Form):
+    """When the old key stops working."""
+
+    hours = forms.ChoiceField(label="The old key expires", choices=OVERLAPS, initial="24")
+
+    def overlap(self) -> timedelta:
+        """Return the time for which both keys are valid."""
+        return timedelta(hours=int(self.cleaned_data["hours"]))
+
+
+def member_form(data: Any = None) -> NewMemberForm:
+    """Return the form with IDs of its own, because pages have several forms."""
+    return NewMemberForm(data, auto_id="member-%s")
+
+
+def key_form(data: Any = None) -> NewKeyForm:
+    """Return the form with IDs of its own, because pages have several forms."""
+    return NewKeyForm(data, auto_id="key-%s")

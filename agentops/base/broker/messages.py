@@ -1,0 +1,153 @@
+"""The messages that a worker accepts from Redis. One that no process of the site would write is refused.
+
+Who can write to Redis can put any message into a queue. Celery and kombu trust what they read: a malformed message ends
+the worker, others stop it, change its configuration, or make it run further tasks. So each message is checked here, and
+written again from the values that it may have.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID, uuid4
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter
+
+from agentops.base.broker.queues import PRIORITIES
+
+#: Commands of `celery inspect` that neither change a worker nor show its settings, as `conf` and `report` do.
+INSPECTIONS = (
+    *("active", "active_queues", "clock", "ping", "query_task"),
+    *("registered", "reserved", "revoked", "scheduled", "stats"),
+)
+
+
+#: Of the database's columns: after a restore, epochs of runs are seconds since 2020.
+MAX_INTEGER = 2**31 - 1
+
+
+def _is_time(text: str) -> str:
+    datetime.fromisoformat(text)
+    return text
+
+
+def _is_own_task(name: str) -> str:
+    """Refuse the tasks that every Celery application has, such as groups and chords."""
+    if name.startswith("celery."):
+        raise ValueError("a task of Celery's own")
+    return name
+
+
+Short = Annotated[str, StringConstraints(max_length=200)]
+TaskName = Annotated[
+    str, StringConstraints(pattern=r"^[a-z_]+(\.[a-z_]+)+$", max_length=100), AfterValidator(_is_own_task)
+]
+#: The ID of a message. `celery revoke` names it.
+MessageId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]+$", max_length=64)]
+#: What monitors show instead of the task's name.
+Shadow = Annotated[str, StringConstraints(pattern=r"^[a-z_.]+( [a-z0-9-]+)?$", max_length=200)]
+Time = Annotated[str, StringConstraints(max_length=40), AfterValidator(_is_time)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class _Headers(_Strict):
+    task: TaskName
+    id: MessageId
+    shadow: Shadow | None = None
+    eta: Time | None = None
+    expires: Time | None = None
+
+
+class _Properties(_Strict):
+    body_encoding: Literal["base64"]
+    priority: Annotated[int, Field(ge=min(PRIORITIES), le=max(PRIORITIES))] = max(PRIORITIES)
+
+
+class _RawMessage(_Strict):
+    body: Annotated[str, StringConstraints(max_length=10_000)]
+    properties: _Properties
+    content_type: Literal["application/json"] = Field(alias="content-type")
+    content_encoding: Literal["utf-8"] = Field(alias="content-encoding")
+
+
+class _Task(_RawMessage):
+    headers: _Headers
+
+
+class _ReplyTo(_Strict):
+    exchange: Short
+    routing_key: Short
+
+
+class _Command(_Strict):
+    method: Short
+    arguments: dict[Short, bool | list[Short] | None] | None = None
+    destination: list[Short] | None = None
+    ticket: Short | None = None
+    reply_to: _ReplyTo | None = None
+
+
+#: Arguments, keyword arguments, and what Celery would do afterwards, which is dropped.
+_Body = tuple[list[str], dict[Short, Annotated[int, Field(ge=0, le=MAX_INTEGER)]], Any]
+_BODY: TypeAdapter[_Body] = TypeAdapter(_Body)
+
+
+def checked_task(message: Any, queue: str) -> dict[str, Any]:
+    """Return a new message with the same task, arguments, times and priority, for the `queue` that it came from.
+
+    Raises ValueError unless a process of the site could have written it.
+    """
+    task = _Task.model_validate(message)
+    # Not strict, because JSON has no tuples.
+    args, kwargs, _ = _BODY.validate_python(_json(task.body), strict=False)
+    if len(args) > 1:
+        raise ValueError("a task has at most one argument")
+    ids = [str(UUID(arg)) for arg in args]
+    afterwards = dict.fromkeys(("callbacks", "errbacks", "chain", "chord"))
+    headers = {"lang": "py", **task.headers.model_dump(), "argsrepr": repr(tuple(ids)), "kwargsrepr": repr(kwargs)}
+    return _written([ids, kwargs, afterwards], headers, queue=queue, priority=task.properties.priority)
+
+
+def checked_command(message: Any) -> dict[str, Any]:
+    """Return a new message with the same command. Raise ValueError unless it only inspects."""
+    command = _Command.model_validate(_json(_RawMessage.model_validate(message).body))
+    if command.method not in INSPECTIONS:
+        raise ValueError(f"remote control may only inspect, not {command.method!r} (AGENTOPS_CELERY_CONTROL)")
+    return _written(command.model_dump(), {}, queue="", priority=max(PRIORITIES))
+
+
+def run_ids_in(messages: Iterable[Any]) -> list[UUID]:
+    """Return the run IDs in these messages, in order. Other messages are skipped."""
+    ids = []
+    for message in messages:
+        try:
+            [[run_id], *_] = _json(message["body"])
+            ids.append(UUID(run_id))
+        except (ValueError, TypeError, LookupError, AttributeError):
+            continue
+    return ids
+
+
+def _json(body: str) -> Any:
+    return json.loads(base64.b64decode(body, validate=True))
+
+
+def _written(body: Any, headers: dict[str, Any], *, queue: str, priority: int) -> dict[str, Any]:
+    return {
+        "body": base64.b64encode(json.dumps(body).encode()).decode(),
+        "content-type": "application/json",
+        "content-encoding": "utf-8",
+        "headers": headers,
+        "properties": {
+            "body_encoding": "base64",
+            "delivery_info": {"exchange": "", "routing_key": queue},
+            "delivery_tag": str(uuid4()),
+            "priority": priority,
+        },
+    }

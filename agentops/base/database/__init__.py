@@ -1,0 +1,2 @@
+"""The database: Django's PostgreSQL backend with a pool that is usable at once after a restart of the server, bulk SQL,
+migrations."""

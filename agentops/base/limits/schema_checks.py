@@ -1,0 +1,121 @@
+"""JSON Schemas that people write: checked before they are stored, and applied without a request and within a budget.
+
+A schema belongs to one project, and the processes that apply it serve all of them. So nothing is loaded for it, its
+patterns are matched in linear time, and its work is counted: keywords, members of values, references, messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jsonschema
+from jsonschema.exceptions import ValidationError, best_match
+from referencing import Registry
+
+from agentops.base.limits.patterns import InvalidPattern
+from agentops.base.limits.schema_keywords import CountedValidator
+from agentops.base.limits.schema_work import SchemaWork, new_work
+from agentops.base.limits.work_budget import WorkBudget, WorkExceeded
+
+#: The code of refusals, at every entry point.
+TOO_EXPENSIVE = "schema_too_expensive"
+Path = tuple[str | int, ...]
+_NO_DOCUMENTS: Registry[Any] = Registry()
+#: What holds values, not schemas.
+_VALUES = frozenset({"const", "default", "enum", "examples"})
+#: What holds schemas by the names that people give to them, which may be those of keywords.
+_BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+
+
+class InvalidSchema(ValueError):
+    """Not a JSON Schema, or one that cannot be used here. `path` leads to the invalid part."""
+
+    def __init__(self, text: str, path: Path = ()) -> None:
+        super().__init__(text)
+        self.path = path
+
+
+class ExpensiveSchema(InvalidSchema):
+    """A schema that is too large to be checked."""
+
+
+class SchemaUnusable(ValueError):
+    """The schema cannot be applied: a reference leads nowhere, or back to itself without end."""
+
+
+class SchemaTooExpensive(SchemaUnusable):
+    """To check the value would take more work than one check may do."""
+
+
+def check_schema(schema: Any, budget: WorkBudget | None = None) -> None:
+    """Check a schema. Raises `InvalidSchema`; `ExpensiveSchema` if that would take too much work.
+
+    `budget` pays for the work. None: a new budget is made.
+    """
+    try:
+        with new_work(budget) as work:
+            _check_parts(work, schema)
+            fault = _first(CountedValidator(jsonschema.Draft202012Validator.META_SCHEMA), schema)
+    except WorkExceeded as error:
+        raise ExpensiveSchema(f"the schema is too large: its check {error}") from None
+    if fault is not None:
+        raise InvalidSchema(fault.message[:200], tuple(fault.absolute_path))
+
+
+def fault_of(schema: Mapping[str, Any], value: Any) -> ValidationError | None:
+    """Return the first thing that is wrong with a value, or None. Raises `SchemaUnusable`, or its `SchemaTooExpensive`.
+
+    Of the branches of `anyOf`, the one that fits best is named.
+    """
+    try:
+        with new_work() as work:
+            work.measure(schema)
+            first = _first(CountedValidator(schema, registry=_NO_DOCUMENTS), value)
+    except WorkExceeded as error:
+        raise SchemaTooExpensive(f"the schema is too expensive for this value: the check {error}") from None
+    except Exception as error:
+        # The library has no base class for references to nowhere, endless recursion and the like.
+        raise SchemaUnusable(f"the schema cannot be applied: {str(error)[:200]}") from error
+    fault: ValidationError | None = best_match([] if first is None else [first])
+    return fault
+
+
+def _first(validator: Any, value: Any) -> ValidationError | None:
+    return next(validator.iter_errors(value), None)
+
+
+def _check_parts(work: SchemaWork, schema: Any) -> None:
+    """Check what the library does not: references to other documents, and patterns."""
+    for path, keyword, value in _keywords(work, schema):
+        if keyword in ("$ref", "$dynamicRef") and isinstance(value, str) and not value.startswith("#"):
+            raise InvalidSchema("a schema must not refer to other documents", path)
+        if keyword == "pattern" and isinstance(value, str):
+            _check_pattern(work, value, path)
+        elif keyword == "patternProperties" and isinstance(value, Mapping):
+            for text in value:
+                _check_pattern(work, text, (*path, text))
+
+
+def _keywords(
+    work: SchemaWork, schema: Any, path: Path = (), *, is_by_name: bool = False
+) -> Iterator[tuple[Path, str, Any]]:
+    work.budget.spend()
+    if isinstance(schema, Mapping):
+        for name, value in schema.items():
+            if is_by_name:
+                yield from _keywords(work, value, (*path, name))
+                continue
+            yield (*path, name), name, value
+            if name not in _VALUES:
+                yield from _keywords(work, value, (*path, name), is_by_name=name in _BY_NAME)
+    elif isinstance(schema, list):
+        for index, item in enumerate(schema):
+            yield from _keywords(work, item, (*path, index))
+
+
+def _check_pattern(work: SchemaWork, text: str, path: Path) -> None:
+    try:
+        work.pattern(text)
+    except InvalidPattern as error:
+        raise InvalidSchema(str(error), path) from None

@@ -1,0 +1,348 @@
+"""Replaces secrets, NUL and unpaired surrogates in texts and JSON values."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import UUID
+
+from agentops.base.redaction import project_scope, secret_shapes
+from agentops.base.redaction.registered_secrets import SecretSet
+from agentops.base.redaction.secret_names import SecretSpan, kind_of_member, lower_case
+from agentops.base.redaction.span_lists import blank, exclude, join
+from agentops.base.redaction.token_formats import TokenFormat, TokenFormats
+
+if TYPE_CHECKING:  # importing pydantic would delay every command by 0.1 s
+    from pydantic import JsonValue
+
+JSON: TypeAlias = "JsonValue"
+
+NUL = "nul"
+SURROGATE = "surrogate"
+REDACTED = "redacted"
+NOTHING: frozenset[str] = frozenset()
+
+# Replacing a secret by a mark can reveal another one next to it, so the search is repeated.
+ROUNDS = 4
+#: The replacement of a secret.
+MARK = re.compile(r"\[REDACTED:[a-z0-9_]{1,32}:[0-9a-f]{8}\]")
+_MARK_HEAD = re.compile(r"\[REDACTED:[a-z0-9_]{0,32}:?[0-9a-f]{0,8}\Z")
+_MARK_LENGTH = 52
+_SURROGATES = re.compile("[\ud800-\udfff]")
+# Identifiers: no known secret is that short and in lower case.
+_PLAIN_KEY = re.compile(r"[a-z_]{1,16}", re.ASCII)
+
+
+def mark(kind: str, original: str) -> str:
+    """Return the replacement of a secret. Equal secrets have equal marks."""
+    digest = hashlib.sha256(original.encode(errors="surrogatepass")).hexdigest()
+    return f"[REDACTED:{kind}:{digest[:8]}]"
+
+
+def is_masked_form(masked: str, original: str) -> bool:
+    """Return whether a text with marks can be the original one, with secrets in their places."""
+    first, *between = MARK.split(masked)
+    if not between or not original.startswith(first):
+        return False
+    *between, last = between
+    at = len(first)
+    for piece in between:  # the first occurrence of each leaves most for the others
+        at = original.find(piece, at + 1) + len(piece)
+        if at < len(piece):
+            return False
+    return original.endswith(last) and len(original) - len(last) > at
+
+
+class Redactor:
+    """Replaces the given secrets and everything that looks like a secret. Immutable and thread-safe.
+
+    `secrets` are values, or a mapping of values to kinds; `tokens` are formats besides the built-in ones, and `off` the
+    built-in kinds that are not replaced. If `shapes` is False, only NUL and unpaired surrogates are replaced.
+    `masks_model_input` says whether texts are redacted before they are stored and sent to a model. The secrets of
+    `use_site_secrets` are replaced too.
+    """
+
+    def __init__(
+        self,
+        secrets: Iterable[str] | Mapping[str, str] = (),
+        *,
+        shapes: bool = True,
+        tokens: Iterable[TokenFormat] = (),
+        off: Collection[str] = (),
+        masks_model_input: bool = True,
+    ) -> None:
+        self.shapes = shapes
+        self._registered = SecretSet(secrets)
+        self._tokens = TokenFormats(tokens)
+        self._off = frozenset(off)
+        self._masks_model_input = masks_model_input
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest secret or token that is not recognised by its shape."""
+        return max(site_secrets().longest, self._registered.longest, self._tokens.longest)
+
+    def fixed(self) -> Redactor:
+        """Return the redactor for a text that takes several calls."""
+        return self
+
+    @property
+    def for_model_input(self) -> Redactor:
+        """The redactor for texts that are sent to a model: this one, or `BARE`."""
+        return self if self._masks_model_input else BARE
+
+    def clean_text(self, text: str, before: str = "", after: str = "") -> tuple[str, frozenset[str]]:
+        """Return the redacted text, and what was replaced: a subset of `nul`, `surrogate` and `redacted`.
+
+        `before` and `after` are the surroundings of the text. They are searched but not returned.
+        """
+        text, changes = storable(text)
+        if self.shapes and (spans := self.spans(text, before, after)):
+            return self.replace(text, spans), changes | {REDACTED}
+        return text, changes
+
+    def clean(self, value: JSON) -> tuple[JSON, frozenset[str]]:
+        """Redact all strings and keys of a JSON value. If nothing was replaced, the same object is returned."""
+        replacements: dict[str, str] = {}
+        changes = NOTHING
+        todo: list[JSON] = [value]
+        while todo:  # no recursion: the depth is not limited
+            item = todo.pop()
+            if isinstance(item, str):
+                changes |= self._note(replacements, item)
+            elif isinstance(item, list):
+                todo.extend(item)
+            elif isinstance(item, dict):
+                member_name = _member_name(item)
+                for key, member in item.items():
+                    if self._registered or self._tokens or not _PLAIN_KEY.fullmatch(key):
+                        changes |= self._note(replacements, key)
+                    if isinstance(member, str):
+                        changes |= self._note(replacements, member, member_name if key in ("value", "Value") else key)
+                    elif isinstance(member, list | dict):
+                        todo.append(member)
+        return (_rebuilt(value, replacements), changes) if changes else (value, NOTHING)
+
+    def spans(self, text: str, before: str = "", after: str = "") -> list[SecretSpan]:
+        """Return the secrets of a text in order. Overlapping ones are merged; existing marks are excluded."""
+        spans, _ = self.search(before + text + after)
+        past, size = len(before), len(text)
+        return [
+            SecretSpan(max(span.begin - past, 0), min(span.end - past, size), span.context - past, span.kind)
+            for span in spans
+            if past < span.end and span.begin < past + size
+        ]
+
+    def search(self, whole: str, past: int = 0) -> tuple[list[SecretSpan], list[str]]:
+        """Return the secrets of a text in order, and the texts that the rounds of the search used.
+
+        Secrets and marks are replaced by NUL before the next round, which keeps all positions. Secrets that extend over
+        `past` are excluded, because the text before it was searched already.
+        """
+        blanks = [m.span() for m in MARK.finditer(whole)] if "[REDACTED:" in whole else []
+        texts = [blank(whole, blanks)]
+        spans: list[SecretSpan] = []
+        for _ in range(ROUNDS):
+            new_spans = secret_shapes.find(texts[-1])
+            if self._off:
+                new_spans = [span for span in new_spans if span.kind not in self._off]
+            for secrets in self._known_values():
+                new_spans += secrets.find(texts[-1])
+            if self._tokens:
+                new_spans += self._tokens.find(texts[-1])
+            new_spans = sorted(span for span in new_spans if not span.begin < past < span.end)
+            new_spans = list(exclude(join(new_spans), blanks)) if new_spans else new_spans
+            if not new_spans:
+                break
+            spans = sorted(spans + new_spans)
+            blanks = sorted(blanks + [(span.begin, span.end) for span in new_spans])
+            texts.append(blank(whole, blanks))
+        return spans, texts
+
+    def unfinished(self, text: str) -> int:
+        """Return the position from which further text could complete or change a secret, or the length of the text."""
+        begin = secret_shapes.unfinished(text, lower_case(text))
+        for secrets in self._known_values():
+            begin = min(begin, secrets.unfinished(text))
+        if self._tokens:
+            begin = min(begin, self._tokens.unfinished(text))
+        at = text.rfind("[", max(0, len(text) - _MARK_LENGTH))
+        if at >= 0 and ("[REDACTED:".startswith(text[at:]) or _MARK_HEAD.match(text, at)):
+            begin = min(begin, at)
+        return begin
+
+    def _note(self, replacements: dict[str, str], text: str, name: str = "") -> frozenset[str]:
+        """Add the redacted form of a string to the replacements if it differs."""
+        cleaned, changes = self.clean_text(text)
+        if name and self.shapes and REDACTED not in changes and "[REDACTED:" not in text:
+            cleaned, changes = self._clean_member(name, cleaned, changes)
+        if changes:
+            replacements[text] = cleaned
+        return changes
+
+    def _clean_member(self, name: str, text: str, changes: frozenset[str]) -> tuple[str, frozenset[str]]:
+        """Redact a string that is a secret because of its key in a JSON object."""
+        kind = kind_of_member(name, text)
+        if kind and kind not in self._off:
+            return mark(kind, text), changes | {REDACTED}
+        if name.lower().endswith(("authorization", "cookie")):
+            cleaned, more = self.clean_text(text, f"{name}: ")
+            return cleaned, changes | more
+        return text, changes
+
+    def replace(self, text: str, spans: list[SecretSpan]) -> str:
+        """Return the text with each span replaced by a mark."""
+        parts: list[str] = []
+        position = 0
+        for span in spans:
+            parts += text[position : span.begin], self.mark_of(text, span)
+            position = span.end
+        return "".join([*parts, text[position:]])
+
+    def mark_of(self, text: str, span: SecretSpan) -> str:
+        """Return the mark of a secret in a text."""
+        return mark(span.kind, self._registered.plain(site_secrets().plain(text[span.begin : span.end])))
+
+    def _known_values(self) -> Iterator[SecretSet]:
+        return (secrets for secrets in (self._registered, site_secrets()) if secrets)
+
+
+def storable(text: str) -> tuple[str, frozenset[str]]:
+    """Replace NUL and unpaired surrogates, which PostgreSQL and UTF-8 cannot store."""
+    changes = NOTHING
+    if "\0" in text:
+        text, changes = text.replace("\0", "\ufffd"), frozenset({NUL})
+    if text.isascii():
+        return text, changes
+    try:
+        text.encode()  # much quicker than a search
+    except UnicodeEncodeError:
+        return _SURROGATES.sub("\ufffd", text), changes | {SURROGATE}
+    return text, changes
+
+
+def _member_name(item: dict[str, JSON]) -> str:
+    """Return the name that belongs to a member "value", as in `{"name": "password", "value": "…"}`."""
+    for key in ("name", "key", "Name", "Key"):
+        if isinstance(name := item.get(key), str):
+            return name
+    return "value"
+
+
+def _rebuilt(value: JSON, replacements: dict[str, str]) -> JSON:
+    """Return a copy of `value` with its strings replaced."""
+    root: list[JSON] = [value]
+    todo: list[tuple[Any, Any]] = [(root, 0)]  # a list and an index, or a dict and a key
+    while todo:
+        container, key = todo.pop()
+        item: JSON = container[key]
+        if isinstance(item, str):
+            container[key] = replacements.get(item, item)
+        elif isinstance(item, list):
+            container[key] = items = list(item)
+            todo.extend((items, index) for index in range(len(items)))
+        elif isinstance(item, dict):
+            container[key] = members = _replace_keys(item, replacements)
+            todo.extend((members, name) for name in members)
+    return root[0]
+
+
+def _replace_keys(item: dict[str, JSON], replacements: dict[str, str]) -> dict[str, JSON]:
+    """Return an object with its keys replaced. Keys that become equal get a number, so that no member is lost."""
+    fresh: dict[str, JSON] = {}
+    for key, member in item.items():
+        name = base = replacements.get(key, key)
+        count = 1
+        while name in fresh or (name != key and name in item):
+            count += 1
+            name = f"{base}~{count}"
+        fresh[name] = member
+    return fresh
+
+
+class ScopedRedactor(Redactor):
+    """Redacts with the rules of the projects in scope (agentops.base.redaction.project_scope) at the time of each call.
+
+    If `everywhere`, it uses the rules of all projects, as far as this process knows them, and never loads any.
+    """
+
+    def __init__(self, *, everywhere: bool = False) -> None:
+        super().__init__()
+        self._everywhere = everywhere
+
+    def fixed(self) -> Redactor:
+        """Return the redactor of the projects that are in scope now."""
+        return _redactor_of(None, False) if self._everywhere else _redactor_of(project_scope.projects(), True)
+
+    def clean_text(self, text: str, before: str = "", after: str = "") -> tuple[str, frozenset[str]]:
+        return self.fixed().clean_text(text, before, after)
+
+    def clean(self, value: JSON) -> tuple[JSON, frozenset[str]]:
+        return self.fixed().clean(value)
+
+    def search(self, whole: str, past: int = 0) -> tuple[list[SecretSpan], list[str]]:
+        return self.fixed().search(whole, past)
+
+    def unfinished(self, text: str) -> int:
+        return self.fixed().unfinished(text)
+
+    def replace(self, text: str, spans: list[SecretSpan]) -> str:
+        return self.fixed().replace(text, spans)
+
+
+class ModelInputRedactor(ScopedRedactor):
+    """Redacts what is stored and sent to a model. Whether it redacts secrets is a setting of the projects in scope."""
+
+    def fixed(self) -> Redactor:
+        return super().fixed().for_model_input
+
+
+def use_site_secrets(values: Callable[[], Iterable[str]]) -> None:
+    """Set the function that returns the site's own secrets, which no text shows. It is called at the first use.
+
+    None of them may be only lower-case letters and `_` and shorter than 17 characters: keys of JSON are not searched.
+    """
+    global _values_of_site
+    _values_of_site = values
+    site_secrets.cache_clear()
+
+
+@cache
+def site_secrets() -> SecretSet:
+    """Return the site's own secrets."""
+    return SecretSet(_values_of_site())
+
+
+def _no_values() -> Iterable[str]:
+    return ()
+
+
+_values_of_site: Callable[[], Iterable[str]] = _no_values
+
+
+def use_rules(redactor_of: Callable[[frozenset[UUID] | None, bool], Redactor]) -> None:
+    """Set the function that returns the redactor of some projects, or of all if None. Called once at startup.
+
+    Its second argument says whether it may look for changed rules.
+    """
+    global _redactor_of
+    _redactor_of = redactor_of
+
+
+def _built_in(project_ids: frozenset[UUID] | None, may_load: bool) -> Redactor:
+    return BUILT_IN
+
+
+_redactor_of: Callable[[frozenset[UUID] | None, bool], Redactor] = _built_in
+#: Without the rules of any project.
+BUILT_IN = Redactor()
+DEFAULT = ScopedRedactor()
+#: For prompts, messages and tool outputs before they are stored. What leaves the site passes `DEFAULT` in any case.
+MODEL_INPUT = ModelInputRedactor()
+#: For lines of the log, which belong to no project, and whose writers must not query the database.
+EVERYWHERE = ScopedRedactor(everywhere=True)
+# For messages of the model, which are stored unredacted.
+BARE = Redactor(shapes=False)

@@ -1,0 +1,101 @@
+"""Detection of secrets in URLs: addresses of webhooks, links of this site that let in, and signatures in queries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from agentops.base.redaction.secret_names import DIGIT, LETTER, SecretSpan, each
+
+
+class _Address(NamedTuple):
+    """What all addresses of a kind contain, and a pattern for what follows, with the secret as its group."""
+
+    kind: str
+    mark: str
+    rest: re.Pattern[str]
+    #: The least length of the secret.
+    least: int
+
+
+def _address(kind: str, mark: str, rest: str, least: int) -> _Address:
+    return _Address(kind, mark, re.compile(rest.replace("~", _SLASH), re.ASCII), least)
+
+
+# JSON may escape slashes, again at each level of nesting. The end of the text may cut this and other escapes.
+_SLASH = r"(?:\\{0,7}/|\\{1,7}\Z)"
+_PERCENT = r"%[0-9A-Fa-f]{2}|%[0-9A-Fa-f]?\Z"
+_WORD = "[A-Za-z0-9_-]"
+_VALUE = rf"((?:[A-Za-z0-9+_-]|{_PERCENT}|~){{1,1024}}={{0,2}})"
+_SITE_LINK = re.compile(r"[A-Za-z0-9_.-]{16,}+(?:(?::|%3[Aa])[A-Za-z0-9_-]+){1,2}")
+ADDRESSES = (
+    _address("slack_webhook", "slack.com", "~(?:services|workflows|triggers)~((?:[A-Za-z0-9+_-]|~){0,200})", 24),
+    _address("discord_webhook", "/webhooks", rf"~[0-9]{{15,20}}~({_WORD}*+)", 40),
+    _address("teams_webhook", "office.com", rf"~webhook(?:b2)?~((?:{_WORD}|@|{_PERCENT}|~){{0,400}})", 64),
+    _address("zapier_webhook", "hooks.zapier.com", rf"~hooks~catch~((?:{_WORD}|~){{0,64}})", 8),
+    _address("ifttt_key", "maker.ifttt.com", rf"~trigger~{_WORD}{{1,64}}(?:~json)?~with~key~({_WORD}*+)", 20),
+    # Azure's shared access signatures. The sign before may be escaped for JSON or HTML.
+    _address("url_signature", "sig=", rf"(?<=[?&;6]sig=){_VALUE}", 40),
+    _address("url_signature", "-Signature=", _VALUE, 40),
+    # Links of this site: data, a time and a signature, with colons between them.
+    *(
+        _address("agentops_link", page, rf"~((?:{_WORD}|[.:]|{_PERCENT}){{1,500}})", 50)
+        for page in ("/invitations", "/approvals", "/shared")
+    ),
+)
+KINDS = frozenset(address.kind for address in ADDRESSES)
+MARKS = tuple(dict.fromkeys(address.mark for address in ADDRESSES))
+
+
+# Each begins with one character, which makes its search fast.
+_GATES = (
+    re.compile(r"/(?:webhook|services|workflows|triggers?|hooks|invitations|approvals|shared)"),
+    re.compile(r"=(?:(?<=sig=)|(?<=-Signature=))"),
+)
+
+
+def may_be_in(text: str) -> bool:
+    """Return whether the text may contain a secret of an address. Fast, because most texts contain none."""
+    return _GATES[0].search(text) is not None or _GATES[1].search(text) is not None
+
+
+def find(text: str) -> Iterator[SecretSpan]:
+    """Yield the secrets in addresses."""
+    for address in ADDRESSES:
+        if address.mark in text:
+            for match, at in _matches(address, text):
+                if _is_secret(address, match[1]):
+                    yield SecretSpan(*match.span(1), at, address.kind)
+
+
+def unfinished(text: str) -> int:
+    """Return the position of a secret that the end of the text cuts, or the length of the text."""
+    size = len(text)
+    return min(
+        (
+            match.start(1)
+            for address in ADDRESSES
+            if address.mark in text
+            for match, _ in _matches(address, text)
+            if match.end() == size
+        ),
+        default=size,
+    )
+
+
+def may_follow(text: str, mark: str, end: int) -> bool:
+    """Return whether a secret may follow a mark that ends at `end`."""
+    return any(address.mark == mark and address.rest.match(text, end) for address in ADDRESSES)
+
+
+def _is_secret(address: _Address, value: str) -> bool:
+    if address.kind == "agentops_link" and not _SITE_LINK.match(value):
+        return False
+    return len(value) >= address.least and DIGIT.search(value) is not None and LETTER.search(value) is not None
+
+
+def _matches(address: _Address, text: str) -> Iterator[tuple[re.Match[str], int]]:
+    for at in each(text, address.mark):
+        if match := address.rest.match(text, at + len(address.mark)):
+            yield match, at

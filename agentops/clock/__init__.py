@@ -1,1 +1,0 @@
-"""The clock: sends the periodic tasks of the site, by a schedule that is in the database."""

@@ -1,1 +1,0 @@
-"""Requests to receivers that people name: which addresses are allowed, and how messages are signed."""

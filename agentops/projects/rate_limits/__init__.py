@@ -1,1 +1,0 @@
-"""Rate limits of the API, for each key, user and address."""

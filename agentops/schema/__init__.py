@@ -1,1 +1,0 @@
-"""The schema of the database, compared with the migrations of this version."""

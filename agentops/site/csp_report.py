@@ -1,0 +1,35 @@
+"""Logs the reports of browsers about violations of the Content-Security-Policy, one line each.
+
+Anyone can send anything here.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.csrf import csrf_exempt
+
+from agentops.accounts.login.throttle import Throttle
+from agentops.accounts.requests import network_of_client
+from agentops.base.http.error_pages import answer
+from agentops.base.http.methods import require_POST
+from agentops.base.redaction.redact import EVERYWHERE as REDACTOR
+
+log = logging.getLogger(__name__)
+MAX_BYTES = 8 * 1024
+#: Reports per network that are logged; more are dropped, so that a broken page does not fill the disk.
+LOGGED = Throttle("csp-report", limit=60, seconds=600)
+
+
+# Browsers send reports without a token. A report changes nothing.
+@csrf_exempt
+@require_POST
+def csp_report(request: HttpRequest) -> HttpResponse:
+    body = request.read(MAX_BYTES + 1)
+    if len(body) > MAX_BYTES:
+        return answer(request, 413, "body_too_large", f"A report has at most {MAX_BYTES} bytes.")
+    if not LOGGED.spent(network_of_client(request)):
+        report, _ = REDACTOR.clean_text(body.decode("utf-8", "replace"))
+        log.warning("csp report: %s", ascii(report))
+    return HttpResponse(status=204)

@@ -1,1 +1,0 @@
-"""Decisions of people and programs about flows and flow runs."""

@@ -1,1 +1,0 @@
-"""AG-UI over HTTP: front ends that speak the protocol start, continue and follow runs."""

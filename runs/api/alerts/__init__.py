@@ -1,1 +1,0 @@
-"""Alerts, alert rules and mutes in the API."""

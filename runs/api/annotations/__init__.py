@@ -1,1 +1,0 @@
-"""Labels, notes, saved views, share links and exports in the API."""

@@ -1,1 +1,0 @@
-"""The inbox of approvals in the API."""

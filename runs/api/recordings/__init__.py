@@ -1,1 +1,0 @@
-"""Stored runs again: their replay, and as fixtures."""

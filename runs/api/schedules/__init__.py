@@ -1,1 +1,0 @@
-"""Schedules, their starts, and runs that are started by hand."""

@@ -1,1 +1,0 @@
-"""The OpenAPI document of the API, its examples and its pages."""

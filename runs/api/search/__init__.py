@@ -1,1 +1,0 @@
-"""The search in texts: its query and its answer."""

@@ -1,1 +1,0 @@
-"""Applies the policies of an agent to a run without a person."""

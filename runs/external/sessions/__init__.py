@@ -1,1 +1,0 @@
-"""Sessions that workers hold, as their programs report them."""

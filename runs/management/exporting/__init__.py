@@ -1,1 +1,0 @@
-"""How `agentops export` writes its files."""

@@ -1,0 +1,283 @@
+"""`agentops flow`: definitions of flows, and their runs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.core.management.base import CommandError, CommandParser
+
+from agentops.accounts.access import SYSTEM, Action, project_for
+from agentops.accounts.management.base import (
+    EXIT_INVALID,
+    EXIT_NOT_COMPLETED,
+    EXIT_NOT_FOUND,
+    AddSubcommand,
+    AgentopsCommand,
+    operator,
+    printable,
+)
+from agentops.base.http import strict_json
+from agentops.base.redaction.redact import DEFAULT as REDACTOR
+from runs.actions import flow_commands, flow_definitions, flow_run_actions
+from runs.agents.definition_text import json_path
+from runs.flows.definition.definition_problems import DefinitionProblem
+from runs.lifecycle import node_runs
+from runs.management.agent import argument_types
+from runs.management.agent import tail as run_tail
+from runs.management.agent.input_files import STDIN, clean_argument, read_definition, read_text
+from runs.management.agent.references import find_flow_run
+from runs.management.agent.run_table import redacted, with_reason
+from runs.models import Flow, FlowRun, FlowVisit
+from runs.queries.flow_graphs import graph_of_run
+from runs.statuses import LIVE, RunStatus
+
+
+def facts_of(flow_run: FlowRun) -> dict[str, Any]:
+    """Return the facts of a flow run in a list."""
+    return {
+        "id": flow_run.pk, "project": flow_run.project.slug, "flow_id": flow_run.slug,
+        "flow_version": flow_run.flow_version, "status": flow_run.status, "status_reason": flow_run.status_reason,
+        "created_at": flow_run.created_at, "started_at": flow_run.started_at, "completed_at": flow_run.completed_at,
+    }  # fmt: skip
+
+
+def run(command: AgentopsCommand, options: dict[str, Any]) -> None:
+    project = project_for(SYSTEM, options["project"], Action.OPERATE)
+    flow = flow_definitions.find(project, options["flow_id"])
+    flow_run = flow_run_actions.create(operator(), flow, inputs_of(options))
+    if options["json"]:
+        command.write_json(facts_of(flow_run))
+    else:
+        command.stdout.write(str(flow_run.pk))
+
+
+def inputs_of(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the inputs of a flow, from `--inputs` or `--inputs-file`. Raises `CommandError`."""
+    name = options["inputs_file"] or "--inputs"
+    text = read_text(options["inputs_file"]) if options["inputs_file"] is not None else options["inputs"]
+    try:
+        inputs = strict_json.parse(text) if text is not None else {}
+    except strict_json.NotJson as error:
+        raise CommandError(printable(f"{name}: {error}"), returncode=EXIT_INVALID) from None
+    if not isinstance(inputs, dict):
+        raise CommandError(f"{name}: $: inputs must be an object", returncode=EXIT_INVALID)
+    return inputs
+
+
+def show(command: AgentopsCommand, options: dict[str, Any]) -> None:
+    flow_run = find_flow_run(options["run"])
+    graph = graph_of_run(flow_run)
+    if options["json"]:
+        snapshot = REDACTOR.clean(flow_run.snapshot)[0]
+        command.write_json({**facts_of(flow_run), "error": redacted(flow_run.error_message), "snapshot": snapshot})
+        return
+    command.stdout.write(f"{flow_run.pk} {flow_run.slug} {with_reason(facts_of(flow_run))}")
+    if flow_run.error_message:
+        command.stdout.write(printable(redacted(flow_run.error_message)))
+    rows = []
+    for node in graph.nodes:
+        newest = node.visits[0] if node.visits else None
+        run_id = "" if newest is None or newest.run_id is None else newest.run_id
+        rows.append([node.id, node.kind, node.status.value, node.visit_count, run_id])
+    command.write_table(["node", "kind", "status", "visits", "run"], rows)
+    loops = [[edge.key, f"{edge.iterations} of {edge.max_iterations}"] for edge in graph.edges if edge.max_iterations]
+    if loops:
+        command.write_table(["loop", "iterations"], loops)
+
+
+def pause(command: AgentopsCommand, options: dict[str, Any]) -> None:
+    _write(command, flow_run_actions.pause(operator(), find_flow_run(options["run"])), options)
+
+
+def resume(command: AgentopsCommand, options: dict[str, Any]) -> None:
+    flow_run = find_flow_run(options["run"])
+    _write(command, flow_run_actions.resume(operator(), flow_run, message=options["message"]), options)
+
+
+def stop(command: AgentopsCommand, options: dict[str, Any]) -> None:
+    flow_run = find_flow_run(options["run"])
+    if not options["dry_run"]:
+        _write(command, flow_run_actions.stop(operator(), flow_run), options)
+        return
+    affected = flow_run_actions.affected_runs(flow_run)
+    rows = [[run.pk, run.status, run.log.node_id, redacted(run.title)] for run in affected]
+    if options["json"]:
+        command.write_json([dict(zip(("id", "status", "node", "title"), row, strict=True)) for row in rows])
+    else:
+        command.write_table(["run", "status", "node", "title"], rows)
+
+
+def send(command: AgentopsCommand, options: dict[str, Any]) -> None:
+    flow_run = find_flow_run(options["run"])
+    body = {"type": "send", "runId": _addressed(flow_run, options["to"]), "message": options["message"]}
+    _write(command, flow_commands.command(operator(), flow_run, body), options)
+
+
+def _addressed(flow_run: FlowRun, to: str) -> str:
+    """Return the ID of the run that a node has open, or `to`, which is one then."""
+    visits = FlowVisit.objects.open().filter(flow_run=flow_run, node=to, session__isnull=False)
+    runs = node_runs.current_runs(list(visits.values_list("session_id", flat=True)[:2]))
+    return str(next(iter(runs.values())).pk) if len(runs) == 1 else to
+
+
+def tail(command: AgentopsCommand, options: dict[str, Any]) -> None:
+    flow_run = find_flow_run(options["run"])
+    statuses = FlowRun.objects.filter(pk=flow_run.pk).values_list("status", flat=True)
+    run_tail.write_log(command, flow_run.pk, options, is_live=lambda: RunStatus(statuses.get()) in LIVE)
+    if options["follow"]:
+        fresh = FlowRun.objects.select_related("project").get(pk=flow_run.pk)
+        if fresh.state is not RunStatus.COMPLETED:
+            told = f"the flow run is {with_reason(facts_of(fresh))}"
+            raise CommandError(printable(told), returncode=EXIT_NOT_COMPLETED)
+
+
+def _write(command: AgentopsCommand, flow_run: FlowRun, options: dict[str, Any]) -> None:
+    facts = facts_of(flow_run)
+    if options["json"]:
+        command.write_json(facts)
+    else:
+        command.stdout.write(f"{flow_run.pk} {with_reason(facts)}")
+
+
+# --- Definitions ---
+
+
+def apply(command: AgentopsCommand, options: dict[str, Any]) -> None:
+    project = project_for(SYSTEM, options["project"], Action.CONFIGURE)
+    definition = read_definition(options["file"])
+    problems = flow_definitions.problems_of(project, definition)
+    if problems:
+        raise CommandError(_told(options["file"], problems, definition), returncode=EXIT_INVALID)
+    if options["dry_run"]:
+        command.stdout.write("valid")
+        return
+    flow, outcome = flow_definitions.apply(project, definition, by=operator())
+    if options["json"]:
+        command.write_json({"outcome": outcome, **_row(flow), "definition": flow.definition})
+    else:
+        command.write_table(["outcome", "flow", "version"], [(outcome, flow.slug, flow.version)])
+
+
+def _told(file: str, problems: list[DefinitionProblem], definition: dict[str, Any]) -> str:
+    """Return the problems as text, each with its place."""
+    lines = [f"{file}: {json_path(each.pointer, definition)}: {each.text}" for each in problems[:20]]
+    return "; ".join(printable(line) for line in lines)
+
+
+def ls(command: AgentopsCommand, options: dict[str, Any]) -> None:
+    scope = {"project": project_for(SYSTEM, options["project"], Action.READ)} if options["project"] else {}
+    if options["runs"]:
+        _list_runs(command, scope, options)
+        return
+    flows = Flow.objects.filter(**scope).select_related("project").order_by("project__slug", "slug")
+    rows = [_row(flow) for flow in flows]
+    if options["json"]:
+        command.write_json(rows)
+        return
+    cells = [[row["project"], row["flow_id"], row["version"], row["title"]] for row in rows]
+    command.write_table(["project", "flow", "version", "title"], cells)
+
+
+def _list_runs(command: AgentopsCommand, scope: dict[str, Any], options: dict[str, Any]) -> None:
+    flow_runs = FlowRun.objects.filter(**scope).select_related("project").newest_first()
+    rows = [facts_of(flow_run) for flow_run in flow_runs[: options["limit"]]]
+    if options["json"]:
+        command.write_json(rows)
+        return
+    cells = [[row["id"], row["project"], row["flow_id"], with_reason(row), row["created_at"]] for row in rows]
+    command.write_table(["id", "project", "flow", "status", "created"], cells)
+
+
+def export(command: AgentopsCommand, options: dict[str, Any]) -> None:
+    flow = flow_definitions.find(project_for(SYSTEM, options["project"], Action.READ), options["flow_id"])
+    number = flow.version if options["number"] is None else options["number"]
+    definition = flow_definitions.definition_at(flow, number) if 0 < number < 2**31 else None
+    if definition is None:
+        raise CommandError(f"flow {flow.slug} has no version {number}", returncode=EXIT_NOT_FOUND)
+    command.stdout.write(json.dumps(definition, indent=2, ensure_ascii=False))
+
+
+def _row(flow: Flow) -> dict[str, Any]:
+    return {
+        "id": flow.pk, "project": flow.project.slug, "flow_id": flow.slug, "title": redacted(flow.title),
+        "version": flow.version, "updated_at": flow.updated_at,
+    }  # fmt: skip
+
+
+# --- Options ---
+
+RUN_HELP = "flow run ID, or a unique prefix of it of 4 characters or more"
+_DEFINITIONS = "runs.management.flow_commands"
+_RUNS = "runs.management.flow_commands"
+
+
+def add_all(add: AddSubcommand) -> None:
+    _add_definitions(add)
+    _add_run(add)
+    _add_control(add)
+
+
+def _add_definitions(add: AddSubcommand) -> None:
+    apply = add("apply", f"{_DEFINITIONS}.apply", help="Create or change a flow from a definition")
+    apply.add_argument("file", metavar="FILE", help=f"definition in TOML or JSON; {STDIN} reads standard input")
+    apply.add_argument("--dry-run", action="store_true", help="check the definition and change nothing")
+    ls = add("ls", f"{_DEFINITIONS}.ls", help="List flows, or with --runs flow runs, newest first")
+    ls.add_argument("--project", metavar="SLUG", help="slug or ID (default: all projects)")
+    ls.add_argument("--runs", action="store_true", help="list flow runs")
+    ls.add_argument(
+        "--limit", metavar="N", type=argument_types.limit, default=50, help="number of flow runs (default: 50)"
+    )
+    _add_json(ls)
+    show = add("show", f"{_RUNS}.show", help="Show a flow run: its nodes, edges and runs")
+    _add_run_argument(show)
+    _add_json(show)
+    export = add("export", f"{_DEFINITIONS}.export", help="Print the definition of a flow as JSON")
+    export.add_argument("flow_id", metavar="FLOW_ID", help="ID of the flow")
+    export.add_argument(
+        "--version", dest="number", metavar="N", type=argument_types.whole, help="version (default: the newest)"
+    )
+    for parser in (apply, export):
+        parser.add_argument("--project", metavar="SLUG", required=True, help="slug or ID")
+    _add_json(apply)
+
+
+def _add_run(add: AddSubcommand) -> None:
+    run = add("run", f"{_RUNS}.run", help="Start a run of a flow and print its ID")
+    run.add_argument("flow_id", metavar="FLOW_ID", help="ID of the flow")
+    run.add_argument("--project", metavar="SLUG", required=True, help="slug or ID")
+    inputs = run.add_mutually_exclusive_group()
+    inputs.add_argument("--inputs", metavar="JSON", type=clean_argument, help="inputs as a JSON object")
+    inputs.add_argument("--inputs-file", metavar="F", help=f"the same from a file; {STDIN} reads standard input")
+    _add_json(run)
+
+
+def _add_control(add: AddSubcommand) -> None:
+    pause = add("pause", f"{_RUNS}.pause", help="Pause a flow run, and its nodes after their current steps")
+    resume = add("resume", f"{_RUNS}.resume", help="Resume a paused flow run")
+    resume.add_argument(
+        "--message", metavar="M", type=clean_argument, help='message to the open agents (default: "continue")'
+    )
+    stop = add("stop", f"{_RUNS}.stop", help="Stop a flow run and the runs of its nodes; it cannot be resumed")
+    stop.add_argument("--dry-run", action="store_true", help="list the runs that would be stopped")
+    send = add("send", f"{_RUNS}.send", help="Send a message to a run of a flow run, or answer its question")
+    tail = add("tail", f"{_RUNS}.tail", help="Print a flow run's events until it ends or pauses")
+    for parser in (pause, resume, stop, send, tail):
+        _add_run_argument(parser)
+    for parser in (pause, resume, stop, send):
+        _add_json(parser)
+    send.add_argument("to", metavar="TO", help="run ID that gets the message, or the node if it has one open run")
+    send.add_argument("message", metavar="MESSAGE", type=clean_argument, help="message text")
+    tail.add_argument(
+        "--after", metavar="SEQ", type=argument_types.seq, default=0, help="only events after this sequence number"
+    )
+    tail.add_argument("--no-follow", dest="follow", action="store_false", help="exit after the stored events")
+    _add_json(tail, "print JSON, one event per line")
+
+
+def _add_run_argument(parser: CommandParser) -> None:
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+
+
+def _add_json(parser: CommandParser, text: str = "print JSON") -> None:
+    parser.add_argument("--json", action="store_true", help=text)

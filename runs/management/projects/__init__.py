@@ -1,1 +1,0 @@
-"""Subcommands of `agentops project` that need runs."""

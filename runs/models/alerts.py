@@ -1,0 +1,351 @@
+"""The models of alert rules, alerts, and messages about them with their deliveries to webhooks."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.db import models
+from django.db.models import Q
+from uuid_utils.compat import uuid7
+
+from agentops.accounts.models import Project
+from agentops.base.database_clock import Now, StampField
+from runs.models.flows import FlowRun
+from runs.models.run import AgentRun
+
+
+class AlertRuleQuerySet(models.QuerySet["AlertRule"]):
+    """Queries on rules."""
+
+    def enabled(self) -> AlertRuleQuerySet:
+        """Return the rules that workers evaluate. Uses the index `alert_rules_enabled`."""
+        return self.filter(is_enabled=True).order_by("pk")
+
+
+class AlertRule(models.Model):
+    """What the members of a project want to be told about, and how. Written by runs.alerts.alert_rule_changes only."""
+
+    class Kind(models.TextChoices):
+        """What a rule looks for."""
+
+        RUN_FAILED = "run_failed"
+        #: No event for `minutes` although the run should be working.
+        RUN_STALLED = "run_stalled"
+        #: Waits for a person for `minutes`: an approval, an answer, a decision about a call, or a resume.
+        RUN_WAITING = "run_waiting"
+        #: The run's own cost is at least `limit_usd`.
+        RUN_COST = "run_cost"
+        #: The cost of the project's current day (UTC) is at least `limit_usd`.
+        DAY_COST = "day_cost"
+        #: At least `percent` of an agent's last `last_runs` runs failed, if there are at least `min_runs`.
+        ERROR_RATE = "error_rate"
+        #: The oldest event that a sink of the project has not had has waited for `minutes`.
+        SINK_BEHIND = "sink_behind"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    project = models.ForeignKey(Project, models.CASCADE, related_name="alert_rules", db_index=False)
+    name = models.CharField(max_length=63)
+    kind = models.CharField(max_length=11, choices=Kind.choices)
+    #: The limits of the kind. Null: the kind has no such limit.
+    minutes = models.PositiveIntegerField(null=True)
+    limit_usd = models.DecimalField(max_digits=12, decimal_places=4, null=True)
+    percent = models.PositiveSmallIntegerField(null=True)
+    last_runs = models.PositiveSmallIntegerField(null=True)
+    min_runs = models.PositiveSmallIntegerField(null=True)
+    #: Only runs of the agent with this name (`flow NAME`: of this flow), and only runs with this label. Empty: all.
+    agent = models.CharField(max_length=128, blank=True)
+    label = models.CharField(max_length=200, blank=True)
+    #: Whether operators and admins are notified, in the bell and by e-mail.
+    sends_email = models.BooleanField(default=True)
+    #: The URLs of the other channels and the signing secret, as encrypted JSON, and the ID of the key. Null: none.
+    sealed = models.BinaryField(null=True)
+    key_id = models.CharField(max_length=16, blank=True)
+    #: Channel → what the interface shows of its URL.
+    shown_urls = models.JSONField(default=dict)
+    #: At most one message about an agent in this time. Runs that are found meanwhile are counted in the next one.
+    group_minutes = models.PositiveIntegerField(default=10)
+    #: Hours until a condition that lasts is announced again. 0: never.
+    repeat_hours = models.PositiveIntegerField(default=24)
+    announces_end = models.BooleanField(default=False)
+    is_enabled = models.BooleanField(default=True)
+    #: Up to when runs that ended were looked at. Moved once a minute. Some minutes in the future after `is_enabled` was
+    #: set again.
+    checked_at = models.DateTimeField()
+    #: The actor, in the form of the audit log.
+    created_by = models.CharField(max_length=200)
+    created_at = StampField(auto_now_add=True)
+    updated_at = StampField(auto_now=True)
+
+    objects = AlertRuleQuerySet.as_manager()
+
+    class Meta:
+        db_table = "agent_run_alert_rules"
+        indexes = [
+            # AlertRuleQuerySet.enabled.
+            models.Index(fields=["id"], name="alert_rules_enabled", condition=Q(is_enabled=True)),
+        ]
+        constraints = [
+            # Also lists the rules of a project.
+            models.UniqueConstraint(fields=["project", "name"], name="alert_rule_once"),
+            models.CheckConstraint(
+                condition=Q(
+                    kind__in=[
+                        *("run_failed", "run_stalled", "run_waiting", "run_cost", "day_cost", "error_rate"),
+                        "sink_behind",
+                    ]
+                ),
+                name="alert_rule_kind_known",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class AlertMute(models.Model):
+    """Silence about a rule, a run or an agent for a time: exactly one of them is set."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    project = models.ForeignKey(Project, models.CASCADE, related_name="alert_mutes", db_index=False)
+    rule = models.ForeignKey(AlertRule, models.CASCADE, null=True, related_name="mutes")
+    run = models.ForeignKey(AgentRun, models.PROTECT, null=True, related_name="alert_mutes")
+    agent = models.CharField(max_length=128, blank=True)
+    until = models.DateTimeField()
+    created_by = models.CharField(max_length=200)
+    created_at = StampField(auto_now_add=True)
+
+    class Meta:
+        db_table = "agent_run_alert_mutes"
+        indexes = [
+            # The mutes of projects that have not ended.
+            models.Index(fields=["project", "until"], name="alert_mutes_of_project"),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(rule__isnull=False, run=None, agent="")
+                | Q(rule=None, run__isnull=False, agent="")
+                | (Q(rule=None, run=None) & ~Q(agent="")),
+                name="alert_mute_of_one",
+            ),
+            models.UniqueConstraint(
+                fields=["project", "rule"], condition=Q(rule__isnull=False), name="alert_mute_rule"
+            ),
+            models.UniqueConstraint(fields=["project", "run"], condition=Q(run__isnull=False), name="alert_mute_run"),
+            models.UniqueConstraint(fields=["project", "agent"], condition=~Q(agent=""), name="alert_mute_agent"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.rule_id or self.run_id or self.agent} until {self.until}"
+
+
+# --- Messages ---
+
+
+class AlertMessage(models.Model):
+    """A message about an alert. Its text is made from the findings for each attempt; nothing of a run is copied."""
+
+    class Event(models.TextChoices):
+        """What a message says."""
+
+        OPENED = "opened"
+        #: There are more findings since the last message.
+        CONTINUED = "continued"
+        #: Nothing has changed, and `repeat_hours` have passed.
+        REPEATED = "repeated"
+        CLOSED = "closed"
+        TEST = "test"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    project = models.ForeignKey(Project, models.CASCADE, related_name="+", db_index=False)
+    rule = models.ForeignKey(AlertRule, models.CASCADE, related_name="messages")
+    #: Null for a test.
+    alert = models.ForeignKey("runs.Alert", models.CASCADE, null=True, related_name="messages")
+    event = models.CharField(max_length=9, choices=Event.choices)
+    #: The number of findings that it announces, or that still last.
+    count = models.PositiveIntegerField(default=0)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "agent_run_alert_messages"
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(event="test", alert=None) | (~Q(event="test") & Q(alert__isnull=False)),
+                name="alert_message_of_alert",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.event} {self.pk}"
+
+
+class AlertDeliveryQuerySet(models.QuerySet["AlertDelivery"]):
+    """Queries on deliveries."""
+
+    def due(self) -> AlertDeliveryQuerySet:
+        """Return the deliveries that a worker may take now, by the database's clock. Uses `alert_deliveries_due`."""
+        return self.filter(due_at__lte=Now()).order_by("due_at")
+
+
+class AlertDelivery(models.Model):
+    """A message on its way to a webhook. Its ID is the message ID by which the receiver recognises repeats."""
+
+    class Channel(models.TextChoices):
+        """Where it goes."""
+
+        #: JSON, signed after Standard Webhooks.
+        WEBHOOK = "webhook"
+        #: `{text, blocks}`, as Slack and compatible programs take it.
+        SLACK = "slack"
+
+    class State(models.TextChoices):
+        """The state of a delivery."""
+
+        WAITING = "waiting"
+        SENT = "sent"
+        #: Given up.
+        DEAD = "dead"
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    project = models.ForeignKey(Project, models.CASCADE, related_name="+", db_index=False)
+    message = models.ForeignKey(AlertMessage, models.CASCADE, related_name="deliveries", db_index=False)
+    channel = models.CharField(max_length=7, choices=Channel.choices)
+    state = models.CharField(max_length=7, choices=State.choices, default=State.WAITING)
+    #: Number of attempts, which is also the fencing token of the claim.
+    attempts = models.PositiveSmallIntegerField(default=0)
+    #: When an attempt is due, by the database's clock. During an attempt, when another worker may take it.
+    due_at = models.DateTimeField(null=True)
+    status_code = models.PositiveSmallIntegerField(null=True)
+    error = models.CharField(max_length=500, blank=True)
+    created_at = models.DateTimeField()
+    sent_at = models.DateTimeField(null=True)
+
+    objects = AlertDeliveryQuerySet.as_manager()
+
+    class Meta:
+        db_table = "agent_run_alert_deliveries"
+        verbose_name_plural = "alert deliveries"
+        indexes = [
+            # AlertDeliveryQuerySet.due.
+            models.Index("due_at", name="alert_deliveries_due", condition=Q(due_at__isnull=False)),
+        ]
+        constraints = [
+            models.UniqueConstraint(fields=["message", "channel"], name="alert_delivery_once"),
+            models.CheckConstraint(
+                condition=Q(state="waiting", due_at__isnull=False) | (~Q(state="waiting") & Q(due_at=None)),
+                name="alert_delivery_due_while_waiting",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.channel} {self.state}"
+
+
+# --- Alerts ---
+
+
+class Alert(models.Model):
+    """What a rule has found of one agent, from the first finding until all have ended. Written by runs.alerts only."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    project = models.ForeignKey(Project, models.CASCADE, related_name="alerts", db_index=False)
+    rule = models.ForeignKey(AlertRule, models.CASCADE, related_name="alerts", db_index=False)
+    #: The name of the agent, or `flow NAME` for runs of a flow. Empty for runs without an agent, and for rules about
+    #: the whole project.
+    agent = models.CharField(max_length=128, blank=True)
+    opened_at = models.DateTimeField()
+    #: The time of the newest finding.
+    last_seen_at = models.DateTimeField()
+    closed_at = models.DateTimeField(null=True)
+    #: The number of findings.
+    count = models.PositiveIntegerField(default=0)
+    #: The time of the last message. Null: nothing was sent.
+    announced_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "agent_run_alerts"
+        indexes = [
+            # The alerts of a project, newest first: IDs are ordered by time.
+            models.Index(fields=["project", "-id"], name="alerts_newest"),
+            # The newest alert of a rule and an agent, which may be opened again.
+            models.Index(fields=["rule", "agent", "-id"], name="alerts_of_rule"),
+            # old_records.delete_batch: oldest first.
+            models.Index(fields=["closed_at"], name="alerts_oldest", condition=Q(closed_at__isnull=False)),
+        ]
+        constraints = [
+            # Also lists the open alerts of rules.
+            models.UniqueConstraint(fields=["rule", "agent"], condition=Q(closed_at=None), name="alert_open_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.rule_id} {self.agent}"
+
+
+#: Findings that matter to the next evaluation: those that last, and those that were not announced yet.
+PENDING = Q(ended_at=None) | Q(message=None, is_silent=False)
+
+
+class AlertFinding(models.Model):
+    """A run that a rule has found, or the state of an agent or the project. Each is announced in one message."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    project = models.ForeignKey(Project, models.CASCADE, related_name="+", db_index=False)
+    rule = models.ForeignKey(AlertRule, models.CASCADE, related_name="+", db_index=False)
+    alert = models.ForeignKey(Alert, models.CASCADE, related_name="findings", db_index=False)
+    #: The run, or the flow run. Both are null if the rule is not about single runs.
+    run = models.ForeignKey(AgentRun, models.PROTECT, null=True, related_name="alert_findings")
+    flow_run = models.ForeignKey(FlowRun, models.PROTECT, null=True, related_name="alert_findings")
+    #: Distinguishes one stall or wait of a run from the next. Empty for what happens to a run once, such as a failure.
+    episode = models.CharField(max_length=64, blank=True)
+    #: What was found, in a few words that quote nothing of the run.
+    detail = models.CharField(max_length=200, blank=True)
+    found_at = models.DateTimeField()
+    #: When it was over. A failure is over at once.
+    ended_at = models.DateTimeField(null=True)
+    #: The message that announced it.
+    message = models.ForeignKey(AlertMessage, models.SET_NULL, null=True, related_name="findings")
+    #: Never to be announced: it was muted, or over before its message was due.
+    is_silent = models.BooleanField(default=False)
+
+    class Meta:
+        db_table = "agent_run_alert_findings"
+        indexes = [
+            # The findings of an alert, newest first.
+            models.Index(fields=["alert", "-id"], name="alert_findings_of_alert"),
+            # What the next evaluation needs.
+            models.Index(fields=["rule"], name="alert_findings_pending", condition=PENDING),
+        ]
+        constraints = [
+            # A failure of a run is found once.
+            models.UniqueConstraint(
+                fields=["rule", "run"], condition=Q(run__isnull=False, episode=""), name="alert_finding_once"
+            ),
+            models.UniqueConstraint(
+                fields=["rule", "run", "episode"],
+                condition=Q(run__isnull=False, ended_at=None) & ~Q(episode=""),
+                name="alert_finding_open_once",
+            ),
+            models.UniqueConstraint(
+                fields=["rule", "episode"],
+                condition=Q(run=None, flow_run=None, ended_at=None),
+                name="alert_finding_state_once",
+            ),
+            models.UniqueConstraint(
+                fields=["rule", "flow_run"],
+                condition=Q(flow_run__isnull=False, episode=""),
+                name="alert_finding_flow_once",
+            ),
+            models.UniqueConstraint(
+                fields=["rule", "flow_run", "episode"],
+                condition=Q(flow_run__isnull=False, ended_at=None) & ~Q(episode=""),
+                name="alert_finding_flow_open_once",
+            ),
+            models.CheckConstraint(condition=Q(run=None) | Q(flow_run=None), name="alert_finding_of_one"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.subject_id or self.episode}"
+
+    @property
+    def subject_id(self) -> UUID | None:
+        """The ID of the run or of the flow run."""
+        return self.run_id or self.flow_run_id

@@ -1,1 +1,0 @@
-"""The tables of alerts: rules, what they found, what was sent about it, and mutes."""

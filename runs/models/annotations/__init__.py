@@ -1,1 +1,0 @@
-"""Tables of what people add to runs and to the list of runs."""

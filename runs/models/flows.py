@@ -1,0 +1,256 @@
+"""The models of flows, their versions, their runs, and the visits of nodes. The ID of a flow run is that of its log."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from django.db import models
+from django.db.models import Case, Exists, F, OuterRef, Q, Subquery, When
+from django.db.models.functions import Coalesce
+from uuid_utils.compat import uuid7
+
+from agentops.accounts.models import Project
+from agentops.accounts.names import SLUG
+from agentops.base.database_clock import StampField
+from runs.models.run import TERMINAL_VALUES, AgentRun
+from runs.statuses import RunStatus
+from timeline.models import Log
+
+
+class Flow(models.Model):
+    """The definition of a flow. A run copies it at its creation, so changes affect later runs only."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    project = models.ForeignKey(Project, models.CASCADE, related_name="flows", db_index=False)
+    #: The `flow_id` of the API and of definitions.
+    slug = models.CharField(max_length=63, validators=[SLUG])
+    title = models.CharField(max_length=200, blank=True, default="")
+    #: As checked by runs.flows.definition, without defaults.
+    definition = models.JSONField(default=dict)
+    version = models.PositiveIntegerField(default=1)
+    created_at = StampField(auto_now_add=True)
+    updated_at = StampField(auto_now=True)
+
+    class Meta:
+        db_table = "flows"
+        # Also the index of a project's flows by name.
+        constraints = [models.UniqueConstraint(fields=["project", "slug"], name="flow_slug_once")]
+
+    def __str__(self) -> str:
+        return self.slug
+
+
+class FlowVersion(models.Model):
+    """A version of a flow's definition, written in the transaction of the change and never changed again."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    flow = models.ForeignKey(Flow, models.CASCADE, related_name="versions", db_index=False)
+    number = models.PositiveIntegerField()
+    definition = models.JSONField()
+    #: The parts that differ from the version before, such as `nodes`.
+    changed = models.JSONField(default=list)
+    #: Name of the actor, as in the audit log.
+    created_by = models.CharField(max_length=200, blank=True)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "flow_versions"
+        # Also the index of a flow's versions in order.
+        constraints = [models.UniqueConstraint(fields=["flow", "number"], name="flow_version_once")]
+
+    def __str__(self) -> str:
+        return f"version {self.number} of {self.flow_id}"
+
+
+# --- Flow runs ---
+
+#: The statuses of a flow run: those of a run without `resumed`, because the same flow run continues.
+STATUSES = [status for status in RunStatus if status is not RunStatus.RESUMED]
+MOVING = [status.value for status in (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING)]
+_ENDED = [value for value in TERMINAL_VALUES if value != RunStatus.RESUMED]
+
+
+class FlowRunQuerySet(models.QuerySet["FlowRun"]):
+    """Queries on flow runs."""
+
+    def due(self) -> FlowRunQuerySet:
+        """Return the flow runs that can move: new and resumed ones, and those with a node whose run has ended."""
+        ended = FlowVisit.objects.filter(flow_run=OuterRef("pk")).with_something_to_do()
+        return self.filter(status__in=MOVING).filter(Q(is_due=True) | Exists(ended)).order_by("pk")
+
+    def with_stuck_since(self) -> FlowRunQuerySet:
+        """Annotate those that can move, see `due`, with the time since when no worker has moved them: `stuck_since`."""
+        left = AgentRun.objects.filter(
+            root_run__flow_visit__flow_run=OuterRef("pk"), root_run__flow_visit__ended_at__isnull=True
+        )
+        ended = Q(completed_at__isnull=False) & ~Q(status=RunStatus.RESUMED)
+        paused = Q(status=RunStatus.PAUSED, root_run__flow_visit__reentry__isnull=False)
+        since = left.filter(ended | paused).annotate(since=Coalesce("completed_at", "log__last_event_at"))
+        oldest = Subquery(since.order_by("since").values("since")[:1])
+        moving = self.filter(status__in=MOVING)
+        return moving.annotate(stuck_since=Case(When(is_due=True, then=F("log__last_event_at")), default=oldest))
+
+    def newest_first(self) -> FlowRunQuerySet:
+        """Order by ID, which is by creation, newest first. Within a project, uses the index `flow_run_list`."""
+        return self.order_by("-pk")
+
+
+_AllFlowRuns = models.Manager.from_queryset(FlowRunQuerySet)
+
+
+class FlowRunManager(_AllFlowRuns["FlowRun"]):
+    """The default manager of flow runs. It hides those that are being removed."""
+
+    def get_queryset(self) -> FlowRunQuerySet:
+        return cast("FlowRunQuerySet", super().get_queryset().filter(removed_at=None))
+
+
+class FlowRun(models.Model):
+    """One execution of a flow."""
+
+    log = models.OneToOneField(Log, models.PROTECT, primary_key=True, db_column="id", related_name="flow_run")
+    project = models.ForeignKey(Project, models.PROTECT, related_name="flow_runs", db_index=False)
+    flow = models.ForeignKey(Flow, models.SET_NULL, null=True, related_name="runs", db_index=False)
+    #: The schedule that started it.
+    schedule = models.ForeignKey("runs.Schedule", models.SET_NULL, null=True, related_name="flow_runs", db_index=False)
+    #: The definition, and its version, at the creation of the run.
+    definition = models.JSONField()
+    flow_version = models.PositiveIntegerField()
+    status = models.CharField(
+        max_length=9, choices=[(s.value, s.value) for s in STATUSES], default=RunStatus.QUEUED.value
+    )
+    #: The machine-readable reason for waiting, pausing, failing or stopping.
+    status_reason = models.CharField(max_length=64, blank=True, default="")
+    #: runs.flows.kernel.snapshot.Snapshot.
+    snapshot = models.JSONField()
+    #: The number of changes of the snapshot. A change is stored only if nobody else made one meanwhile.
+    version = models.PositiveIntegerField(default=0)
+    inputs = models.JSONField(default=dict)
+    error_type = models.CharField(max_length=64, blank=True, default="")
+    error_message = models.TextField(blank=True, default="")
+    #: The agent run whose failure ended it. Null if no run failed: then alerts and inbox name the flow run itself.
+    failed_run_id = models.UUIDField(null=True)
+    #: Whether a worker has to look at it, apart from ends of agent runs.
+    is_due = models.BooleanField(default=True)
+    #: Attempts to advance it since its last change: see runs.flows.runner.
+    advance_attempts = models.PositiveSmallIntegerField(default=0, db_default=0)
+    created_by = models.CharField(max_length=200, blank=True, default="")
+    created_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    completed_at = models.DateTimeField(null=True)
+    #: If set, a person has seen that it failed, and does not need to be told again.
+    dismissed_at = models.DateTimeField(null=True)
+    #: If set, the flow run is hidden and its rows are being deleted.
+    removed_at = models.DateTimeField(null=True)
+
+    objects = FlowRunManager()
+    #: Includes flow runs that are being removed. For runs.upkeep only.
+    with_removed = FlowRunQuerySet.as_manager()
+
+    class Meta:
+        db_table = "flow_runs"
+        indexes = [
+            # The list of a project, newest first.
+            models.Index("project", F("log").desc(), name="flow_run_list"),
+            # The newest runs of a flow.
+            models.Index("flow", F("log").desc(), name="flow_run_of_flow"),
+            # The runs of a schedule, newest first. Most flow runs have none.
+            models.Index("schedule", F("log").desc(), name="flow_run_of_schedule", condition=Q(schedule__isnull=False)),
+            # FlowRunQuerySet.due, which every sweep queries.
+            models.Index("log", name="flow_run_moving", condition=Q(status__in=MOVING)),
+            # The flow runs that have not ended, by status: metrics, the start page, and the paused ones of flow_needs.
+            models.Index("project", "status", name="flow_run_unended", condition=Q(completed_at__isnull=True)),
+            # runs.queries.overview.flow_needs: flows that failed by themselves and that nobody has dismissed.
+            models.Index(
+                fields=["project", "completed_at"],
+                name="flow_run_failures",
+                condition=Q(
+                    status="failed", failed_run_id__isnull=True, dismissed_at__isnull=True, removed_at__isnull=True
+                ),
+            ),
+            # runs.upkeep.retention: ended flow runs, oldest first.
+            models.Index(
+                fields=["project", "completed_at", "log"],
+                name="flow_run_retention",
+                condition=Q(completed_at__isnull=False, removed_at__isnull=True),
+            ),
+        ]
+        constraints = [
+            models.CheckConstraint(condition=Q(status__in=[s.value for s in STATUSES]), name="flow_run_status_known"),
+            models.CheckConstraint(
+                condition=Q(status__in=_ENDED, completed_at__isnull=False)
+                | (~Q(status__in=_ENDED) & Q(completed_at__isnull=True)),
+                name="flow_run_terminal_has_completed_at",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+    @property
+    def state(self) -> RunStatus:
+        """The status as a member of `RunStatus`."""
+        return RunStatus(self.status)
+
+    @property
+    def name(self) -> str:
+        """The title of its flow, or else the flow's name, without reading the definition; empty if the flow is gone."""
+        return "" if self.flow is None else self.flow.title or self.flow.slug
+
+    @property
+    def slug(self) -> str:
+        """The name of its flow."""
+        return str(self.definition["flow_id"])
+
+
+class FlowVisitQuerySet(models.QuerySet["FlowVisit"]):
+    """Queries on visits."""
+
+    def open(self) -> FlowVisitQuerySet:
+        """Return the visits that have started and not ended. Uses the index `flow_visit_open`."""
+        return self.filter(ended_at=None)
+
+    def with_something_to_do(self) -> FlowVisitQuerySet:
+        """Return the open visits whose conversation has ended, or is paused and has to be entered again."""
+        runs = AgentRun.objects.filter(root_run=OuterRef("session"))
+        ended = runs.filter(completed_at__isnull=False).exclude(status=RunStatus.RESUMED)
+        paused = runs.filter(status=RunStatus.PAUSED)
+        return self.open().filter(Exists(ended) | (Q(reentry__isnull=False) & Exists(paused)))
+
+
+class FlowVisit(models.Model):
+    """One execution of a node: in an iteration of its loops, and for an item of forEach. Unique, so it starts once."""
+
+    id = models.UUIDField(primary_key=True, default=uuid7, editable=False)
+    flow_run = models.ForeignKey(FlowRun, models.PROTECT, related_name="visits", db_index=False)
+    #: runs.flows.kernel.snapshot.Visit.key.
+    key = models.CharField(max_length=100)
+    node = models.CharField(max_length=64)
+    kind = models.CharField(max_length=8)
+    iteration = models.PositiveIntegerField(default=0)
+    item = models.PositiveIntegerField(null=True)
+    #: The item's value.
+    value = models.JSONField(null=True)
+    output = models.JSONField(null=True)
+    #: The values that the node has set in the state, by dotted path.
+    state = models.JSONField(null=True)
+    #: The first run of the conversation; null for constants and for whole nodes with forEach.
+    session = models.OneToOneField(AgentRun, models.PROTECT, null=True, related_name="flow_visit")
+    #: The message with which its paused run has to be resumed, because the flow was; null if it has not.
+    reentry = models.TextField(null=True)
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+
+    objects = FlowVisitQuerySet.as_manager()
+
+    class Meta:
+        db_table = "flow_visits"
+        indexes = [
+            # FlowVisitQuerySet.open, which every sweep queries.
+            models.Index("flow_run", name="flow_visit_open", condition=Q(ended_at__isnull=True)),
+        ]
+        # Also the index of a flow run's visits.
+        constraints = [models.UniqueConstraint(fields=["flow_run", "key"], name="flow_visit_once")]
+
+    def __str__(self) -> str:
+        return f"{self.flow_run_id} {self.key}"

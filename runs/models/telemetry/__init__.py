@@ -1,1 +1,0 @@
-"""The tables of telemetry: sinks, how far each has got, and deliveries."""

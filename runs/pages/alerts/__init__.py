@@ -1,1 +1,0 @@
-"""The pages of alerts: what was found, and the rules."""

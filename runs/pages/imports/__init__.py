@@ -1,1 +1,0 @@
-"""The pages about runs of other programs: imports of their transcripts, and the events that they send."""

@@ -1,1 +1,0 @@
-"""The search over all runs of a project, and in one run."""

@@ -1,0 +1,309 @@
+"""The tree of a run: its child runs, theirs and so on, with their status, use and cost; kept up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.conf import settings
+from django.db.models import Count, Window
+from django.db.models.functions import RowNumber
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import render
+from django.urls import reverse
+
+from agentops.accounts.access import Action, Principal, actions_of, projects_for
+from agentops.accounts.requests import principal_of
+from agentops.base import database_clock
+from agentops.base.http.methods import require_safe
+from runs.access import run_for
+from runs.errors import RunRefusal
+from runs.models import AgentRun
+from runs.pages.run.banners import pending_commands
+from runs.pages.run.cascade import Cascade, cascade_of
+from runs.pages.run.head import refusals_of
+from runs.pages.run.lineage import parents_of
+from runs.pages.run.run_tabs import MAX_CHOICES, tab_links
+from runs.pages.runs.list_query import UUID_HEX
+from runs.pages.runs.listed_run import ListedRun, listed_runs, read
+from runs.pages.runs.run_row import NOTHING, UNTITLED, short_number
+from runs.pages.timeline.cards import LINE
+from runs.queries.durations import times_between
+from runs.queries.run_trees import TreeTotals, tree_totals
+from timeline.display import calls_unpriced, clean, clip, dollars, total_cost
+from timeline.reasons import reason_label
+
+#: Runs up to which a tree is open at first. In a larger one each level is read when it is opened.
+MAX_OPEN = 500
+#: Children of a run that are shown at first, as many more with each click, and at most.
+FIRST_CHILDREN, MAX_CHILDREN = 200, 2000
+#: Runs that a URL can name.
+MAX_NAMED = 100
+
+
+class InvalidTreeQuery(RunRefusal):
+    """A URL of the tree page with an invalid query parameter."""
+
+    code = "invalid_query"
+    status = 400
+
+
+@dataclass(frozen=True)
+class TreeQuery:
+    """The state of the page: the runs that differ from what is shown at first, and how many children of a run."""
+
+    opened: tuple[UUID, ...] = ()
+    closed: tuple[UUID, ...] = ()
+    children: int = FIRST_CHILDREN
+
+    @classmethod
+    def parse(cls, query: QueryDict) -> TreeQuery:
+        """Return the state in a query string. Raise InvalidTreeQuery for invalid values."""
+        text = query.get("children", "")
+        if text and not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= MAX_CHILDREN):
+            raise InvalidTreeQuery(f"children must be a number from 1 to {MAX_CHILDREN}, not {text[:64]!r}")
+        return cls(_ids(query, "open"), _ids(query, "closed"), int(text or FIRST_CHILDREN))
+
+    def is_open(self, run_id: UUID, *, is_large: bool) -> bool:
+        """Return whether the children of a run are shown."""
+        return run_id in self.opened if is_large else run_id not in self.closed
+
+    def toggled(self, run_id: UUID, *, is_large: bool) -> TreeQuery:
+        """Return the state after a click on a run."""
+        if is_large:
+            return replace(self, opened=_without_or_with(self.opened, run_id))
+        return replace(self, closed=_without_or_with(self.closed, run_id))
+
+    def with_more(self) -> TreeQuery:
+        """Return the state with more children of each run."""
+        return replace(self, children=min(self.children + FIRST_CHILDREN, MAX_CHILDREN))
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return the state as query parameters."""
+        named = (("open", self.opened), ("closed", self.closed))
+        pairs = [(name, ",".join(map(str, ids))) for name, ids in named if ids]
+        return pairs if self.children == FIRST_CHILDREN else [*pairs, ("children", str(self.children))]
+
+    def __str__(self) -> str:
+        return f"?{urlencode(self.pairs(), safe=',')}" if self.pairs() else ""
+
+
+def _without_or_with(ids: tuple[UUID, ...], run_id: UUID) -> tuple[UUID, ...]:
+    """Return the IDs with this one removed or added; of too many, the newest."""
+    others = tuple(each for each in ids if each != run_id)
+    return others if len(others) < len(ids) else (*others, run_id)[-MAX_NAMED:]
+
+
+def _ids(query: QueryDict, name: str) -> tuple[UUID, ...]:
+    parts = query.get(name, "").split(",") if query.get(name) else []
+    if len(parts) > MAX_NAMED or not all(UUID_HEX.fullmatch(part) for part in parts):
+        raise InvalidTreeQuery(f"{name} must be at most {MAX_NAMED} run IDs, separated by commas")
+    return tuple(dict.fromkeys(map(UUID, parts)))
+
+
+# --- Rows ---
+
+#: Levels that are read at most: those of native runs are limited, those of other programs are not.
+MAX_LEVELS = 50
+#: Levels that are indented; deeper ones stand below each other.
+MAX_INDENT = 8
+
+
+@dataclass(frozen=True)
+class TreeRow:
+    """A run of the tree, formatted for the template."""
+
+    run: ListedRun
+    href: str
+    #: From 1; `indent` is the same up to `MAX_INDENT`.
+    level: int
+    indent: int
+    title: str
+    agent: str
+    reason: str
+    steps: str
+    step_limit: str
+    cost: str
+    total_cost: str
+    #: What both leave out; empty: nothing.
+    unpriced: str
+    total_unpriced: str
+    tokens: str
+    total_tokens: str
+    #: Seconds with a worker; `counts_from` is the start of a running one.
+    duration: float | None
+    counts_from: datetime | None
+    #: Number of runs below.
+    below: int
+    is_open: bool
+    #: The query string of the page with this row opened or closed; empty without runs below.
+    toggle: str
+    #: Children that are not shown, because there are too many.
+    hidden_children: int
+
+
+@dataclass(frozen=True)
+class RunTree:
+    """The rows in order, the parent before its children."""
+
+    rows: list[TreeRow]
+    totals: TreeTotals
+    is_large: bool
+    #: Whether any run of it may change.
+    is_live: bool
+    #: The query string that shows more children of each run; empty if all are shown.
+    more: str
+
+    @property
+    def total_cost(self) -> str:
+        """Return the total cost for display; empty if it is unknown."""
+        return total_cost(self.totals.cost_usd, self.totals.unpriced)
+
+
+def tree_of(run: AgentRun, query: TreeQuery, now: datetime) -> RunTree:
+    """Return the tree of a run. A query for each open level, and three more."""
+    totals = tree_totals([run.pk])[run.pk]
+    is_large = totals.below > MAX_OPEN
+    order, hidden = _visible(run, query, is_large=is_large)
+    ids = [run_id for run_id, _ in order]
+    all_totals = tree_totals(ids)
+    listed = {each.pk: each for each in read(listed_runs().filter(pk__in=ids))}
+    shown = [(listed[run_id], level) for run_id, level in order if run_id in listed]
+    rows = [
+        _row(each, level, all_totals.get(each.pk, TreeTotals()), query, now, is_large=is_large, hidden=hidden)
+        for each, level in shown
+    ]
+    more = query.with_more()
+    return RunTree(
+        rows, totals, is_large,
+        is_live=any(not each.state.terminal for each, _ in shown),
+        more=str(more) if hidden and more != query else "",
+    )  # fmt: skip
+
+
+# --- Which runs are shown ---
+
+
+def _visible(run: AgentRun, query: TreeQuery, *, is_large: bool) -> tuple[list[tuple[UUID, int]], dict[UUID, int]]:
+    """Return the visible runs with their levels, in order, and the number of hidden children of each run."""
+    children: dict[UUID, list[UUID]] = {}
+    hidden: dict[UUID, int] = {}
+    level: Collection[UUID] = [run.pk]
+    for _ in range(MAX_LEVELS):
+        opened = [each for each in level if each == run.pk or query.is_open(each, is_large=is_large)]
+        found = _children(opened, query.children, hidden) if opened else {}
+        children |= found
+        level = [child for siblings in found.values() for child in siblings]
+        if not level:
+            break
+    return list(_in_order(run.pk, children)), hidden
+
+
+def _children(parents: Collection[UUID], limit: int, hidden: dict[UUID, int]) -> Mapping[UUID, list[UUID]]:
+    """Return the children by parent: attempts of one child follow each other. One query."""
+    # Ordered by the first attempt of each child.
+    number = Window(RowNumber(), partition_by=["parent_run"], order_by=["root_run", "log"])
+    count = Window(Count("*"), partition_by=["parent_run"])
+    rows = (
+        AgentRun.objects.filter(parent_run__in=parents).annotate(number=number, count=count).filter(number__lte=limit)
+    )
+    values: Any = rows.order_by("root_run", "log").values_list("parent_run", "pk", "count")
+    found: dict[UUID, list[UUID]] = {}
+    for parent, child, siblings in values:
+        found.setdefault(parent, []).append(child)
+        if siblings > limit:
+            hidden[parent] = siblings - limit
+    return found
+
+
+def _in_order(top: UUID, children: Mapping[UUID, list[UUID]]) -> Iterator[tuple[UUID, int]]:
+    stack = [(top, 1)]
+    while stack:
+        run_id, level = stack.pop()
+        yield run_id, level
+        stack += [(child, level + 1) for child in reversed(children.get(run_id, []))]
+
+
+# --- One row ---
+
+
+def _row(
+    run: ListedRun, level: int, totals: TreeTotals, query: TreeQuery, now: datetime, *, is_large: bool,
+    hidden: Mapping[UUID, int],
+) -> TreeRow:  # fmt: skip
+    times = times_between(run, run.last_event_at, (run.worked_time, run.open_since), now)
+    limit = min(run.step_base + run.max_steps, settings.AGENTOPS_MAX_TOTAL_STEPS)
+    can_toggle = totals.below > 0 and level > 1
+    return TreeRow(
+        run=run,
+        href=reverse("runs:detail", args=[run.pk]),
+        level=level,
+        indent=min(level, MAX_INDENT),
+        title=clip(run.title, LINE).text or UNTITLED,
+        agent=clean(run.agent_name or "") or NOTHING,
+        reason=clean(reason_label(run.status_reason)),
+        steps=str(run.step_count),
+        step_limit=str(limit) if run.source == AgentRun.Source.NATIVE else "",
+        cost=dollars(run.cost_usd),
+        total_cost=dollars(totals.cost_usd),
+        unpriced=calls_unpriced(run.unpriced_calls) if run.unpriced_calls else "",
+        total_unpriced=calls_unpriced(totals.unpriced) if totals.unpriced else "",
+        tokens=short_number(run.input_tokens + run.output_tokens),
+        total_tokens=short_number(totals.input_tokens + totals.output_tokens),
+        duration=times.worked_s if times else None,
+        counts_from=times.counts_from if times else None,
+        below=totals.below,
+        is_open=level == 1 or query.is_open(run.pk, is_large=is_large),
+        toggle=(str(query.toggled(run.pk, is_large=is_large)) or "?") if can_toggle else "",
+        hidden_children=hidden.get(run.pk, 0),
+    )
+
+
+# --- The page ---
+
+
+@require_safe
+def tree(request: HttpRequest, run_id: UUID) -> HttpResponse:
+    """Show the tree of a run."""
+    principal = principal_of(request)
+    run = run_for(principal, run_id)
+    context = {
+        "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
+        "section": "runs",
+        "title": clip(run.title, LINE).text or UNTITLED,
+        "parents": parents_of(run),
+        "page": reverse("runs:detail", args=[run.pk]),
+        **tab_links(run, "tree"),
+        **_changing(request, principal, run),
+    }
+    return render(request, "runs/tree.html", context)
+
+
+@require_safe
+def rows(request: HttpRequest, run_id: UUID) -> HttpResponse:
+    """Return what changes on an open page, as a fragment."""
+    principal = principal_of(request)
+    return render(request, "runs/_tree_changes.html", _changing(request, principal, run_for(principal, run_id)))
+
+
+def _changing(request: HttpRequest, principal: Principal, run: AgentRun) -> dict[str, Any]:
+    """Return the context of the rows and of the actions."""
+    query = TreeQuery.parse(request.GET)
+    actions = actions_of(principal, run.project_id)
+    run_tree = tree_of(run, query, database_clock.now())
+    return {
+        "project": run.project,
+        "may_manage": Action.MANAGE in actions,
+        "run": run,
+        "refusals": refusals_of(run, pending_commands(run), allowed=Action.OPERATE in actions),
+        "cascade": cascade_of(run) if run_tree.totals.below else Cascade(),
+        "tree": run_tree,
+        "state": query.pairs(),
+        "tree_url": reverse("runs:tree", args=[run.pk]),
+        "tree_rows_url": reverse("runs:tree-rows", args=[run.pk]),
+        "max_open": MAX_OPEN,
+    }

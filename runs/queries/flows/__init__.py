@@ -1,1 +1,0 @@
-"""What is read of flows and flow runs: states at a sequence number, and graphs for pages and the API."""

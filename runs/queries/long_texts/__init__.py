@@ -1,1 +1,0 @@
-"""Long texts in JSON columns, of which a query reads a part."""

@@ -1,1 +1,0 @@
-"""Fixtures made of stored runs."""

@@ -1,1 +1,0 @@
-"""What a replay of a run shows: its states, and a summary."""
