@@ -73,6 +73,7 @@ help:
 	@echo 'make nightly   every test, benchmark and schedule of crashes, with all services required: about an hour'
 	@echo 'make lone-clone   collect the whole suite, and run a part of it, in a clone with nothing beside it'
 	@echo 'make screenshots   a picture of every page and state, in screenshots/'
+	@echo 'make components   a site whose page /components shows every part of its pages'
 	@echo 'make pictures   the pictures of README.md and docs/, from a new site with the demo'
 	@echo 'make processes   whole programs: workers that are killed, sites that are stopped and upgraded, commands'
 	@echo 'make scale   hundreds of stream clients, on PostgreSQL and Redis'
@@ -270,6 +271,11 @@ test-services: $(ENV_STAMP)
 .PHONY: screenshots
 screenshots: $(ENV_STAMP)
 	SCREENSHOTS=screenshots $(ON_SQLITE) $(BIN)/python -m pytest -q -n 2 -m browser tests/browser/test_every_page.py
+
+# A site with the page /components, which is no part of the product.
+.PHONY: components
+components: $(ENV_STAMP)
+	AGENTOPS_HOME=$(VENV)/components DJANGO_SETTINGS_MODULE=tests.support.components.settings $(BIN)/python manage.py up
 
 # The pictures of README.md and docs/: a run, the start page and a waterfall of the demo. Takes about two minutes.
 .PHONY: pictures

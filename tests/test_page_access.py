@@ -37,13 +37,13 @@ from tests.support.web.addresses import (
 #: Belong to no project: tests/accounts/test_login.py, tests/test_security_headers.py,
 #: tests/accounts/settings_pages, tests/accounts/test_addresses.py, tests/runs/pages/test_approvals_page.py,
 #: tests/runs/pages/test_annotations.py,
-#: tests/runs/pages/test_system_page.py, tests/runs/pages/test_components_page.py, tests/web/test_mcp.py and
+#: tests/runs/pages/test_system_page.py, tests/web/test_mcp.py and
 #: tests/runs/telemetry/test_metrics.py have them.
 OF_NO_PROJECT = {
     *("", "metrics", "system", "login", "logout", "csp-report", "admin/login/", "approvals", "approvals/<str:token>"),
     *("mcp", "account", "account/sessions/end", "projects", "invitations/<str:token>"),
     *("account/address", "account/address/send", "account/address/verify/<str:token>"),
-    *("shared/<str:token>", "components", "components/<slug:group>"),
+    "shared/<str:token>",
 }
 #: Have principals of their own.
 ELSEWHERE = ("admin/", "api/", "v1/")

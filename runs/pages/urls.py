@@ -19,7 +19,6 @@ from runs.pages import (
 from runs.pages.agents import agent_page, agents_page, edit_page
 from runs.pages.approvals import decision_pages, dismissal_pages, inbox_page
 from runs.pages.compare import compare_page
-from runs.pages.components import components_page
 from runs.pages.flows import (
     edit_flow_page,
     flow_page,
@@ -167,9 +166,6 @@ urlpatterns = [
     path("runs/<uuid:run_id>/events/<int:seq>", payloads.event, name="event"),
     # /system
     path("system", system_page.index, name="system"),
-    # /components
-    path("components", components_page.index, name="all-components"),
-    path("components/<slug:group>", components_page.index, name="components"),
     # /compare
     path("compare", compare_page.compare, name="compare"),
 ]

@@ -9,12 +9,12 @@ from playwright.sync_api import expect
 from agentops.accounts.access import SYSTEM
 from agentops.accounts.memberships import add_member
 from agentops.accounts.models import Project, Role
-from runs.pages.components.components_page import GROUPS
 from tests.support.browser.hostile_text import FOREIGN
 from tests.support.browser.tabs import Tabs
+from tests.support.components.components_page import GROUPS
 from tests.support.web.server import WebThread
 
-pytestmark = [pytest.mark.browser]
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("components")]
 #: Pixels of a line of the bar, and the least that its name needs to be recognised.
 LINE, LEGIBLE = 40, 60
 #: The form of the search asks its own page.

@@ -14,11 +14,11 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Page, expect
 
-from runs.pages.components.components_page import GROUPS
 from runs.worker.worker import Worker
 from tests.support.browser.accessibility import obstacles
 from tests.support.browser.fitting import misfits
 from tests.support.browser.tabs import Tabs
+from tests.support.components.components_page import GROUPS
 from tests.support.gallery.opened_pages import opened_pages
 from tests.support.gallery.sample_site import SampleSite, make_sample_site
 from tests.support.gallery.shown_pages import Shown, shown_components, shown_pages
@@ -73,6 +73,7 @@ def test_every_page_can_be_read_by_everybody(tabs: Tabs, web: WebThread, site: S
     assert not found, "\n".join(found)
 
 
+@pytest.mark.usefixtures("components")
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_component_can_be_read_by_everybody(tabs: Tabs, web: WebThread, group: str) -> None:
     tabs.expect("answered 404|status of 404")  # hostile content has a picture that is not there

@@ -13,16 +13,16 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from agentops.accounts.models import Role
-from runs.pages.components.components_page import GROUPS
-from runs.pages.components.sample_content import ContentKind
 from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
 from tests.support.accounts import make_person
+from tests.support.components.components_page import GROUPS
+from tests.support.components.sample_content import ContentKind
 from tests.support.factories import make_project
 from tests.support.pages.parsed_page import parse
 from tests.support.paths import ROOT
 from timeline.reasons import reason_label
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("components")]
 PAGE = "/components"
 TEMPLATES = ROOT / "templates"
 WRITES = re.compile("INSERT|UPDATE|DELETE")

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from playwright.sync_api import Page
 
-from runs.pages.components.sample_content import ContentKind
+from tests.support.components.sample_content import ContentKind
 from tests.support.gallery.sample_site import LONG_WORD, SampleSite
 from tests.support.web.addresses import PAGES, filled, parts_of
 

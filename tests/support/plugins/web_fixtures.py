@@ -42,6 +42,14 @@ def receiver(settings: Settings) -> Iterator[Receiver]:
 
 
 @pytest.fixture
+def components(settings: Settings) -> None:
+    """The page of components."""
+    settings.ROOT_URLCONF = "tests.support.components.urls"
+    [engine] = settings.TEMPLATES
+    settings.TEMPLATES = [engine | {"DIRS": [*engine["DIRS"], ROOT / "tests/support/components/templates"]}]
+
+
+@pytest.fixture
 def web(transactional_db: None, no_hints: None) -> Iterator[WebThread]:
     """A server on the database of this test. It is stopped before the database is emptied."""
     server = WebThread()

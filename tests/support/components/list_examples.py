@@ -15,9 +15,6 @@ from runs.models import AgentRun, Delivery, Sink
 from runs.pages.agents.agent_page import ShownVersion
 from runs.pages.agents.shown_agent import shown_rules
 from runs.pages.alerts_page import ShownFinding
-from runs.pages.components.rendered_examples import Example, ExampleFrame
-from runs.pages.components.sample_content import ContentKind, SampleContent
-from runs.pages.components.sample_rows import BEGIN, sample_id, sample_project
 from runs.pages.runs.bulk_resume import BulkRequest, BulkRow
 from runs.pages.runs.list_columns import COLUMNS, DEFAULT, headings
 from runs.pages.runs.listed_run import ListedRun
@@ -34,6 +31,9 @@ from runs.queries.run_trees import TreeTotals
 from runs.queries.searching.search_results import Result
 from runs.queries.searching.search_terms import Excerpt
 from runs.statuses import RunStatus
+from tests.support.components.rendered_examples import Example, ExampleFrame
+from tests.support.components.sample_content import ContentKind, SampleContent
+from tests.support.components.sample_rows import BEGIN, sample_id, sample_project
 from timeline.display import calls_unpriced, clean, clip
 
 STATUSES = tuple(RunStatus)

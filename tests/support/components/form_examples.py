@@ -14,12 +14,12 @@ from runs.models import Delivery, Sink
 from runs.pages.agents.definition_form import form_of
 from runs.pages.agents.edit_page import Draft
 from runs.pages.agents.shown_agent import tool_facts
-from runs.pages.components.rendered_examples import Example, ExampleFrame
-from runs.pages.components.sample_content import SampleContent
-from runs.pages.components.sample_rows import BEGIN, sample_id, sample_project
 from runs.pages.sinks.sink_fields import SinkField
 from runs.pages.sinks.sink_page import prepared
 from runs.tools.catalogue import TOOLS
+from tests.support.components.rendered_examples import Example, ExampleFrame
+from tests.support.components.sample_content import SampleContent
+from tests.support.components.sample_rows import BEGIN, sample_id, sample_project
 from timeline.display import clean
 
 

@@ -12,12 +12,6 @@ from django.urls import reverse
 
 from agentops.accounts.access import Action
 from runs.models import AgentRun
-from runs.pages.components.rendered_examples import Example, ExampleFrame
-from runs.pages.components.sample_banners import all_banners, waits
-from runs.pages.components.sample_content import ContentKind, SampleContent
-from runs.pages.components.sample_events import message_events
-from runs.pages.components.sample_rows import BEGIN, MODEL, sample_cascade, sample_data, sample_id, sample_run
-from runs.pages.components.timeline_examples import BASE, items_of
 from runs.pages.run.action_commands import action_commands
 from runs.pages.run.facts import facts_of
 from runs.pages.run.head import Head, ResumeOffer, refusals_of
@@ -31,6 +25,12 @@ from runs.pages.timeline.window import Window
 from runs.queries.replay_states import ReplayMessage, ReplayState
 from runs.queries.run_tabs.run_spans import Span, SpanKind
 from runs.statuses import RunStatus
+from tests.support.components.rendered_examples import Example, ExampleFrame
+from tests.support.components.sample_banners import all_banners, waits
+from tests.support.components.sample_content import ContentKind, SampleContent
+from tests.support.components.sample_events import message_events
+from tests.support.components.sample_rows import BEGIN, MODEL, sample_cascade, sample_data, sample_id, sample_run
+from tests.support.components.timeline_examples import BASE, items_of
 from timeline.display import clean, clip
 from timeline.replay import TOKENS, MessageState, ToolCallState
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from runs.pages.components.sample_content import SampleContent
-from runs.pages.components.sample_rows import BEGIN, MODEL, sample_id
 from runs.statuses import ToolStatus, WaitReason
+from tests.support.components.sample_content import SampleContent
+from tests.support.components.sample_rows import BEGIN, MODEL, sample_id
 from timeline.events import EventType as E
 
 #: The call ID of the tool call whose outcome is unknown, and the position of the message that was rolled back.

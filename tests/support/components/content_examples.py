@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from django.http import HttpRequest
 
 from runs.pages.compare.differences import difference
-from runs.pages.components.rendered_examples import Example
-from runs.pages.components.sample_content import ContentKind, SampleContent
-from runs.pages.components.timeline_examples import BASE, picture_of
 from runs.pages.content.call_arguments import show_arguments
 from runs.pages.content.shown_text import ShownText, show_file, show_markdown, show_output, show_plain, show_tree
 from runs.pages.content.terminal_text import colours_of
 from runs.pages.run.payloads import Form, PayloadPage, PayloadText
+from tests.support.components.rendered_examples import Example
+from tests.support.components.sample_content import ContentKind, SampleContent
+from tests.support.components.timeline_examples import BASE, picture_of
 from timeline.display import Clip, clip
 
 #: Bytes of a text in a card, and a page of the whole text.

@@ -11,9 +11,14 @@ from django.http import HttpRequest
 from django.templatetags.static import static
 from django.urls import reverse
 
-from runs.pages.components.rendered_examples import Example, ExampleFrame
-from runs.pages.components.sample_content import ContentKind, SampleContent
-from runs.pages.components.sample_events import (
+from runs.pages.timeline.cards import CardMedia, Item, MessageCard
+from runs.pages.timeline.event_texts import CallRow, EventTexts, MessageRow
+from runs.pages.timeline.fold import Fold
+from runs.pages.timeline.minimap import MapColumn, Minimap
+from runs.statuses import Effect
+from tests.support.components.rendered_examples import Example, ExampleFrame
+from tests.support.components.sample_content import ContentKind, SampleContent
+from tests.support.components.sample_events import (
     LOST_CALL,
     ROLLED_BACK,
     SampleEvent,
@@ -21,12 +26,7 @@ from runs.pages.components.sample_events import (
     message_events,
     other_events,
 )
-from runs.pages.components.sample_rows import BEGIN, sample_id
-from runs.pages.timeline.cards import CardMedia, Item, MessageCard
-from runs.pages.timeline.event_texts import CallRow, EventTexts, MessageRow
-from runs.pages.timeline.fold import Fold
-from runs.pages.timeline.minimap import MapColumn, Minimap
-from runs.statuses import Effect
+from tests.support.components.sample_rows import BEGIN, sample_id
 from timeline.display import Clip, clip
 from timeline.models import Event, Source
 

@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
-from runs.pages.components.sample_content import SampleContent
+from tests.support.components.sample_content import SampleContent
 
 
 class ExampleFrame(StrEnum):

@@ -1,16 +1,15 @@
 """The page of components, for superusers: every part that pages are built of, by the templates that pages use.
 
-It is there on every site, and not only with DEBUG, for two reasons. A site has one mode: `make up`, the tests and
-production show the same pages under the same policy, so that what is looked at here is what users get. And whoever
-installs a package of agents or changes a proxy can look here whether the site still looks right. It reads no row and
-changes none, so that it tells nobody anything; its content is in `sample_content`, its rows are in no table.
+Served by tests, and by `make components` for people who change a template. Its content is in `sample_content`; its rows
+are in no table.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from django.http import HttpRequest, HttpResponse
+from django.http import FileResponse, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 
@@ -18,18 +17,19 @@ from agentops.accounts.access import Action, may, projects_for
 from agentops.accounts.errors import InvalidQuery, NotFound, RoleRequired
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_safe
-from runs.pages.components.basic_examples import basic_examples
-from runs.pages.components.content_examples import content_examples
-from runs.pages.components.flow_examples import flow_examples
-from runs.pages.components.form_examples import form_examples
-from runs.pages.components.list_examples import list_examples
-from runs.pages.components.overview_examples import overview_examples
-from runs.pages.components.rendered_examples import Examples, render_examples
-from runs.pages.components.run_examples import run_examples
-from runs.pages.components.sample_content import ContentKind, content_of
-from runs.pages.components.timeline_examples import timeline_examples
+from tests.support.components.basic_examples import basic_examples
+from tests.support.components.content_examples import content_examples
+from tests.support.components.flow_examples import flow_examples
+from tests.support.components.form_examples import form_examples
+from tests.support.components.list_examples import list_examples
+from tests.support.components.overview_examples import overview_examples
+from tests.support.components.rendered_examples import Examples, render_examples
+from tests.support.components.run_examples import run_examples
+from tests.support.components.sample_content import ContentKind, content_of
+from tests.support.components.timeline_examples import timeline_examples
 
 MAX_CHOICES = 200
+STYLE = Path(__file__).with_name("components.css")
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,17 @@ def index(request: HttpRequest, group: str = "basics") -> HttpResponse:
     context = {
         "projects": projects_for(principal).order_by("name", "pk")[:MAX_CHOICES],
         "group": chosen,
-        "groups": [(each, reverse("runs:components", args=[each.name])) for each in GROUPS.values()],
+        "groups": [(each, reverse("components", args=[each.name])) for each in GROUPS.values()],
         "kinds": [(kind, f"?content={kind}") for kind in ContentKind],
         "kind": content.kind,
         "examples": render_examples(request, chosen.examples(request, content)),
         # The head of a run has the state of the connection.
         "has_run_line": chosen.has_heading,
     }
-    return render(request, "runs/components/components.html", context)
+    return render(request, "components/components.html", context)
+
+
+@require_safe
+def style(_: HttpRequest) -> FileResponse:
+    """Return the style sheet of the page."""
+    return FileResponse(STYLE.open("rb"), content_type="text/css")

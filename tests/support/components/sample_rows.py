@@ -12,10 +12,10 @@ from uuid import UUID
 
 from agentops.accounts.models import Project
 from runs.models import AgentRun, AgentRunToolCall, Approval
-from runs.pages.components.sample_content import ContentKind, SampleContent
 from runs.pages.run.cascade import Cascade, NamedRun, TakenAlong
 from runs.pages.run.facts import Billing, DiscardedCalls, ModelShare, RunData
 from runs.statuses import Effect, RunStatus, ToolStatus
+from tests.support.components.sample_content import ContentKind, SampleContent
 from timeline.models import Log
 
 #: When everything happened: a fixed time, so that two pictures of the page are alike.

@@ -11,11 +11,6 @@ from django.http import HttpRequest
 from runs import demo
 from runs.flows.kernel.graph import graph_of
 from runs.flows.kernel.snapshot import EdgeStatus, NodeStatus, Snapshot, initial
-from runs.pages.components.rendered_examples import Example
-from runs.pages.components.sample_content import SampleContent
-from runs.pages.components.sample_events import message_events
-from runs.pages.components.sample_rows import BEGIN, sample_id
-from runs.pages.components.timeline_examples import BASE, items_of
 from runs.pages.flows.edit_flow_page import FlowDraft
 from runs.pages.flows.flow_page import shown_definition
 from runs.pages.flows.flow_replay_page import FlowReplayFrame, ReplayedNode
@@ -25,6 +20,11 @@ from runs.pages.flows.graph_drawing import KINDS, drawing_of, executor_of, title
 from runs.pages.timeline.replay_player import PlayerMoment
 from runs.pages.timeline.window import Window
 from runs.statuses import RunStatus
+from tests.support.components.rendered_examples import Example
+from tests.support.components.sample_content import SampleContent
+from tests.support.components.sample_events import message_events
+from tests.support.components.sample_rows import BEGIN, sample_id
+from tests.support.components.timeline_examples import BASE, items_of
 from timeline.display import clean, clip
 
 _NODE_STATUSES = (NodeStatus.DONE, NodeStatus.RUNNING, NodeStatus.FAILED, NodeStatus.PENDING, NodeStatus.SKIPPED)

@@ -10,17 +10,6 @@ from typing import Any
 from django.http import HttpRequest
 
 from runs.pages.approvals.need_entry import NeedEntry, entry_of
-from runs.pages.components.list_examples import listed_rows
-from runs.pages.components.rendered_examples import Example
-from runs.pages.components.sample_content import SampleContent
-from runs.pages.components.sample_rows import (
-    BEGIN,
-    sample_approval,
-    sample_call,
-    sample_id,
-    sample_project,
-    sample_run,
-)
 from runs.pages.overview.site_lines import SiteLine
 from runs.pages.overview.window_view import RANGES, NameRow, RunWindow, agent_rows, charts_of, total_row
 from runs.pages.runs.row_markup import markup_of
@@ -28,6 +17,17 @@ from runs.queries.overview.ended_runs import EndedRun
 from runs.queries.overview.needs import CALL_KINDS, Need, NeedCounts, NeedKind
 from runs.queries.waiting_items import ItemKind, WaitingItem
 from runs.statuses import RunStatus, WaitReason
+from tests.support.components.list_examples import listed_rows
+from tests.support.components.rendered_examples import Example
+from tests.support.components.sample_content import SampleContent
+from tests.support.components.sample_rows import (
+    BEGIN,
+    sample_approval,
+    sample_call,
+    sample_id,
+    sample_project,
+    sample_run,
+)
 from timeline.display import clean
 
 _REASONS = {

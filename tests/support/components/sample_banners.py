@@ -14,14 +14,14 @@ from django.http import HttpRequest
 from runs.lifecycle.questions import OpenQuestion
 from runs.models import AgentRun, RunCommand
 from runs.pages.approvals.shown_approval import shown
-from runs.pages.components.sample_content import SampleContent
-from runs.pages.components.sample_rows import BEGIN, sample_approval, sample_call, sample_data, sample_id, sample_run
 from runs.pages.run.action_commands import approval_command, outcome_command
 from runs.pages.run.banner import Banner, ChildInNeed
 from runs.pages.run.banners import banners_of
 from runs.pages.run.lineage import Lineage
 from runs.pages.run.waits import open_call, question_of
 from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
+from tests.support.components.sample_content import SampleContent
+from tests.support.components.sample_rows import BEGIN, sample_approval, sample_call, sample_data, sample_id, sample_run
 from timeline.display import clean, clip
 from timeline.reasons import ABANDONED
 

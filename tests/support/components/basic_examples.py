@@ -12,13 +12,13 @@ from agentops.accounts.models import Project
 from runs.flows.kernel.snapshot import NodeStatus
 from runs.models import FileImport, ImportState
 from runs.pages import commands
-from runs.pages.components.rendered_examples import Example, ExampleFrame
-from runs.pages.components.sample_content import SampleContent
-from runs.pages.components.sample_rows import sample_project, sample_run
 from runs.pages.overview.site_lines import SiteLine
 from runs.pages.run.action_commands import approval_command
 from runs.queries.overview.needs import label_of
 from runs.statuses import PauseReason, RunStatus, ToolStatus, WaitReason
+from tests.support.components.rendered_examples import Example, ExampleFrame
+from tests.support.components.sample_content import SampleContent
+from tests.support.components.sample_rows import sample_project, sample_run
 from timeline.display import clean
 from timeline.reasons import reason_label
 
@@ -32,12 +32,12 @@ def basic_examples(request: HttpRequest, content: SampleContent) -> Iterator[Exa
     for level in LEVELS:
         messages.add_message(request, level, clean(content.title))
     name, text = clean(content.name), clean(content.text)
-    yield Example("Statuses", "runs/components/_statuses.html", _statuses(name))
-    yield Example("Buttons, menus and chips", "runs/components/_controls.html", {"label": name, "text": text})
+    yield Example("Statuses", "components/_statuses.html", _statuses(name))
+    yield Example("Buttons, menus and chips", "components/_controls.html", {"label": name, "text": text})
     yield from _of_the_bar(content)
     yield from _commands(request, content)
     for state in ImportState:
-        yield Example(f"Import: {state.value}", "runs/components/_import.html", {"import": _import(content, state)})
+        yield Example(f"Import: {state.value}", "components/_import.html", {"import": _import(content, state)})
     for is_concern in (False, True):
         line = SiteLine(name, clean(content.error), is_concern, used=content.rows, limit=12 * is_concern)
         title = "Line of the site, a concern" if is_concern else "Line of the site"
