@@ -48,22 +48,25 @@ def subscribe(listener: Listener) -> Callable[[], None]:
 
 def notify_log(log_id: UUID, seq: int) -> None:
     """Notify that the last sequence number of a log is `seq`."""
-    _publish(log_channel(log_id), str(seq), pending=(log_channel(log_id), ""))
+    _publish(log_channel(log_id), str(seq), pending="")
 
 
 def notify_project(project_id: UUID, run_id: UUID) -> None:
     """Notify that a run of a project was created or its status changed."""
     channel = project_channel(project_id)
-    _publish(channel, str(run_id), pending=(channel, str(run_id)))
+    _publish(channel, str(run_id), pending=str(run_id))
 
 
 def notify_access(holder: str, **_: Any) -> None:
     """Notify that the permissions of a user or API key changed, so that their streams are checked."""
-    _publish(ACCESS, holder, pending=(ACCESS, holder))
+    _publish(ACCESS, holder, pending=holder)
 
 
-def _publish(channel: str, value: str, pending: tuple[str, str]) -> None:
-    """Call the listeners of this process, and publish to Redis from a separate thread."""
+def _publish(channel: str, value: str, pending: str) -> None:
+    """Call the listeners of this process, and publish to Redis from a separate thread.
+
+    Of the values of a channel with the same `pending`, Redis gets the highest of those that wait.
+    """
     for listener in tuple(_listeners):
         try:
             listener(channel, value)
@@ -71,7 +74,7 @@ def _publish(channel: str, value: str, pending: tuple[str, str]) -> None:
             # The others, and Redis, must hear of it all the same.
             logger.exception("a listener to changes failed")
     if settings.REDIS_URL:
-        _publisher().publish_later(pending, value)
+        _publisher().publish_later((PREFIX + channel, pending), value)
 
 
 _current: Publisher | None = None

@@ -12,8 +12,6 @@ import threading
 
 import redis
 
-from timeline.notify import PREFIX
-
 log = logging.getLogger(__name__)
 #: How long an ending process waits until its notifications are published. A command may end right after its commit.
 FLUSH_TIMEOUT_S = 1.5
@@ -33,7 +31,7 @@ class Publisher:
         atexit.register(self.flush)
 
     def publish_later(self, key: tuple[str, str], value: str) -> None:
-        """Queue a value. Of several values with the same key, only the highest is published."""
+        """Queue a value for the channel in `key`. Of several values with the same key, the highest is published."""
         with self._wake:
             self._pending[key] = max(self._pending.get(key, ""), value, key=lambda seq: (len(seq), seq))
             self._wake.notify_all()
@@ -56,7 +54,7 @@ class Publisher:
             try:
                 with self._redis.pipeline(transaction=False) as pipe:
                     for (channel, _), value in batch.items():
-                        pipe.publish(PREFIX + channel, value)
+                        pipe.publish(channel, value)
                     pipe.execute()
                 down = False
             except Exception as error:  # if this thread ended, what is queued would pile up

@@ -20,7 +20,6 @@ from limits.errors import StorageError
 from limits.storage import MemoryStorage, Storage, storage_from_string
 from limits.strategies import FixedWindowRateLimiter
 
-from agentops.accounts.rate_limits import Standing
 from agentops.base.database_clock import clock
 
 log = logging.getLogger(__name__)
@@ -38,6 +37,19 @@ DOWN_S = 5.0
 TIMEOUT_S = 0.3
 #: Number of windows in memory above which expired ones are removed.
 MANY = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The state of a rate limit after a request."""
+
+    limit: int
+    #: Remaining requests in this window.
+    remaining: int
+    #: Seconds until the window ends.
+    reset_s: int
+    #: Whether this request exceeds the limit.
+    exceeded: bool = False
 
 
 @dataclass(slots=True)

@@ -6,7 +6,6 @@ The requests are counted in agentops.accounts.rate_counter.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ from agentops.accounts.requests import network_of_client
 from agentops.base.database_clock import clock
 
 if TYPE_CHECKING:
-    from agentops.accounts.rate_counter import Counter
+    from agentops.accounts.rate_counter import Counter, Standing
 
 #: Seconds by which the end of a window may be too late: it is rounded up by the store and by each process.
 ROUNDED_S = 2
@@ -38,19 +37,6 @@ class RateLimited(AccessError):
             f"rate limit of {standing.limit:,} per minute exceeded: retry after {standing.reset_s} seconds"
         )
         self.headers = {"Retry-After": str(standing.reset_s)}
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """The state of a rate limit after a request."""
-
-    limit: int
-    #: Remaining requests in this window.
-    remaining: int
-    #: Seconds until the window ends.
-    reset_s: int
-    #: Whether this request exceeds the limit.
-    exceeded: bool = False
 
 
 def count(request: HttpRequest, kind: str, holder: str, limit: int, *, cost: int = 1) -> Standing | None:

@@ -19,8 +19,7 @@ from agentops.client.errors import (
     UnknownObject,
 )
 from agentops.client.objects import Approval, Event, Message, Run, RunDetail, SentCommand, ToolCall
-from agentops.client.recorded_call import RecordedCall
-from agentops.client.recorder import RecordedRun, Recorder
+from agentops.client.recorder import RecordedCall, RecordedRun, Recorder
 from agentops.client.sync_client import Client
 
 __all__ = [

@@ -9,7 +9,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 
-from runs.providers.model_servers import key_for
+from runs.providers.server_rules import key_for
 from runs.providers.server_transport import make_client
 
 #: In place of a key: without any, the library would look for one in the environment and in files.

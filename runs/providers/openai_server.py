@@ -8,7 +8,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 
-from runs.providers.model_servers import key_for
+from runs.providers.server_rules import key_for
 from runs.providers.server_transport import make_client
 
 

@@ -7,7 +7,7 @@ import asyncio
 import httpx2
 
 from agentops.base.http.guarded_client import locate
-from runs.providers.model_servers import check_target, policy_of
+from runs.providers.server_rules import check_target, policy_of
 
 TIMEOUT = httpx2.Timeout(600, connect=5)
 #: Headers that leave this process. The vendors' libraries would add those of the environment, which may hold secrets.

@@ -17,7 +17,7 @@ from agentops.base.http.address_policy import HttpPolicy, UrlNotAllowed, check_u
 from runs.engine.turns.model_stream import read
 from runs.providers import base, llm
 from runs.providers.base import ModelCall, ProviderUnusable
-from runs.providers.model_servers import check_target, key_for, policy_of
+from runs.providers.server_rules import check_target, key_for, policy_of
 from runs.worker.worker import Worker
 from tests.support.factories import drive, make_agent, make_run
 from tests.support.paths import ROOT
