@@ -1,1 +1,1 @@
-"""Runs that somebody else executes: their events are received, and projected into the same rows as those of workers."""
+"""Runs that external programs execute. Their events are projected into the same rows as the events of workers."""

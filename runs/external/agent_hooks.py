@@ -1,7 +1,7 @@
-"""What the hooks of agent programs tell of a session: that it works, waits for its user, or starts a sub-agent.
+"""Receives hook calls of agent programs: a session works, waits for its user, or starts a sub-agent.
 
-The content of a session comes from its file, which `agentops watch` follows. A hook never opens a run: what it tells
-of an unknown session is dropped.
+The session's content comes from its file, which `agentops watch` follows. A hook never opens a run: a hook call for an
+unknown session is dropped.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from runs.models import AgentRun
 from runs.statuses import RunStatus, WaitReason
 from timeline.events import EventType
 
-#: Hooks of Claude Code after which a session works.
+#: Hooks of Claude Code that report that the session is working.
 _AT_WORK = ("UserPromptSubmit", "PreToolUse", "PostToolUse")
-#: The tools that start a sub-agent, in older and in newer versions.
+#: Tools that start a sub-agent, by their older and newer names.
 _SUB_AGENT_TOOLS = ("Task", "Agent")
 _MAX_TEXT = 500
 
 
 def record_claude_code(sender: Sender, document: Mapping[str, Any]) -> bool:
-    """Store what a hook of Claude Code was called with. Return whether it changed or added anything."""
+    """Store the input of a Claude Code hook. Return whether it changed or added anything."""
     reference = f"claude-code:{_text(document, 'session_id')}"
     if len(reference) > MAX_RUN_REFERENCE or not reference.isprintable():
         return False
@@ -37,7 +37,7 @@ def record_claude_code(sender: Sender, document: Mapping[str, Any]) -> bool:
 
 
 def _status_event(document: Mapping[str, Any], status: RunStatus, reason: str) -> dict[str, Any] | None:
-    """Return the event that sets the status that the hook tells, unless the run has it."""
+    """Return the event that sets the status reported by the hook; None if the run already has this status."""
     name = document.get("hook_event_name")
     if name in _AT_WORK:
         is_running = status is RunStatus.RUNNING
@@ -53,7 +53,7 @@ def _status_event(document: Mapping[str, Any], status: RunStatus, reason: str) -
 
 
 def _notified(document: Mapping[str, Any]) -> WaitReason | None:
-    """Return what a notification says the session waits for. Older versions say so in their message only."""
+    """Return the wait reason that a notification reports. Older versions report it only in the message."""
     kind, message = _text(document, "notification_type"), _text(document, "message").lower()
     if kind == "permission_prompt" or (not kind and "permission" in message):
         return WaitReason.APPROVAL

@@ -1,7 +1,7 @@
-"""Joins the runs of sub-agents with the calls that spawned them, where both come in files of their own, in any order.
+"""Links the runs of sub-agents to the calls that spawned them. Both can come in separate files, in any order.
 
-The file of the parent says which agent its call has spawned: an event of the parent, whose ID is made of that of the
-agent. What else may name the call is the import of the child, and at last the prompt, which both have.
+The parent's file names the agent that a call spawned: an event of the parent, whose ID contains the agent's ID.
+Otherwise the child's import names the call. The last resort is the prompt, which both files have.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from timeline.events import EventType
 from timeline.events.child import ChildRunStarted
 from timeline.models import Event, Log
 
-#: Generations of sub-agents below a session that are looked at.
+#: Maximum depth of sub-agents to search below a session.
 MAX_DEPTH = 16
 
 
 @dataclass
 class FamilyNews:
-    """What an import has brought that may join a child with its parent."""
+    """News of an import that may link a child to its parent."""
 
-    #: Children, with what their own file says about them.
+    #: Children, with the head from their file.
     children: list[tuple[AgentRun, ImportedRun]] = field(default_factory=list)
-    #: What runs say about the children that they have spawned.
+    #: Reports of parents about the children they spawned.
     spawned: list[tuple[AgentRun, ChildRunStarted]] = field(default_factory=list)
     #: Runs with new calls that may have spawned a child.
     spawning: list[AgentRun] = field(default_factory=list)
-    #: Children that have got the session as their parent, because its file came later.
+    #: Children adopted by a session whose file was imported after theirs.
     adopted: list[AgentRun] = field(default_factory=list)
 
     def note(self, run: AgentRun, events: Iterable[IncomingEvent]) -> None:
-        """Look at the new events of a run."""
+        """Note the new events of a run that are relevant to its children."""
         for event in events:
             if isinstance(event.payload, ChildRunStarted):
                 self.spawned.append((run, event.payload))
@@ -72,13 +72,13 @@ def join(news: FamilyNews) -> list[AgentRun]:
 
 
 def end_of(child: AgentRun) -> RunStatus | None:
-    """Return how a child that was spawned by a call has ended; None if it may still be at work, or has no call."""
+    """Return the final status of a child that a call spawned; None if it may still be working, or has no call."""
     call = AgentRunToolCall.objects.filter(child_run=child).first() if child.parent_run_id else None
     if call is None:
         return None
     names = {kind: event_id_of(kind, _key_of(child)) for kind in (START, END)}
     stored = log.stored_event_ids(call.run_id, list(names.values()))
-    # A call whose agent works in the background has its result at once.
+    # The call of a background agent gets its result immediately.
     is_in_background = names[START] in stored and names[END] not in stored
     has_ended = has_answered(child) if is_in_background else call.result_message_id is not None
     if not has_ended:
@@ -99,7 +99,7 @@ def _may_spawn(event: IncomingEvent) -> bool:
 
 
 def _reported(news: FamilyNews) -> Iterator[tuple[AgentRun, str, str, str]]:
-    """Yield what parents say of their children: the parent, the call, the reference of the child, and its agent."""
+    """Yield the reports of parents about their children: parent, call ID, reference of the child, agent name."""
     for parent, payload in news.spawned:
         yield parent, payload.call_id or "", payload.run_id or "", payload.agent or ""
     started = Event.objects.filter(log__in=[run.pk for run in news.adopted], type=EventType.CHILD_RUN_STARTED)
@@ -121,7 +121,7 @@ def _of_event(event: Event, parent: AgentRun) -> tuple[AgentRun, str, str, str]:
 
 
 def _session_of(child: AgentRun) -> list[AgentRun]:
-    """Return the session that a child belongs to, and all runs below it."""
+    """Return the session of a child, and all runs below it."""
     root = AgentRun.objects.filter(project=child.project_id, external_id=_session_ref(child)).first()
     runs, level = [root] if root else [], [root.pk] if root else []
     for _ in range(MAX_DEPTH):
@@ -158,13 +158,13 @@ def _call_with_prompt(child: AgentRun, run_ids: Sequence[UUID]) -> AgentRunToolC
 
 
 def _is_linked(child: AgentRun) -> bool:
-    """Return whether a child has its call and its name, so that nothing is to be found out."""
+    """Return whether a child has a call and a name, so that no search is needed."""
     is_named = child.agent_config.get("agent_id") != UNNAMED
     return is_named and AgentRunToolCall.objects.filter(child_run=child).exists()
 
 
 def _without_call(parent_ids: Sequence[UUID | None]) -> list[AgentRun]:
-    """Return the imported children of these runs that no call is known to have spawned."""
+    """Return the imported children of these runs whose spawning call is unknown."""
     spawned = AgentRunToolCall.objects.filter(child_run=OuterRef("pk"))
     children = AgentRun.objects.filter(parent_run__in=[pk for pk in parent_ids if pk], source=AgentRun.Source.IMPORT)
     return list(children.filter(~Exists(spawned)).order_by("pk"))
@@ -177,7 +177,7 @@ def _locked(parent: AgentRun, reference: str) -> AgentRun | None:
 
 
 def _join(child: AgentRun, parent: AgentRun, call_id: str, agent: str = "") -> None:
-    """Link a child with the call of its parent, and name it as the call does."""
+    """Link a child to the call of its parent, and name it after the call."""
     AgentRunToolCall.objects.filter(run=parent, call_id=call_id, child_run=None).update(child_run=child)
     call = AgentRunToolCall.objects.filter(run=parent, child_run=child).first()
     request = call.input if call is not None and isinstance(call.input, dict) else {}
@@ -199,7 +199,7 @@ def _join(child: AgentRun, parent: AgentRun, call_id: str, agent: str = "") -> N
 
 
 def is_below(run_id: UUID, ancestor: UUID) -> bool:
-    """Whether a run is, or is below, another one: as its child, or as its fork."""
+    """Return whether a run is `ancestor` or one below it (children and forks)."""
     level, seen = {run_id}, set[UUID]()
     while level and ancestor not in level:
         seen |= level

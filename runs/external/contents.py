@@ -1,7 +1,7 @@
-"""The contents of messages that runners send, as parts of messages.
+"""Converts the contents of messages that runners send into message parts.
 
-A content is a text, or a list of texts and blocks as model providers write them: `text`, `thinking`, `tool_use` and
-`image` with `type`. Whatever has another form is kept as its JSON text, so that nothing is lost.
+A content is a text, or a list of texts and blocks in the form of model providers: `text`, `thinking`, `tool_use` and
+`image` with `type`. Any other form is kept as JSON text, so that nothing is lost.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from pydantic_ai.messages import (
 
 from runs.providers.messages import canonical
 
-#: Fields of a block that hold its call ID, by vocabulary.
+#: Fields of a block that hold its call ID, in each vocabulary.
 _CALL_ID = ("id", "call_id", "callId", "tool_use_id", "tool_call_id", "toolCallId")
 
-#: Fields of a part of Gemini's API that is a text.
+#: Fields of a text part in Gemini's API.
 _GEMINI_TEXT = frozenset({"text", "thought", "thoughtSignature"})
-#: How texts begin that Codex, Claude Code and Gemini CLI add to a conversation as messages of their user.
+#: Prefixes of texts that Codex, Claude Code and Gemini CLI add to a conversation as user messages.
 _OF_PROGRAMS = (
     *("<environment_context>", "<user_instructions>", "<permissions instructions>", "<turn_aborted>"),
     *("<session_context>", "This is the Gemini CLI. We are setting up the context"),
@@ -50,7 +50,7 @@ def user_content(content: object) -> str | list[UserContent]:
 
 
 def is_value(content: object) -> bool:
-    """Return whether the output of a tool is a JSON value, which is neither a text nor made of blocks."""
+    """Return whether a tool's output is a JSON value: neither a text nor a list of blocks."""
     items = [] if isinstance(content, str) or content is None else _items(content)
     return bool(items) and all(_user_item(item) == _as_text(item) for item in items)
 
@@ -117,7 +117,7 @@ def _user_item(item: object) -> UserContent:
 
 
 def _media(block: Mapping[str, Any]) -> BinaryContent | ImageUrl | None:
-    """Return the image of a block in the forms of Anthropic, OpenAI and Gemini; None if it holds none."""
+    """Return the image of a block in the form of Anthropic, OpenAI or Gemini; None without an image."""
     source = block.get("source")
     if block.get("type") in ("image", "document") and isinstance(source, Mapping):
         if source.get("type") == "url" and isinstance(source.get("url"), str):
@@ -154,5 +154,5 @@ def _text_or_none(value: object) -> str | None:
 
 
 def is_of_program(text: str) -> bool:
-    """Whether a message of the user was written by the program, so that it says nothing about what the run is for."""
+    """Return whether the program wrote a user message, so that the message does not describe the task of the run."""
     return text.lstrip().startswith(_OF_PROGRAMS)

@@ -1,4 +1,4 @@
-"""Events that a runner has copied from a log, and that would contradict what the log here tells already."""
+"""Events that a runner copied from a log and that would contradict this server's log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from timeline import events
 
 
 def as_note(event: IncomingEvent) -> IncomingEvent:
-    """Return the event under its type with `x.` before it: as a custom event, it changes nothing."""
+    """Return the event as a custom event, with the type prefix `x.`, so that it changes nothing."""
     assert isinstance(event.payload, events.Payload)
     type_ = f"x.{event.type}"
     return replace(event, type=type_, payload=events.parse(type_, events.dump(event.payload)[1]))

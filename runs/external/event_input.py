@@ -1,7 +1,7 @@
-"""Reads the events that runners send: the envelope and the payload of each. Nothing is looked up or stored.
+"""Reads the events that runners send: the envelope and the payload. It looks nothing up and stores nothing.
 
-An envelope has camel case or snake case names. `seq`, `phase` and `source` are accepted and dropped: the server sets
-them. Whatever the API has answered is accepted, so that a log can be copied event by event.
+Envelope names are camel case or snake case. `seq`, `phase` and `source` are accepted and dropped: the server sets them.
+Every event that the API returns is accepted, so that a log can be copied event by event.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from timeline import events
 from timeline.events import EVENT_TYPES, RESERVED_TYPES, InvalidPayload, UnknownEventType
 from timeline.models import Phase, RunKind
 
-#: Names of the envelope, by the names that are accepted.
+#: Envelope fields by accepted name.
 _FIELDS = {
     "event_id": "event_id",
     "eventId": "event_id",
@@ -42,31 +42,31 @@ _FIELDS = {
     "seq": "seq",
     "source": "source",
 }
-#: Names that are those of the envelope: with no other, an event needs no renaming.
+#: The canonical envelope names. An event that uses only these needs no renaming.
 _OWN_NAMES = frozenset(_FIELDS.values())
-#: Fields that the server sets, so that they do not distinguish two events.
+#: Fields that the server sets. Two events that differ only in them are equal.
 _DROPPED = frozenset({"seq", "phase", "source"})
-#: Types that need no look at their characters.
+#: Types that need no check of their characters.
 _KNOWN_TYPES = EVENT_TYPES - RESERVED_TYPES
 MAX_IDENTIFIER = 128
 MAX_RUN_REFERENCE = 255
 MAX_STEP = 2**31 - 1
 MAX_SEQ = 2**63 - 1
 MAX_ECHO = 64
-#: Bytes of an event of a runner, and of what its payload has beside the fields of its type.
+#: Maximum size of a runner's event in bytes, and of the extra fields of its payload.
 MAX_EVENT_BYTES = 256 * 1024
 MAX_EXTRA_BYTES = 16 * 1024
 #: The characters of an event ID.
 _EVENT_ID = re.compile(rf"[A-Za-z0-9._:-]{{1,{MAX_IDENTIFIER}}}", re.ASCII)
-#: IDs that the API answers for events whose sender has given none.
+#: IDs that the API returns for events sent without an ID.
 _NO_ID = re.compile(r"~[0-9.]{1,40}(?::error)?", re.ASCII)
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:[Zz]|[+-]\d\d:?\d\d)?", re.ASCII)
-#: The first and last milliseconds that a datetime holds.
+#: The earliest and latest time that a datetime can hold, in milliseconds since 1970.
 _EPOCH_MS = (-62_135_596_800_000, 253_402_300_799_999)
 
 
 class RejectedEvent(ValueError):
-    """An event that is not stored. `pointer` is a JSON pointer into the event."""
+    """A rejected event. `pointer` is a JSON pointer into the event."""
 
     def __init__(self, code: str, detail: str, pointer: str = "", status: int = 422) -> None:
         super().__init__(detail)
@@ -79,29 +79,32 @@ class RejectedEvent(ValueError):
 
 @dataclass(slots=True)
 class IncomingEvent:
-    """An event of a runner, with a valid payload. Never changed; frozen, it would take three times as long to make."""
+    """An event of a runner with a valid payload.
 
-    #: Our run ID or the runner's own.
+    Treat as immutable: a frozen class takes three times as long to create.
+    """
+
+    #: Our run ID, or the runner's run ID.
     run_ref: str
     type: str
     payload: events.Payload
     event_id: str | None = None
-    #: The time by the runner's clock, in UTC. None: the time of arrival.
+    #: The time by the runner's clock, in UTC. None: use the time of arrival.
     ts: datetime | None = None
     step: int | None = None
     node_id: str = ""
     run_kind: RunKind | None = None
-    #: Distinguishes a repeat from another event with the same ID.
+    #: Distinguishes a repeat from a different event with the same ID.
     body_sha256: bytes | None = None
-    #: What was replaced in the payload, because no column holds it: "nul", "surrogate".
+    #: Kinds of characters replaced in the payload because no column can store them: "nul", "surrogate".
     replaced: frozenset[str] = frozenset()
-    #: The exact message of an imported `message.added`, `llm.turn.end` or `tool.end`, in place of the payload's texts.
+    #: The exact message of an imported `message.added`, `llm.turn.end` or `tool.end`. It replaces the payload's texts.
     message: ModelMessage | None = None
-    #: Events that the same posted event stands for. They are stored with it, or not at all.
+    #: Further events derived from the same posted event. All of them are stored, or none.
     following: tuple[IncomingEvent, ...] = ()
-    #: What its model call is known by in the project, however many sessions have it (runs.external.model_calls).
+    #: Names of the model call in the project, shared by all sessions that contain it (runs.external.model_calls).
     call_names: tuple[str, ...] = ()
-    #: Whether its program has copied it from another session.
+    #: Whether the program copied it from another session.
     is_copied: bool = False
 
 
@@ -136,10 +139,10 @@ def read_event(document: object, *, max_bytes: float = MAX_EVENT_BYTES) -> Incom
 
 
 def _other_type(fields: Mapping[str, Any]) -> str:
-    """Return the type of an event if it is none that is known: a custom one, or one that is refused later.
+    """Return the type of an event whose type is unknown: a custom type, or a type that is refused later.
 
-    A numbered event of a reserved type is copied from a log. Its decision is not one of this server: it becomes a
-    custom event, which decides nothing.
+    A numbered event of a reserved type is a copy from a log. This server did not make its decision, so it becomes a
+    custom event without effect.
     """
     type_ = _identifier(fields, "type", MAX_IDENTIFIER, required=True)
     if type_ in RESERVED_TYPES:
@@ -151,7 +154,7 @@ def _other_type(fields: Mapping[str, Any]) -> str:
 
 
 def read_time(value: object) -> datetime | None:
-    """Return a time in UTC: of a text in ISO 8601, where UTC is the default zone, or of milliseconds since 1970."""
+    """Return a time in UTC, from ISO 8601 text (default zone: UTC) or from milliseconds since 1970."""
     if value is None:
         return None
     if isinstance(value, str) and _TIMESTAMP.fullmatch(value):
@@ -182,7 +185,7 @@ def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _are_same(field: str, one: object, other: object) -> bool:
-    """Return whether two values are one time, which is sent under two names, also as a text and a number."""
+    """Return whether two values are equal: the same time may be sent under two names, as text and as a number."""
     return field == "ts" and read_time(one) == read_time(other)
 
 
@@ -231,7 +234,7 @@ def _payload(type_: str, payload: object) -> events.Payload:
 
 
 def _adapted_payload(type_: str, payload: dict[str, Any], refused: InvalidPayload) -> events.Payload:
-    """Return a payload that does not fit as it was sent, if its names are all that is wrong with it."""
+    """Return a payload that failed validation, with adapted field names. Raises `RejectedEvent` for other faults."""
     fields = adapted(type_, payload, MAX_EXTRA_BYTES) if type_ in EVENT_TYPES else None
     try:
         if fields is None:
@@ -259,15 +262,15 @@ def _run_kind(value: object) -> RunKind | None:
 
 
 def body_digest(fields: Mapping[str, Any], max_bytes: float = MAX_EVENT_BYTES) -> bytes:
-    """Return the digest of an event's body, without what the server sets.
+    """Return the digest of an event's body, without the fields that the server sets.
 
-    Raises `RejectedEvent` if the body has more than `max_bytes` as canonical JSON in UTF-8.
+    Raises `RejectedEvent` if the body exceeds `max_bytes` as canonical JSON in UTF-8.
     """
     return _digest(_body(fields)[0], max_bytes)
 
 
 def _body(fields: Mapping[str, Any]) -> tuple[bytes, bool]:
-    """Return an event as canonical JSON, and whether a database can store its texts: no NUL or unpaired surrogate."""
+    """Return an event as canonical JSON, and whether the database can store its texts (no NUL or lone surrogate)."""
     body = fields
     if not _DROPPED.isdisjoint(fields) or None in fields.values():
         body = {name: value for name, value in fields.items() if name not in _DROPPED and value is not None}

@@ -1,6 +1,6 @@
-"""Payloads of runners with a vocabulary of their own: known synonyms get the name of their field, the rest is kept.
+"""Adapts payloads of runners that use other field names: known synonyms are renamed, other fields are kept as extra.
 
-Only a payload that does not fit as it was sent comes here, so that the others are not slowed down.
+Only payloads that fail validation as sent are adapted, so that valid ones are not slowed down.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from runs.providers.messages import canonical
 from timeline.events import REGISTRY, Payload
 from timeline.events.llm import ToolRequest
 
-#: Names that other programs use → the field that they mean, in types that have it.
+#: Names that other programs use → our field name, for types with this field.
 SYNONYMS: dict[str, str] = {
     "tool": "tool_name",
     **dict.fromkeys(("toolCallId", "tool_call_id", "toolUseId", "tool_use_id"), "call_id"),
@@ -26,10 +26,10 @@ SYNONYMS: dict[str, str] = {
     "from": "from_agent",
     "to": "to_agent",
 }
-#: Fields that hold any value. A synonym of another one is taken only if it is a text.
+#: Fields that accept any value. For other fields, a synonym is used only if its value is a text.
 _OF_ANY_VALUE = frozenset({"arguments", "output"})
 EXTRA, TOOL_CALLS = "extra", "tool_calls"
-#: In place of the fields for whose names there is no room.
+#: Replaces field names that exceed the size limit.
 FURTHER = "…"
 _REQUEST_NAMES = frozenset(
     name for field in ToolRequest.model_fields.values() for name in field.validation_alias.choices  # type: ignore[union-attr]
@@ -37,14 +37,14 @@ _REQUEST_NAMES = frozenset(
 
 
 def adapted(type_: str, payload: Mapping[str, Any], max_extra_bytes: int) -> dict[str, Any] | None:
-    """Return a payload with names of its type, and everything else in `extra`.
+    """Return a payload with the field names of its type, and everything else in `extra`.
 
-    Returns None if it names a field in both spellings, with different values. At most `max_extra_bytes` of `extra` are
-    kept, as JSON: of a value beyond that, the size is.
+    Returns None if both spellings of a field are present with different values. `extra` holds at most `max_extra_bytes`
+    of JSON: larger values are replaced by their size.
     """
     names = _field_names(REGISTRY[type_])
     fields: dict[str, Any] = {}
-    #: The accepted name under which a field was sent.
+    #: The accepted name under which each field was sent.
     sent_as: dict[str, str] = {}
     unknown: dict[str, Any] = {}
     for name, value in payload.items():
@@ -63,7 +63,7 @@ def adapted(type_: str, payload: Mapping[str, Any], max_extra_bytes: int) -> dic
 def _without_synonyms(
     unknown: Mapping[str, Any], fields: dict[str, Any], sent_as: dict[str, str], accepted: set[str]
 ) -> dict[str, Any]:
-    """Move what is a synonym into `fields`, and return the rest: also what contradicts a field."""
+    """Move synonyms into `fields`. Return the other entries, including synonyms that contradict a field."""
     rest = {}
     for name, value in unknown.items():
         field = SYNONYMS.get(name)
@@ -77,7 +77,7 @@ def _without_synonyms(
 
 
 def _of_requests(fields: dict[str, Any], name: str | None) -> dict[str, Any]:
-    """Return the unknown keys of requested tool calls, and remove them there."""
+    """Remove the unknown keys from requested tool calls, and return them."""
     calls = fields.get(name or "")
     if not isinstance(calls, list):
         return {}
@@ -93,9 +93,9 @@ def _of_requests(fields: dict[str, Any], name: str | None) -> dict[str, Any]:
 
 
 def _bounded(extra: Mapping[str, Any], max_bytes: int) -> dict[str, Any]:
-    """Return what fits, each value whole: half of one may hold half a secret, which is not recognised.
+    """Return the entries that fit, each value whole: a truncated value may hold half a secret, which redaction misses.
 
-    Of names that do not fit, only the number is kept.
+    Only the number of names that do not fit is kept.
     """
     kept: dict[str, Any] = {}
     left, omitted = max_bytes, 0
@@ -117,6 +117,6 @@ def _size(value: object) -> int:
 
 @cache
 def _field_names(cls: type[Payload]) -> dict[str, str]:
-    """Return the accepted names of the fields of a type, in both spellings."""
+    """Return the accepted names of a type's fields, in both spellings."""
     fields = cls.model_fields.items()
     return {name: name for name, _ in fields} | {field.alias or name: name for name, field in fields}

@@ -1,4 +1,4 @@
-"""The titles that programs give to imported sessions, at any time."""
+"""The titles that programs give to imported sessions at any time."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from runs.lifecycle.title_limits import MAX_TITLE
 from runs.models import AgentRun, ExternalRun
 from timeline import log
 
-#: Runs of one query.
+#: Runs per query.
 CHUNK = 500
 
 
 def give(titled: Sequence[tuple[AgentRun, str]]) -> None:
-    """Give runs the titles that their programs have for them now, unless a person has given them another one."""
+    """Set the current titles from the programs, except on runs that a person has renamed."""
     for at in range(0, len(titled), CHUNK):
         titles = {run.pk: REDACTOR.clean_text(title)[0][:MAX_TITLE] for run, title in titled[at : at + CHUNK] if title}
         given = dict(ExternalRun.objects.filter(run__in=list(titles)).values_list("run", "given_title"))

@@ -1,4 +1,4 @@
-"""What each type of event does to the rows of an external run. Types without a handler only go into the log."""
+"""Applies each type of event to the rows of an external run. Types without a handler are only logged."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ Handler = Callable[[Projection, IncomingEvent, Any], int]
 
 
 def apply(projection: Projection, event: IncomingEvent) -> int:
-    """Project an event with those that it also stands for, and return its sequence number.
+    """Project an event and the events derived from it. Return its sequence number.
 
-    Raises `RejectedEvent`, with nothing changed. After the end of a run, events are stored as late, and change no row.
-    A run that was abandoned is reopened, even by an event that is then rejected.
+    Raises `RejectedEvent`, and then nothing has changed. Events after the end of a run are stored as late and change no
+    row. An abandoned run is reopened even by an event that is then rejected.
     """
     if projection.run.is_abandoned:
         status_events.reopened(projection, event)
     if event.type in _OF_CALLS:
         event = inferred_calls.with_call(projection, event)
     elif event.type == EventType.RUN_CREATED:
-        event = as_note(event)  # the log begins with one of its own
+        event = as_note(event)  # this log begins with its native event
     seq = _apply(projection, event)
     for following in event.following:
         _apply(projection, following)
@@ -80,7 +80,7 @@ def _error(projection: Projection, event: IncomingEvent, payload: Error) -> int:
 
 
 def _other_run(projection: Projection, reference: str) -> UUID | None:
-    """Return the ID of another run of the project, by our ID or its runner's own."""
+    """Return the ID of another run of the project, from our ID or the runner's ID."""
     runs = AgentRun.objects.filter(project=projection.run.project_id).exclude(pk=projection.run.pk)
     return runs.filter(references(reference)).values_list("pk", flat=True).first() if reference else None
 
@@ -94,7 +94,7 @@ def _child(projection: Projection, event: IncomingEvent, payload: ChildRunStarte
     return projection.append(projection.entry_of(event, ref_id=child))
 
 
-#: What ends the texts that are being streamed, among the events after the end of a run.
+#: Late events that end the streamed texts.
 _ENDS_OF_TEXTS = frozenset(
     {
         *(EventType.LLM_TURN_START, EventType.LLM_TURN_END, EventType.LLM_TEXT, EventType.LLM_THINKING),

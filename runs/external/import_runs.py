@@ -1,4 +1,4 @@
-"""Imports a file: its runs and their events, all or nothing. Importing it again adds only what is new."""
+"""Imports the runs and events of a file, all or nothing. A repeated import adds only new events."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ from timeline.events.run import RunCompleted, RunFailed, RunPhase, RunStarted, R
 from timeline.models import Source
 
 T = TypeVar("T")
-#: Events that are written at a time, so that memory does not grow with the file.
+#: Events written per batch, so that memory does not grow with the file.
 CHUNK = 200
-#: Imports of a file that others hinder.
+#: Attempts per file if other imports conflict with it.
 ATTEMPTS = 4
-DEADLOCK = "40P01"  # what PostgreSQL says to one of two transactions that wait for each other
+DEADLOCK = "40P01"  # PostgreSQL's error code for deadlock_detected
 
 
 @dataclass
 class ImportReport:
-    """What an import has added."""
+    """The result of an import."""
 
-    #: The runs of the file, in its order: new ones and known ones.
+    #: The runs of the file, new and existing, in the order of the file.
     runs: list[AgentRun] = field(default_factory=list)
-    #: Those of them that the project did not have.
+    #: IDs of the runs that the import created.
     opened: set[UUID] = field(default_factory=set)
     #: New events by run.
     events_of: Counter[UUID] = field(default_factory=Counter)
     new_runs: int = 0
     events: int = 0
-    #: Events that were imported before.
+    #: Number of events that were imported before.
     known_events: int = 0
-    #: What may join children with their parents, once the runs are in the database of the site.
+    #: News that may link children to their parents, once the runs are in the site's database.
     family: FamilyNews = field(default_factory=FamilyNews)
-    #: What of the file was not imported.
+    #: The parts of the file that were not imported.
     left_out: LeftOut = field(default_factory=LeftOut)
 
 
@@ -70,20 +70,20 @@ class NotImported(ValueError):
 
 
 class ImportHindered(NotImported):
-    """Other imports have hindered each attempt. A later one may succeed."""
+    """All attempts conflicted with other imports. A later attempt may succeed."""
 
 
 def again_if_opened(attempt: Callable[[], T], refuse: Callable[[str], Exception] = ImportHindered) -> T:
-    """Call `attempt`, which imports in one transaction, again if another import had opened a run of it meanwhile.
+    """Call `attempt`, which imports in one transaction, and retry it after a conflict with a concurrent import.
 
-    So too if the other one has reported the same model calls, or both wait for each other, or what counted the calls
-    was removed. After the last attempt, raises what `refuse` makes of the reason.
+    Conflicts: the other import opened the same run or reported the same model calls, the row that counted the calls was
+    removed, or a deadlock. After the last attempt, raises `refuse(reason)`.
     """
     for _ in range(ATTEMPTS):
         try:
             return attempt()
         except (IntegrityError, OperationalError, CallsChanged) as error:
-            # The other import has committed, or will: its runs are continued now.
+            # The other import has committed, or will commit. The next attempt continues its runs.
             if isinstance(error, OperationalError) and getattr(error.__cause__, "sqlstate", None) != DEADLOCK:
                 raise
             last = error
@@ -101,8 +101,8 @@ def import_file(
 ) -> ImportReport:
     """Import a file into a project. Raises `ImportRefused`, and then nothing is imported.
 
-    `progress` is called after each chunk, and for each run at its end, inside the transaction. So is `watch`, and also
-    while the file is read. Both may raise.
+    `progress` is called inside the transaction, after each chunk and at the end of each run. `watch` is called there
+    too, and also while the file is read. Both may raise.
     """
 
     def after_chunk(report: ImportReport) -> None:
@@ -132,8 +132,8 @@ def import_items(
 ) -> ImportReport:
     """Import runs and their events, all or nothing. Raises `RejectedEvent` or `NotImported`.
 
-    `is_live`: sessions that have not ended are going on, instead of waiting. `parents`: runs that were not imported,
-    by the IDs by which imported ones name them as their parents.
+    `is_live`: sessions that have not ended are running, not waiting. `parents`: parent runs that were not imported, by
+    the reference that imported runs use for them.
     """
     report = ImportReport()
     imports: dict[str, _RunImport] = {}
@@ -160,7 +160,7 @@ def import_items(
 
 
 def _note_import(run_ids: Sequence[UUID]) -> None:
-    """Note that known runs were imported again: their retention counts from now on, whatever was new."""
+    """Record the new import of existing runs. Their retention starts again now, even if no event was new."""
     for start in range(0, len(run_ids), CHUNK):
         runs = ExternalRun.objects.filter(run__in=run_ids[start : start + CHUNK])
         runs.update(imported_at=database_clock.now())
@@ -174,14 +174,14 @@ def _note_children(imports: Mapping[str, _RunImport], report: ImportReport) -> N
 
 
 def end_joined(report: ImportReport) -> None:
-    """Join the children of what was imported with their parents, and end those that have ended by what both say.
+    """Link imported children to their parents, and end the children that have ended.
 
-    Children of this import end with it.
+    A child has ended if both its own file and its parent's report it. Children of this import are ended by the import.
     """
     own = {child.pk for child, _ in report.family.children}
     for child in child_runs.join(report.family):
         status = child_runs.end_of(child) if child.pk not in own and not child.state.terminal else None
-        # More may follow what is not an answer: then its own file ends it.
+        # Only an answer without calls can be the last message. Otherwise more may follow, and the child's file ends it.
         if status is not None and child_runs.has_answered(child):
             _RunImport(ImportedRun(run_ref=str(child.external_id), agent="", ended=status), child).end()
 
@@ -198,7 +198,7 @@ def _open(
     for head in heads:
         assert isinstance(head, ImportedRun)
         if head.run_ref in imports:
-            # A file may have a run twice, and name it at its end.
+            # A file may contain a run twice. The last entry has the title.
             imports[head.run_ref].head = replace(imports[head.run_ref].head, title=head.title)
             continue
         rows = AgentRun.with_removed.select_for_update(no_key=True, of=("self",))
@@ -226,10 +226,7 @@ def _open(
 
 
 def adopt_early_children(run: AgentRun) -> list[AgentRun]:
-    """Make a run that was just opened the parent of those of its session whose files were imported before.
-
-    Return these runs.
-    """
+    """Make a new run the parent of runs of its session whose files were imported earlier. Return these runs."""
     if not run.session_id or run.parent_run_id is not None:
         return []
     runs = AgentRun.objects.select_for_update(no_key=True, of=("self",)).order_by("pk")
@@ -240,7 +237,7 @@ def adopt_early_children(run: AgentRun) -> list[AgentRun]:
 
 
 def _can_be_below(run: AgentRun, parent: AgentRun) -> bool:
-    """Whether a run without a parent can get this one, whose row is locked: not if it is below the run itself."""
+    """Return whether a parentless run can become a child of `parent`, which is locked here and must not be below it."""
     rows = AgentRun.objects.select_for_update(no_key=True, of=("self",))
     return rows.filter(pk=parent.pk).exists() and not child_runs.is_below(parent.pk, run.pk)
 
@@ -274,7 +271,7 @@ def _chunks(events: Iterable[Item]) -> Iterator[list[IncomingEvent]]:
 
 
 def open_answer(run_id: UUID, stored: Mapping[str, tuple[int, object]]) -> str | None:
-    """Return the ID of the event before the answer that is being received; None if there is none."""
+    """Return the ID of the event before the answer in progress; None without such an answer."""
     begin = ExternalRun.objects.filter(pk=run_id).values_list("answer_from_seq", flat=True).first()
     return next((event_id for event_id, (seq, _) in stored.items() if seq == begin), None)
 
@@ -286,7 +283,7 @@ class _RunImport:
     head: ImportedRun
     run: AgentRun
     has_news: bool = False
-    #: The IDs of the events that this import has added, in their order.
+    #: The IDs of the events that this import added, in order.
     added: dict[str, None] = field(default_factory=dict)
     last_at: datetime | None = None
     copied_until: int = 0
@@ -295,7 +292,7 @@ class _RunImport:
         self.calls = CallReports(self.run)
 
     def reported(self, is_new: bool) -> origins.Reported:
-        """Return what the import has told about the run."""
+        """Return the origin facts of the run that this import reported."""
         return origins.Reported(self.run, self.head, self.calls, list(self.added), is_new, self.copied_until)
 
     def take(self, events: list[IncomingEvent], report: ImportReport) -> None:
@@ -326,10 +323,10 @@ class _RunImport:
         report.events_of[self.run.pk] += len(new_events)
 
     def _goes_on(self, new_events: list[IncomingEvent]) -> bool:
-        """Whether something has happened since the session waits, which the file itself does not tell.
+        """Return whether the session continued after it began to wait, although the file does not state it.
 
-        A hook tells so sooner than the last lines of the file are read. A sub-agent that waits for an approval of this
-        site has other calls, which go on.
+        A hook reports the wait before the last lines of the file are read. A sub-agent that waits for an approval of
+        this site can run other calls in the same period.
         """
         if all(event.type == EventType.IMPORT_LEFT_OUT for event in new_events):
             return False
@@ -346,7 +343,7 @@ class _RunImport:
             event_ids += [event.begin_id, *event.shorter_ids] if isinstance(event, GrowingEvent) else []
         stored = log.stored_event_ids(self.run.pk, event_ids)
         open_id = open_answer(self.run.pk, stored)
-        # What this import has added says nothing about an earlier version of the file.
+        # Events added by this import do not belong to an earlier version of the file.
         known = stored.keys() - self.added.keys()
         for event in events:
             news = event.news(known, open_id) if isinstance(event, GrowingEvent) else event
@@ -357,7 +354,7 @@ class _RunImport:
             yield news
 
     def end(self) -> None:
-        """Append the status at the end of the file: its final one, or that the session waits.
+        """Append the status at the end of the file: the final status, or waiting.
 
         The outcome of a call without a result is unknown.
         """
@@ -374,7 +371,7 @@ class _RunImport:
             self._apply(projection, status, self.last_at)
         projection.flush()
         projection.save_state()
-        # How long a session took is not until its import.
+        # The duration of a session ends with its last event, not with the import.
         log.note_last_event(self.run.pk, self.last_at)
 
     def _last_status(self, projection: Projection) -> Payload:

@@ -1,4 +1,4 @@
-"""Tool calls of runners that send no call IDs: found by the name of their tool and their order."""
+"""Finds the tool calls of runners that send no call IDs, by tool name and order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OfCall = ToolStart | ToolOutput | ToolEnd
 
 
 def with_call(projection: Projection, event: IncomingEvent) -> IncomingEvent:
-    """Return an event of a tool call, and those that it also stands for, with the ID of the call that is meant.
+    """Return a tool-call event, with its derived events, that has the ID of the matching call.
 
     Raises `RejectedEvent` if it names neither a call nor a tool, and no call is open.
     """
@@ -41,7 +41,7 @@ def with_call(projection: Projection, event: IncomingEvent) -> IncomingEvent:
 
 
 def _oldest(projection: Projection, payload: OfCall, *, is_whole: bool) -> AgentRunToolCall | None:
-    """Return the oldest open call that an event may speak of: one to start, one that runs, or either."""
+    """Return the oldest open call that matches an event: requested, running, or either."""
     if projection.run.state.terminal:
         return None
     name = REDACTOR.clean_text(payload.tool_name or "")[0][:256]
@@ -61,14 +61,14 @@ def _oldest(projection: Projection, payload: OfCall, *, is_whole: bool) -> Agent
 
 
 def _new_id(event: IncomingEvent) -> str:
-    """Return an ID for a new call: the same for a repeat of the event."""
+    """Return an ID for a new call. A repeat of the event gives the same ID."""
     if event.event_id is None:
         return f"call-{uuid4().hex}"
     return f"call-{hashlib.sha256(event.event_id.encode(errors='replace')).hexdigest()[:32]}"
 
 
 def _with_end(projection: Projection, event: IncomingEvent, start: OfCall) -> IncomingEvent:
-    """Return a start with the end that was sent in the same event, or the end alone if the call was started before."""
+    """Return a start with the end that was sent in the same event, or only the end if the call was started before."""
     named = {"call_id": start.call_id, "inferred": start.inferred}
     end, *rest = [replace(one, payload=one.payload.model_copy(update=named)) for one in event.following]
     call = projection.find_call(str(start.call_id))

@@ -1,6 +1,6 @@
 """Records the events that runners send: validated, once each, in the order of their arrival.
 
-The events of one run are one transaction. What a result says is committed when it is returned.
+The events of one run are one transaction. A returned result describes committed data.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from timeline.models import Log, RunKind, Source
 
 
 def read_any(document: object) -> IncomingEvent:
-    """Return the event of a JSON value, with those that it also stands for. Raises `RejectedEvent`.
+    """Return the event of a JSON value, with its derived events. Raises `RejectedEvent`.
 
-    What is wrong is pointed to in the event as it was sent.
+    Error pointers refer to the event as it was sent.
     """
     if not isinstance(document, dict) or not agent_input.is_agent_event(document):
         return read_event(document)
@@ -51,13 +51,13 @@ def read_any(document: object) -> IncomingEvent:
         raise RejectedEvent(error.code, error.detail, pointer, error.status) from None
     if isinstance(first.payload, ToolStart) and not first.payload.tool_name and not _names_call(document):
         raise RejectedEvent("required", "an event agent:tool without callId requires toolName", "/toolName")
-    # Of the whole event: the first of those that it stands for has only some of its fields.
+    # The digest of the whole event: its first derived event has only some of its fields.
     digest = body_digest(document) if first.event_id else None
     return replace(first, body_sha256=digest, following=tuple(following))
 
 
 def _names_call(document: Mapping[str, Any]) -> bool:
-    """Whether an event names its call, which an answer may have requested."""
+    """Return whether an event names its call, which an answer may have requested."""
     payload = document.get("payload")
     groups = [document, payload] if isinstance(payload, Mapping) else [document]
     return any(name in group for group in groups for name in ("callId", "call_id"))
@@ -65,13 +65,13 @@ def _names_call(document: Mapping[str, Any]) -> bool:
 
 # --- Recording ---
 
-#: Events of one request.
+#: Maximum events per request.
 MAX_EVENTS = 500
-#: A runner's clock that differs by more is reported.
+#: A larger difference between a runner's clock and ours is reported.
 MAX_SKEW = timedelta(hours=24)
-#: What a runner may add to a run that a worker of this site executes: none of it changes a row of the run.
+#: Types that a runner may add to a run executed by a worker of this site. They change no row of the run.
 _FOR_NATIVE_RUNS = ("x.", "file.", "git.", "deploy.")
-#: A run, its log, and what is known of it as an external run.
+#: A run, its log, and its row as an external run.
 _TABLES = (
     "agent_runs JOIN timeline_log ON timeline_log.id = agent_runs.id"
     " JOIN agent_run_external ON agent_run_external.run_id = agent_runs.id"
@@ -79,13 +79,13 @@ _TABLES = (
 
 _OPENING = RunStarted | RunCreated
 
-#: The events of each run that a request names, each with its number in the request.
+#: The events of each run in a request, with their indexes in the request.
 _ByRun = dict[str, list[tuple[int, IncomingEvent]]]
 
 
 @dataclass(slots=True)
 class EventResult:
-    """What became of an event: stored under `seq`, stored before, or rejected with a code. Never changed."""
+    """The result of an event: stored under `seq`, stored before, or rejected with a code. Treat as immutable."""
 
     run_id: UUID | None = None
     event_id: str | None = None
@@ -97,7 +97,7 @@ class EventResult:
 
     @property
     def outcome(self) -> str:
-        """Return the word under which it is counted."""
+        """Return the outcome under which it is counted."""
         if self.error is not None:
             return self.error.code
         return ingest_counts.DUPLICATE if self.duplicate else ingest_counts.ACCEPTED
@@ -105,10 +105,10 @@ class EventResult:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Who sends events."""
+    """The sender of events."""
 
     project: Project
-    #: As the audit log names it.
+    #: The name in the audit log.
     actor: str
 
 
@@ -117,9 +117,9 @@ class _Repeated(Exception):
 
 
 def record(sender: Sender, documents: Sequence[object]) -> list[EventResult]:
-    """Store the events of a request, and return the result of each, in their order.
+    """Store the events of a request. Return their results in the same order.
 
-    Events of different runs are stored independently: of each run all that are valid, or none if the database fails.
+    Events of different runs are stored independently: all valid events of a run, or none if the database fails.
     """
     results = _record(sender, documents)
     _count(sender, results)
@@ -136,7 +136,7 @@ def _record(sender: Sender, documents: Sequence[object]) -> list[EventResult]:
             results[index] = EventResult(error=error)
             continue
         if isinstance(event.payload, ChildRunStarted) and event.payload.run_id in by_run:
-            # The child may be opened by an event of this request: its parent is told of it afterwards.
+            # An event of this request may open the child, so the child's events are stored before the parent's event.
             results |= _record_runs(sender, by_run)
             by_run = {}
         by_run.setdefault(event.run_ref, []).append((index, event))
@@ -160,7 +160,8 @@ def _count(sender: Sender, results: Sequence[EventResult]) -> None:
 def record_all(sender: Sender, documents: Sequence[object]) -> list[EventResult]:
     """Store all events, or none. Raises the first `RejectedEvent`."""
     results = _record(sender, documents)
-    # Before they are raised, because a refused request is counted too; what was rolled back is not accepted.
+    # Counted before the error is raised, because refused requests count too. Rolled-back events do not count as
+    # accepted.
     rejected = [result for result in results if result.error is not None]
     _count(sender, rejected or results)
     for result in rejected:
@@ -172,12 +173,12 @@ def record_all(sender: Sender, documents: Sequence[object]) -> list[EventResult]
 def _record_run(sender: Sender, reference: str, events: list[IncomingEvent]) -> list[EventResult]:
     store = partial(_store, sender, reference, events)
     try:
-        # Hardly any event is a repeat: looking for all of them costs PostgreSQL as much as to store them.
+        # Repeats are rare, and looking up all IDs costs PostgreSQL as much as storing the events.
         return store(may_repeat=any(event.type.startswith("run.") for event in events))
     except _Repeated:
         return store()
     except IntegrityError:
-        # Two requests have opened the run at once: it exists now, unless retention is deleting it.
+        # Two requests opened the run concurrently. It exists now, unless retention is deleting it.
         known = reported_runs.id_of_external(sender.project, reference)
         if known is None or AgentRun.objects.filter(pk=known).exists():
             return store()
@@ -194,7 +195,7 @@ def _store(
     projection = _lock(sender.project, reference)
     start = 0
     if projection is None:
-        # What comes before the first run.started speaks of a run that does not exist. A copied log has run.created.
+        # Events before the first run.started refer to a run that does not exist. A copied log has run.created.
         start = next((i for i, event in enumerate(events) if isinstance(event.payload, _OPENING)), len(events))
         if start == len(events):
             return _without_run(events)
@@ -213,7 +214,7 @@ def _without_run(events: Sequence[IncomingEvent]) -> list[EventResult]:
 
 
 def _lock(project: Project, reference: str) -> Projection | None:
-    """Return the run with its rows locked, in one statement; None if the project has none so called."""
+    """Return the run with its rows locked, in one statement; None if the project has no run with this reference."""
     condition, values = sql_references(reference)
     where = f"agent_runs.project_id = %s AND removed_at IS NULL AND {condition} ORDER BY agent_runs.id LIMIT 1"
     where, values = locked(where, key=False), [project.pk, *values]
@@ -222,7 +223,7 @@ def _lock(project: Project, reference: str) -> Projection | None:
         run, run_log, state = cast("tuple[AgentRun, Log, ExternalRun]", found[0])
         run.project = project
         return Projection.of(run, Source.INGEST, run_log.last_seq, state)
-    # A run of this site has no row as an external one before its first event comes from elsewhere.
+    # A run of this site gets its external row with the first event from outside.
     for run in select(AgentRun, where, values):
         run.project = project
         return Projection.load(run, Source.INGEST)
@@ -230,7 +231,7 @@ def _lock(project: Project, reference: str) -> Projection | None:
 
 
 def _open(sender: Sender, event: IncomingEvent) -> AgentRun:
-    """Open the run that an event tells of. Raises `RejectedEvent` if a `run.started` names an unknown parent."""
+    """Open the run named by an event. Raises `RejectedEvent` if a `run.started` names an unknown parent."""
     payload = event.payload
     assert isinstance(payload, _OPENING)
     reported = ReportedRun(
@@ -251,7 +252,7 @@ def _open(sender: Sender, event: IncomingEvent) -> AgentRun:
 
 
 def _parent(project: Project, reference: str | None) -> AgentRun | None:
-    """Return the parent of a reported run. No limit applies: its runner has started it already."""
+    """Return the parent of a reported run. No limit applies, because its runner has already started it."""
     if not reference:
         return None
     parent = AgentRun.objects.filter(references(reference), project=project).first()
@@ -301,7 +302,7 @@ def _apply(projection: Projection, event: IncomingEvent, now: datetime) -> Event
 
 
 def _repeat(run: AgentRun, event: IncomingEvent, stored: dict[str, Any]) -> EventResult:
-    """Return the result of an event whose ID is known: a repeat, or another event with the same ID."""
+    """Return the result of an event whose ID is known: a repeat, or a different event with the same ID."""
     assert event.event_id is not None
     seq, digest = stored[event.event_id]
     if digest != event.body_sha256:

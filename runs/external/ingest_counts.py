@@ -1,9 +1,9 @@
-"""Counts what each sender of events has sent, by the minute, for the page about ingest.
+"""Counts the events of each sender by the minute, for the ingest page.
 
 A request only adds to a dictionary of its process, under a lock that is held for a microsecond. A thread of the web
-server writes the sums every two seconds, with one statement, so that neither the number of requests nor that of
-parallel senders changes the load on the database, and no request waits for a row. A process that is killed loses its
-last two seconds of counts; the events themselves are stored with each request.
+server writes the sums every two seconds in one statement. So the database load does not depend on the number of
+requests or parallel senders, and no request waits for a row. A killed process loses its last two seconds of counts; the
+events are stored with each request.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from runs.models import IngestCount
 
 log = logging.getLogger(__name__)
 ACCEPTED, DUPLICATE = "accepted", "duplicate"
-#: Spans that name their work by a word that is not known. They are counted by what became of them, too.
+#: Spans with an unknown operation name. They are also counted by their outcome.
 UNKNOWN_OPERATION = "unknown_operation"
-#: All other outcomes are codes of refusals.
+#: All other outcomes are refusal codes.
 NOT_REFUSED = frozenset({ACCEPTED, DUPLICATE, UNKNOWN_OPERATION})
-#: The sender of all runner secrets together, as the audit log names it.
+#: The sender name of all runner secrets together, in the audit log.
 RUNNER = "runner"
 FLUSH_S = 2.0
-#: Rows above which counts are dropped, while the database does not answer.
+#: Pending rows above which counts are dropped while the database does not answer.
 MAX_PENDING = 10_000
-#: Rows of one statement: SQLite takes 32,766 parameters.
+#: Rows per statement: SQLite takes at most 32,766 parameters.
 BATCH = 1_000
 #: Project, sender, minute, outcome.
 Key: TypeAlias = tuple[UUID, str, datetime, str]
@@ -43,7 +43,7 @@ _pending: dict[Key, tuple[int, datetime]] = {}
 
 
 def count(project_id: UUID, sender: str, outcomes: Mapping[str, int]) -> None:
-    """Add events by their outcome. Touches no database."""
+    """Add events by their outcome, without a database query."""
     now = database_clock.now()
     minute = now.replace(second=0, microsecond=0)
     with _lock:
@@ -59,7 +59,7 @@ def flush() -> None:
     with _lock:
         counts = dict(_pending)
         _pending.clear()
-    # In one order in all processes, so that two of them cannot wait for each other.
+    # Sorted, so that two processes cannot deadlock.
     rows = [(*key, *value) for key, value in sorted(counts.items())]
     written = 0
     try:

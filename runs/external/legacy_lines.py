@@ -1,6 +1,6 @@
-"""The runs of runners that send lines of output instead of events, by `PATCH …/agent/sessions/{session}`.
+"""The runs of runners that send lines of output instead of events, with `PATCH …/agent/sessions/{session}`.
 
-Lines become events, and the session that is read back is made of events, of whichever kind they came.
+Lines become events. The session that a runner reads back is made from events, whether sent as lines or as events.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from timeline import log
 from timeline.events import EventType, describe
 from timeline.models import Event
 
-#: The newest lines, and the newest changes of files, that a session lists.
+#: The newest lines, and the newest file changes, in a session.
 MAX_LINES = 5000
-#: Lines about the progress: `run.phase` with the line as its message, and its type as the reason.
+#: Progress lines become `run.phase`, with the line as message and its type as reason.
 PROGRESS = ("step", "info")
 STREAMS = ("stdout", "stderr")
 LINE_TYPES = (*PROGRESS, *STREAMS, "error", "done")
-#: Statuses that a runner may send → those of a run. A resumed run has ended here: another one continues it.
+#: Statuses that a runner may send → statuses of a run. A resumed run has ended here; another run continues it.
 STATUSES = {
     **{status.value: status for status in RunStatus},
     "resumed": RunStatus.STOPPED,
@@ -36,9 +36,9 @@ _LINES = (EventType.RUN_PHASE, EventType.TOOL_OUTPUT, EventType.ERROR, EventType
 def events_of_patch(
     reference: str, current: str | None, *, line: dict[str, str] | None, status: str | None, files: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return the events of a PATCH: changed files, the line, and then the status if it differs from the current one.
+    """Return the events of a PATCH: changed files, the line, and then the status if it has changed.
 
-    `current` is the status of the run, or None if it is unknown: the status `queued` or `running` opens it.
+    `current` is the status of the run, or None if it is unknown: then `queued` or `running` opens the run.
     """
     to = None if status is None else STATUSES[status]
     is_opened = current is None and to in (RunStatus.QUEUED, RunStatus.RUNNING)
@@ -53,7 +53,7 @@ def events_of_patch(
 
 
 def session_of(run: AgentRun) -> dict[str, Any]:
-    """Return a run as these runners know it. Two queries."""
+    """Return a run in the form for these runners. Takes two queries."""
     changes = _newest(run, (EventType.FILE_CHANGED,))
     return {
         "id": str(run.pk),
@@ -68,7 +68,7 @@ def _event(type_: EventType, **payload: Any) -> dict[str, Any]:
 
 
 def _file(path: str) -> dict[str, Any]:
-    # These runners repeat the whole list: each path is one event.
+    # These runners repeat the whole list, so each path gets one event.
     event_id = f"changed-{hashlib.sha256(path.encode(errors='replace')).hexdigest()[:32]}"
     return {**_event(EventType.FILE_CHANGED, path=path), "event_id": event_id}
 

@@ -1,4 +1,4 @@
-"""Imported sessions whose programs are still at work: what of them is known, and when they wait for their user."""
+"""Imported sessions whose programs are still running: their known events, and when they wait for their user."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from timeline.events import Payload
 from timeline.events.run import RunCompleted, RunFailed, RunWaiting
 from timeline.models import Source
 
-#: Event IDs of one query.
+#: Event IDs per query.
 CHUNK = 1_000
-#: Time without an event after which nobody watches a session any more: as old as the files that `watch` begins with.
+#: Time without an event after which a session counts as unwatched. `watch` also skips files older than this at start.
 FORGOTTEN = timedelta(hours=24)
 #: Sessions that are set to waiting in one call.
 BATCH = 100
@@ -38,15 +38,15 @@ BATCH = 100
 
 @dataclass(frozen=True, slots=True)
 class KnownEvents:
-    """Which events of a run are stored."""
+    """The stored events of a run."""
 
     event_ids: frozenset[str] = frozenset()
-    #: The ID of the event before the answer that is being received, if there is one.
+    #: The ID of the event before the answer in progress, if any.
     open_id: str | None = None
 
 
 def known_events(project: Project, run_ref: str, event_ids: Sequence[str]) -> KnownEvents:
-    """Return which of these events the imported run has; none if there is no such run."""
+    """Return which of these events the imported run has; none if the run does not exist."""
     run_id = _imported(project, run_ref).values_list("pk", flat=True).first()
     if run_id is None:
         return KnownEvents()
@@ -57,10 +57,10 @@ def known_events(project: Project, run_ref: str, event_ids: Sequence[str]) -> Kn
 
 
 def store(project: Project, items: Sequence[Item], *, by: str) -> ImportReport:
-    """Store what is new in sessions that go on, all or nothing. Raises `RejectedEvent` or `NotImported`.
+    """Store the new events of running sessions, all or nothing. Raises `RejectedEvent` or `NotImported`.
 
-    `ImportHindered`, which is one, says that a later call may succeed. A session of which nothing was stored before is
-    listed among the imports.
+    After its subclass `ImportHindered`, a later call may succeed. A session without stored events is added to the list
+    of imports.
     """
     return again_if_opened(partial(_store, project, items, by=by))
 
@@ -68,16 +68,16 @@ def store(project: Project, items: Sequence[Item], *, by: str) -> ImportReport:
 @transaction.atomic
 def _store(project: Project, items: Sequence[Item], *, by: str) -> ImportReport:
     report = import_items(project, items, by=by, is_live=True)
-    # Once for a session: further sub-agents of it, which may begin at any time, are not listed.
+    # Once per session: its later sub-agents, which can start at any time, are not listed.
     if report.runs and report.runs[0].pk in report.opened:
         note_import(project, report, name=str(report.runs[0].external_id), by=by)
     return report
 
 
 def let_forgotten_wait() -> int:
-    """Let the sessions wait of which nothing was heard for a day: nobody watches them any more. Return their number.
+    """Set sessions to waiting that sent no event for a day, because no watcher follows them. Return their number.
 
-    A watcher that begins again does not look at files that have not changed for so long.
+    A watcher that starts again skips files that have not changed for this time.
     """
     forgotten = AgentRun.objects.select_related("project").filter(
         source=AgentRun.Source.IMPORT,
@@ -93,10 +93,10 @@ def let_forgotten_wait() -> int:
 
 @transaction.atomic
 def let_wait(project: Project, run_ref: str, *, with_open_calls: bool = False, ends_answer: bool = False) -> bool:
-    """Set a running session to waiting, because nothing was heard of it. Return whether it is not running any more.
+    """Set a silent running session to waiting. Return False if it still runs.
 
-    A session whose tool may still be at work keeps running, unless `with_open_calls`: then the outcome of its open
-    calls is unknown. One that is receiving an answer does too, unless `ends_answer`.
+    A session with an open tool call keeps running, unless `with_open_calls`: then the outcome of its open calls is
+    unknown. A session with an answer in progress also keeps running, unless `ends_answer`.
     """
     run = _imported(project, run_ref).select_for_update(no_key=True, of=("self",)).first()
     if run is None or run.state is not RunStatus.RUNNING:
@@ -121,7 +121,7 @@ def let_wait(project: Project, run_ref: str, *, with_open_calls: bool = False, e
 
 
 def _status(run: AgentRun, reason: WaitReason) -> Payload:
-    """Return that a session waits, or the end of a sub-agent whose call has ended."""
+    """Return a waiting status for a session, or the end of a sub-agent whose call has ended."""
     match child_runs.end_of(run):
         case RunStatus.COMPLETED:
             return RunCompleted()

@@ -1,4 +1,4 @@
-"""What messages and model calls do to the rows of an external run."""
+"""Applies messages and model calls to the rows of an external run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def message(projection: Projection, event: IncomingEvent, payload: MessageAdded)
         return _tool_result(projection, event, payload)
     content = payload.preview if payload.content is None else payload.content
     if payload.role == "assistant" and payload.content is None and (parts := projection.take_parts(event.ts)):
-        # Copied from a log: it names the answer whose texts came before.
+        # Copied from a log: it names the answer of the preceding texts.
         return projection.add_answer_without_turn(_response(event, parts, projection.model), at=event.ts, event=event)
     projection.close_answer(event.ts)
     if payload.role == "assistant":
@@ -49,7 +49,7 @@ def message(projection: Projection, event: IncomingEvent, payload: MessageAdded)
 
 
 def add_prompt(projection: Projection, prompt: str | list[Any], event: IncomingEvent) -> None:
-    """Add the messages with which a run was started: a text of the user, or messages with `role` and `content`."""
+    """Add the initial messages of a run: a user text, or messages with `role` and `content`."""
     for message in [prompt] if isinstance(prompt, str) else prompt:
         fields = message if isinstance(message, dict) else {"content": message}
         content = fields.get("content", message)
@@ -83,7 +83,7 @@ def add_request(
 
 
 def asked_by(row: AgentRunMessage, *, title: str) -> dict[str, Any]:
-    """Return the columns of a run that was asked this user message, whose first line is its title if it has none."""
+    """Return the columns of a run for its first user message. Its first line is the title of a run without one."""
     lines = text_of(row.content).strip().splitlines()
     return {"prompt": row.content["parts"][0]["content"], "title": title or (lines[0][:200] if lines else "")}
 
@@ -129,10 +129,10 @@ def turn_end(projection: Projection, event: IncomingEvent, payload: LlmTurnEnd) 
     response = _response(event, parts, payload.model or projection.model)
     if event.message is None:
         reported = {**(payload.usage or {}), **payload.model_dump(exclude_none=True)}
-        if payload.tier:  # by our own name, as this site gives it out
+        if payload.tier:  # under our own name, as this site exports it
             reported["service_tier"] = payload.tier
         response.usage, response.provider_details = read_usage(reported), details_of(reported) or None
-    # Without a text or a call, it ends the answer that came just before, as in a copied log.
+    # Without a text or a call, it ends the preceding answer, as in a copied log.
     is_added = not parts and event.message is None and projection.run.step_count and projection.follows_answer()
     step = projection.run.step_count if is_added else projection.next_step
     row_id = None if is_added else projection.add_answer(response, at=event.ts).id
@@ -149,7 +149,7 @@ def turn_end(projection: Projection, event: IncomingEvent, payload: LlmTurnEnd) 
 def _used(
     projection: Projection, event: IncomingEvent, payload: LlmTurnEnd, response: ModelResponse, step: int
 ) -> dict[str, Any]:
-    """Count a model call, and return what its event says of that."""
+    """Count a model call, and return the usage fields of its event."""
     duration_ms = tool_events.whole(payload.duration_ms)
     used = projection.add_usage(response, step=step, cost=read_cost(payload.cost_usd), duration_ms=duration_ms)
     report = projection.calls.report_of(event) if projection.calls is not None else None
@@ -164,7 +164,7 @@ def _used(
 
 
 def turn_abandoned(projection: Projection, event: IncomingEvent, payload: LlmTurnAbandoned) -> int:
-    """Keep what the call has used beside the event: no row counts calls of a runner that have no answer."""
+    """Keep the call's usage only in the event: no row counts a runner's calls without an answer."""
     used = {name: value for name in _NOT_COUNTED if (value := getattr(payload, name)) is not None}
     extra = {**(payload.extra or {}), **used} or None
     stored = payload.model_copy(update={**dict.fromkeys(used), "extra": extra})
@@ -172,12 +172,12 @@ def turn_abandoned(projection: Projection, event: IncomingEvent, payload: LlmTur
 
 
 def _response(event: IncomingEvent, parts: list[ModelResponsePart], model: str) -> ModelResponse:
-    """Return the answer of an event: the exact one of an import, or one of these parts."""
+    """Return the answer of an event: the exact message of an import, or a message with these parts."""
     if isinstance(event.message, ModelResponse):
         return event.message
     return ModelResponse(parts=parts, model_name=model or None, timestamp=event.ts or database_clock.now())
 
 
 def _unique(calls: list[Any]) -> list[Any]:
-    """Return the calls without those whose ID another call of the answer has."""
+    """Return the calls of an answer without repeated IDs."""
     return list({call.id: call for call in reversed(calls)}.values())[::-1]

@@ -1,8 +1,8 @@
-"""The identity of model calls: each is counted in one run of its project, however many runs report it.
+"""The identity of model calls: each is counted in one run of its project, even if several runs report it.
 
-Programs copy the history of a session into the file of another one, such as a fork. What a call is known by are its
-names (`IncomingEvent.call_names`). The run that reports a name first counts the call; a constraint decides between two
-imports at once. When the original is reported later, the usage moves there.
+Programs copy the history of a session into the file of another session, such as a fork. A call is identified by its
+names (`IncomingEvent.call_names`). The first run that reports a name counts the call; a database constraint resolves
+concurrent imports. When the original is reported later, the usage moves to it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from timeline.log import Entry
 from timeline.models import RunKind, Source
 
 V = TypeVar("V")
-#: Names of one query.
+#: Names per query.
 CHUNK = 500
 
 
@@ -38,12 +38,12 @@ class CallReport:
     counted_in: UUID
     #: Whether that run is known to have copied it.
     is_copy: bool = False
-    #: Whether its usage is known as a whole.
+    #: Whether its complete usage is known.
     is_whole: bool = False
 
 
 class CallsChanged(Exception):
-    """The run that counts some calls has changed or was removed since it was read: the import must begin again."""
+    """The run that counts some calls changed, or was removed, since it was read: the import must be repeated."""
 
 
 @dataclass
@@ -51,18 +51,18 @@ class CallReports:
     """The calls that a run reports in one import."""
 
     run: AgentRun
-    #: The steps of those that another run counts: own ones, and those that the run is known to have copied.
+    #: The steps of the calls that another run counts: own calls, and known copies.
     own: dict[UUID, int] = field(default_factory=dict)
     copied: dict[UUID, int] = field(default_factory=dict)
-    #: Pairs of calls that one event names both. The keys are in the order of the events.
+    #: Pairs of calls that one event names together. The keys are in the order of the events.
     pairs: dict[tuple[UUID, UUID], None] = field(default_factory=dict)
-    #: The reports of the events at hand, by event ID.
+    #: The reports of the current events, by event ID.
     _reports: dict[str, CallReport] = field(default_factory=dict)
 
     def begin(self, events: Sequence[IncomingEvent]) -> None:
-        """Look up the calls of the next events, and note the new ones. Two queries at most.
+        """Look up the calls of the next events, and store the new ones. Takes at most two queries.
 
-        Raises `IntegrityError` if another import has noted one of them meanwhile.
+        Raises `IntegrityError` if a concurrent import stored the same call.
         """
         named = [] if self.run.is_final else [event for event in events if event.call_names]
         rows = _known(self.run, [name for event in named for name in event.call_names])
@@ -80,15 +80,15 @@ class CallReports:
                     )  # fmt: skip
                     new.append(rows[name])
             self._reports[event.event_id or ""] = CallReport(row.call, row.run_id, row.is_copy, row.is_whole)
-        # In the order of the file, which copies share: so imports at once wait for each other in one order.
+        # In the order of the file, which copies share, so that concurrent imports cannot deadlock.
         ReportedCall.objects.bulk_create(new)
 
     def report_of(self, event: IncomingEvent) -> CallReport | None:
-        """Return the call that an event reports; None for one without names."""
+        """Return the call that an event reports; None for an event without names."""
         return self._reports.get(event.event_id or "")
 
     def is_counted_elsewhere(self, event: IncomingEvent, step: int) -> bool:
-        """Return whether another run counts the call of an event. Then it is noted, with its step in this one."""
+        """Return whether another run counts the call of an event. If so, note its step in this run."""
         report = self.report_of(event)
         if report is None:
             return event.is_copied
@@ -98,7 +98,7 @@ class CallReports:
         return True
 
     def rename(self, joined: Mapping[UUID, UUID]) -> None:
-        """Let the steps be those of the calls that others were joined to."""
+        """Replace joined calls by the calls that absorbed them, and keep their steps."""
         for steps in (self.own, self.copied):
             renamed: dict[UUID, int] = {}
             for call, step in steps.items():
@@ -108,9 +108,9 @@ class CallReports:
 
 
 def join_same(reports: Sequence[CallReports]) -> None:
-    """Let calls that were taken for two be one, in all runs of an import, before any of them is moved.
+    """Join calls that were stored twice, in all runs of an import, before any call is moved.
 
-    What one event says of two calls is not enough: they stay two if what they have used differs.
+    Two names in one event are not enough evidence: the calls stay separate if their usage differs.
     """
     joined: dict[UUID, UUID] = {}
     for one in reports:
@@ -123,21 +123,21 @@ def join_same(reports: Sequence[CallReports]) -> None:
 
 
 def _last(joined: Mapping[UUID, UUID], call: UUID) -> UUID:
-    """Return the call that a call was joined to, and that one to another, and so on."""
+    """Follow the joins from a call to the last call."""
     while call in joined:
         call = joined[call]
     return call
 
 
 def _join(project_id: UUID, *calls: UUID) -> dict[UUID, UUID]:
-    """Join two calls of two runs. Return the one that is no more, with the other one; empty if they stay two."""
+    """Join two calls of two runs. Return the removed call mapped to the remaining one; empty if both stay."""
     named = ReportedCall.objects.filter(project=project_id, call__in=calls)
     locked = _locked(named.values_list("run", flat=True))
     rows = {row.call: row for row in named}
     if any(row.run_id not in locked for row in rows.values()):
         raise CallsChanged
     if len({row.run_id for row in rows.values()}) < 2:
-        return {}  # a run that has two answers has asked twice
+        return {}  # two answers in one run are two requests
     used = {call: _used(row) for call, row in rows.items()}
     winner, loser = sorted(rows.values(), key=lambda row: (not used[row.call], row.is_copy, row.run_id))
     if used[loser.call] and not _is_equal(used[winner.call], used[loser.call]):
@@ -156,14 +156,14 @@ def _used(row: ReportedCall) -> list[TurnUsage]:
 
 
 def _is_equal(one: Sequence[TurnUsage], other: Sequence[TurnUsage]) -> bool:
-    """Whether two calls have used the same: the same tokens of the same model, as far as both are known to have one."""
+    """Return whether two calls have the same usage: equal tokens and model, where both are known."""
     models = [{row.model for row in rows if row.model} for rows in (one, other)]
     sums = [[sum(getattr(row, name) for row in rows) for name in TOKENS] for rows in (one, other)]
     return sums[0] == sums[1] and (models[0] == models[1] or not all(models))
 
 
 def holders_of(run: AgentRun, calls: Iterable[UUID]) -> dict[UUID, CallReport]:
-    """Return who counts each of these calls. Raises `CallsChanged` if nobody does any more."""
+    """Return the run that counts each of these calls. Raises `CallsChanged` if a call has lost its counting run."""
     found: dict[UUID, CallReport] = {}
     for some in _chunks(list(calls)):
         rows = ReportedCall.objects.filter(project=run.project_id, call__in=some, run__removed_at=None)
@@ -174,10 +174,10 @@ def holders_of(run: AgentRun, calls: Iterable[UUID]) -> dict[UUID, CallReport]:
 
 
 def move(run: AgentRun, steps: Mapping[UUID, int], holder_id: UUID) -> None:
-    """Count calls in a run, whose steps are given, in place of the run that has counted them, in the caller's
-    transaction. Both rows of runs are locked here.
+    """Count calls in a run, at the given steps, instead of in the run that counted them.
 
-    Raises `CallsChanged` if that run did not count all of them any more when it was locked.
+    Runs in the caller's transaction, and locks both runs. Raises `CallsChanged` if the other run no longer counted all
+    of them when it was locked.
     """
     other = _locked([run.pk, holder_id])[holder_id]
     moved = 0
@@ -197,7 +197,7 @@ def move(run: AgentRun, steps: Mapping[UUID, int], holder_id: UUID) -> None:
 
 
 def _note(run: AgentRun, other: UUID, calls: int, *, is_here: bool) -> None:
-    """Set the sums of a run by its turns, and say in its log why."""
+    """Set the sums of a run from its turns, and log the reason."""
     sums = TurnUsage.objects.filter(run=run.pk).aggregate(
         **{f"sum_{name}": Sum(name, default=0) for name in TOKENS}, priced=Count("cost_usd"), calls=Count("pk"),
         cost=Sum("cost_usd"),
@@ -217,7 +217,7 @@ def _note(run: AgentRun, other: UUID, calls: int, *, is_here: bool) -> None:
         cost_usd=None if run.cost_usd is None else str(run.cost_usd),
         **tokens,
     )
-    # What happens to its sums is nothing that happens in the run.
+    # A change of the sums is not an event of the run's own timeline.
     at = log.last_event_at(run.pk)
     log.append(
         run.pk,

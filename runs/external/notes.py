@@ -1,4 +1,4 @@
-"""What a runner's event says, and the row that it becomes has no place for."""
+"""Fields of a runner's event that its row has no column for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NOTES = ("message", "extra", "inferred", "args_summary")
 
 
 def with_notes(payload: P, received: Payload) -> P:
-    """Return the payload that was made of rows, with what only the received one says."""
+    """Return the payload made from rows, plus the notes that only the received payload has."""
     notes = {name: getattr(received, name, None) for name in _NOTES if name in type(payload).model_fields}
     told = {name: note for name, note in notes.items() if note}
     return payload.model_copy(update=told) if told else payload

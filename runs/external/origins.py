@@ -1,7 +1,7 @@
-"""What an imported run is copied from: it is shown as a fork of that run, or as its child, in any order of the imports.
+"""Links an imported run to the run it was copied from, as its fork or child, whatever the order of imports.
 
-A file may name its origin. What does not is known by the calls that two runs report: the one that has all messages of
-the other, and more, is the fork.
+A file may name its origin. Otherwise, the calls that two runs report show it: if one run has all messages of the other,
+and more, it is the fork.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ from runs.models import AgentRun, AgentRunMessage, ExternalRun
 from timeline import log
 from timeline.events import EventType
 
-#: Event IDs of one query.
+#: Event IDs per query.
 CHUNK = 500
-#: How the importers name the events by which the messages of two runs are compared.
+#: Prefixes of the event IDs that importers give to messages. The messages of two runs are compared by these IDs.
 _OF_MESSAGES = ("line:", "turn:")
 
 
 @dataclass
 class Reported:
-    """A run, and what an import has told about it."""
+    """A run, and the facts that an import reported about it."""
 
     run: AgentRun
     head: ImportedRun
     calls: CallReports
-    #: The IDs of its new events, in their order.
+    #: The IDs of its new events, in order.
     added: Sequence[str] = ()
     is_new: bool = False
-    #: The position of the last message that its file says was copied.
+    #: The position of the last message that its file marks as copied.
     copied_until: int = 0
     _message_ids: list[str] = field(default_factory=list)
 
     @property
     def message_ids(self) -> list[str]:
-        """The IDs of the new events about messages."""
+        """Return the IDs of the new events about messages."""
         self._message_ids = self._message_ids or [name for name in self.added if name.startswith(_OF_MESSAGES)]
         return self._message_ids
 
 
 def settle(reported: Sequence[Reported]) -> None:
-    """Link runs with their origins, and count each call where it was made, in the transaction of their import.
+    """Link runs to their origins, and count each call in its original run, in the transaction of their import.
 
-    Raises `CallsChanged` if another transaction has changed meanwhile where they are counted.
+    Raises `CallsChanged` if a concurrent transaction changed which run counts them.
     """
-    # Of all runs first: a call of one run may be joined by an event of another one.
+    # For all runs first, because an event of one run can join a call of another run.
     model_calls.join_same([one.calls for one in reported])
     _link_waiting([one.run for one in reported if one.is_new])
-    #: The sessions whose calls were counted in a fork until now, each with that.
+    #: Pairs of session IDs: a session, and the fork that counted its calls until now.
     taken: set[tuple[str, str]] = set()
     for one in reported:
         _link_named(one)
@@ -68,7 +68,7 @@ def settle(reported: Sequence[Reported]) -> None:
 
 
 def _refresh(runs: Sequence[AgentRun]) -> None:
-    """Read again what a move of calls between runs of one import has changed."""
+    """Reload the columns that a move of calls between runs of one import changed."""
     columns = (
         *(*TOKENS, "cost_usd", "cost_source", "unpriced_calls"),
         *("forked_from_id", "parent_run_id", "title", "prompt"),
@@ -91,7 +91,7 @@ def _settle_calls(one: Reported, taken: set[tuple[str, str]]) -> None:
         known = {call: step for call, step in steps.items() if holders[call].is_copy}
         sessions = (one.run.session_id, _session_of(holder_id))
         if len(known) == len(steps) or sessions in taken or _is_contained(one, holder_id):
-            taken.add(sessions)  # and so of its sub-agents
+            taken.add(sessions)  # applies to its sub-agents too
             model_calls.move(one.run, steps, holder_id)
             _fork(holder_id, one.run, instead_of=[other for other in elsewhere if other != holder_id])
             continue
@@ -99,7 +99,7 @@ def _settle_calls(one: Reported, taken: set[tuple[str, str]]) -> None:
             model_calls.move(one.run, known, holder_id)
         origin = holder_id
     if origin is None and not one.calls.own:
-        # Its file says that they are copied, but not of which run.
+        # The file marks the calls as copied, but does not name their run.
         origin = next((holders[call].counted_in for call in reversed(one.calls.copied)), None)
         if one.head.forked_ref or one.head.parent_ref:
             return
@@ -108,10 +108,10 @@ def _settle_calls(one: Reported, taken: set[tuple[str, str]]) -> None:
 
 
 def _is_contained(one: Reported, holder_id: UUID) -> bool:
-    """Whether a run has nothing that another one does not have, which has more: the other one is the fork."""
+    """Return whether another run has everything that a run has, and more. Then the other run is the fork."""
     stored = _stored(holder_id, one.message_ids)
     has_same_lines = any(name.startswith("line:") for name in stored)
-    # A copy may have its lines under other IDs. Those of answers are of the provider.
+    # A copy may use other IDs for its lines. The IDs of answers come from the provider.
     if any(name not in stored for name in one.message_ids if has_same_lines or name.startswith("turn:")):
         return False
     mine, theirs = (_message_count(run_id) for run_id in (one.run.pk, holder_id))
@@ -133,7 +133,7 @@ def _message_count(run_id: UUID) -> int:
 
 
 def _link_named(one: Reported) -> None:
-    """Link a run with the one that its file names, or note that the project does not have that one yet."""
+    """Link a run to the run that its file names, or note that the project does not have that run yet."""
     run, reference = one.run, one.head.forked_ref or one.head.parent_ref
     if not reference or run.parent_run_id is not None or run.forked_from_id is not None:
         return
@@ -146,13 +146,13 @@ def _link_named(one: Reported) -> None:
 
 
 def _imported(run: AgentRun, reference: str) -> AgentRun | None:
-    """Return the imported run of the same project with this ID: a runner may have reported one by the same."""
+    """Return the imported run of this project with this ID. A runner's run can have the same ID."""
     runs = AgentRun.objects.filter(project=run.project_id, source=AgentRun.Source.IMPORT)
     return runs.filter(external_id=reference).first()
 
 
 def look_again(run: AgentRun) -> None:
-    """Link a run that was opened apart from the others with those that the project has."""
+    """Link a run that was opened separately to the existing runs of the project."""
     external = ExternalRun.objects.filter(run=run.pk).exclude(origin_ref="").first()
     if external is not None:
         origin = _imported(run, external.origin_ref)
@@ -162,7 +162,7 @@ def look_again(run: AgentRun) -> None:
 
 
 def _link_waiting(runs: Sequence[AgentRun]) -> None:
-    """Link the runs that have named one of these before it was imported."""
+    """Link the runs that named one or more of these runs before their import."""
     by_ref = {str(run.external_id): run for run in runs if run.external_id}
     names = list(by_ref)
     for at in range(0, len(names), CHUNK):
@@ -183,7 +183,10 @@ def _link(run: AgentRun, origin: AgentRun, *, is_parent: bool) -> None:
 
 
 def _fork(run_id: UUID, origin: AgentRun, *, instead_of: Sequence[UUID] = ()) -> None:
-    """Make a run a fork of one that was imported later. `instead_of`: runs of which that one is a fork itself."""
+    """Make a run a fork of a run that was imported later.
+
+    `instead_of`: earlier origins that are themselves forks of it.
+    """
     run = AgentRun.with_removed.select_for_update(no_key=True, of=("self",)).get(pk=run_id)
     has_other = run.forked_from_id is not None and run.forked_from_id not in instead_of
     if has_other or run.parent_run_id is not None or run.session_id == origin.session_id:
@@ -211,7 +214,7 @@ def _fork_of(one: Reported, origin_id: UUID) -> None:
 
 
 def _set_own_part(run: AgentRun, origin_id: UUID) -> None:
-    """Note where the own part of a fork begins: after the last message that its origin has, too."""
+    """Note where the own part of a fork begins: after the last message that its origin also has."""
     events = log.events_of(run.pk).exclude(event_id=None).order_by("seq").values_list("seq", "event_id")
     rows = [(seq, name) for seq, name in events if name and name.startswith(_OF_MESSAGES)]
     stored = _stored(origin_id, [name for _, name in rows])
@@ -224,7 +227,7 @@ def _set_own_part(run: AgentRun, origin_id: UUID) -> None:
 
 
 def _set_copied(run: AgentRun, position: int) -> None:
-    """Note which messages are copied. The prompt and the title are those of the run's own part, if there is one."""
+    """Note which messages are copied. The prompt and the title come from the run's own part, if it has messages."""
     ExternalRun.objects.filter(run=run.pk).update(copied_until=position)
     own = AgentRunMessage.objects.filter(run=run.pk, role=AgentRunMessage.Role.USER, position__gt=position)
     for row in own.order_by("position")[:20]:
@@ -237,6 +240,6 @@ def _set_copied(run: AgentRun, position: int) -> None:
 
 
 def first_line(run: AgentRun) -> str:
-    """Return the title that a run has by its prompt."""
+    """Return the title that a run gets from its prompt."""
     lines = run.prompt.strip().splitlines() if isinstance(run.prompt, str) else []
     return lines[0][:200] if lines else ""

@@ -1,7 +1,7 @@
 """Projects the events of an external run into the rows of its conversation. The caller holds the lock of its row.
 
-Rows and events are collected in memory, and written by `flush`. An answer is stored when its turn ends, or, from a
-runner that sends no turns, when something else follows its texts.
+Rows and events are collected in memory, and written by `flush`. An answer is stored when its turn ends or, if the
+runner sends no turns, when another event follows its texts.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from timeline.models import Phase, RunKind, Source
 from timeline.numbered import append_numbered
 
 Role = AgentRunMessage.Role
-#: The sum of costs that the column of a run does not hold any more.
+#: Sums of costs from here on do not fit the column of a run.
 MAX_TOTAL_COST = Decimal(10) ** 8
-#: The newest calls of a run, among which a call without an ID is searched.
+#: The newest calls of a run, which are searched for a call without an ID.
 NEWEST_CALLS = 200
-#: The events that an answer without an own text is made of.
+#: The events that form an answer without its own text.
 _TEXTS = (EventType.LLM_TEXT_DELTA, EventType.LLM_TEXT)
 _THOUGHTS = (EventType.LLM_THINKING_DELTA, EventType.LLM_THINKING)
 _CALL_COLUMNS = (
@@ -57,26 +57,26 @@ _STATE_COLUMNS = ("answer_from_seq", "open_texts", "sender", "silent_since")
 
 @dataclass
 class Projection:
-    """The state of an external run, and what its new events add to it."""
+    """The state of an external run, and the additions of its new events."""
 
     run: AgentRun
     state: ExternalRun
     source: Source
-    #: The sequence number of the last event, those that are not written yet included.
+    #: The sequence number of the last event, including unwritten events.
     last_seq: int
     texts: StreamedTexts
     #: The calls that its file names; None where events have no such names.
     calls: CallReports | None = None
-    #: The values of the state's columns as they are stored.
+    #: The stored values of the state's columns.
     _state_columns: tuple[object, ...] = ()
     _position: int | None = None
     _entries: list[Entry] = field(default_factory=list)
     _messages: list[AgentRunMessage] = field(default_factory=list)
-    #: The newest calls by ID; runners may use an ID again.
+    #: The newest calls by ID. Runners may reuse an ID.
     _new_calls: dict[str, AgentRunToolCall] = field(default_factory=dict)
     _calls: list[AgentRunToolCall] = field(default_factory=list)
     _stored_calls: dict[str, AgentRunToolCall | None] = field(default_factory=dict)
-    #: The newest calls of the run, if a runner has left out the ID of one.
+    #: The newest calls of the run, loaded if a runner omitted a call ID.
     _newest_calls: list[AgentRunToolCall] | None = None
     _changed_calls: dict[UUID, AgentRunToolCall] = field(default_factory=dict)
     _usages: list[TurnUsage] = field(default_factory=list)
@@ -87,14 +87,15 @@ class Projection:
     def load(cls, run: AgentRun, source: Source) -> Projection:
         """Load the state of a run whose row is locked, and lock its log."""
         last_seq = log.lock(run.pk)
-        # After the locks, and by itself: a joined row without a lock would be as it was before waiting for them.
+        # A separate query after the locks: an unlocked joined row would have the values from before the wait for the
+        # locks.
         states = select(ExternalRun, "run_id = %s", [run.pk])
         state = states[0] if states else ExternalRun.objects.create(run=run)
         return cls.of(run, source, last_seq, state)
 
     @classmethod
     def of(cls, run: AgentRun, source: Source, last_seq: int, state: ExternalRun) -> Projection:
-        """Return the projection of rows that are locked, all of them."""
+        """Return the projection of rows that the caller has locked."""
         texts = StreamedTexts(run.pk, dict(state.open_texts))
         return cls(run, state, source, last_seq, texts, _state_columns=_columns_of(state))
 
@@ -107,8 +108,8 @@ class Projection:
         return self.last_seq
 
     def append_delta(self, event: IncomingEvent, *, step: int | None = None, late: bool = False) -> int:
-        """Add a delta of a streamed text. What of it can be stored already is decided when it is written."""
-        # A message of its own, or what no delta has, is hardly ever sent, and redacted like all others.
+        """Add a delta of a streamed text. When it is written, the part that can already be stored is determined."""
+        # Deltas with a message or extra fields are rare. They are redacted like other events.
         is_clean = not (event.payload.message or event.payload.extra)
         entry = self.entry_of(event, step=step, late=late, clean=is_clean)
         for earlier in self.texts.entries_before(entry, len(self._entries)):
@@ -116,7 +117,7 @@ class Projection:
         return self.append(entry)
 
     def end_texts(self, at: datetime | None, types: Iterable[str] = DELTA_TYPES) -> None:
-        """End the texts that are streamed in deltas of these types, since something else follows them."""
+        """End the streamed texts with deltas of these types, because another event follows them."""
         for type_ in types:
             for rest in self.texts.entries_of_rest(type_, len(self._entries)):
                 self.append(self.derived(rest, at))
@@ -133,7 +134,7 @@ class Projection:
         late: bool = False,
         clean: bool = False,
     ) -> Entry:
-        """Return the entry of a received event, with another payload, phase or step if one is given."""
+        """Return the entry of a received event, with another payload, phase or step if given."""
         return Entry(
             event.payload if payload is None else payload,
             event.type,
@@ -150,7 +151,7 @@ class Projection:
         )
 
     def derived(self, entry: Entry, at: datetime | None) -> Entry:
-        """Return the entry of an event that follows from a received one."""
+        """Return the entry of an event that is derived from a received one."""
         return replace(entry, phase=PHASES[self.run.state], ts=at, late=self.run.state.terminal)
 
     def append_message_event(self, row: AgentRunMessage, event: IncomingEvent | None) -> int:
@@ -164,7 +165,7 @@ class Projection:
 
     @property
     def position(self) -> int:
-        """The position of the last message; 0 without any."""
+        """Return the position of the last message; 0 without any."""
         if self._position is None:
             self._position = transcript.last_position(self.run.pk)
         return self._position
@@ -175,7 +176,7 @@ class Projection:
 
     @property
     def next_step(self) -> int:
-        """The step of the next answer."""
+        """Return the step of the next answer."""
         return self.run.step_count + 1
 
     # --- Rows ---------------------------------------------------------------------------------------------------
@@ -191,12 +192,12 @@ class Projection:
 
     @property
     def newest_user_message(self) -> AgentRunMessage | None:
-        """The last user message among those that are not written yet, without texts that programs add."""
+        """Return the last user message among the unwritten messages, without texts that programs add."""
         rows = (row for row in reversed(self._messages) if row.role == Role.USER)
         return next((row for row in rows if not contents.is_of_program(text_of(row.content))), None)
 
     def add_row(self, row: AgentRunMessage) -> None:
-        """Add a message that was made by others, at the next position."""
+        """Add a message that another function created, at the next position."""
         self.position = row.position
         self._messages.append(row)
 
@@ -224,8 +225,8 @@ class Projection:
         return row
 
     def _note_model(self, name: str) -> None:
-        """Set the model of a session that is followed from its first line, and so was opened before it had one."""
-        if name and not name.startswith("<"):  # as `<synthetic>`, which Claude Code writes for notes of its own
+        """Set the model of a session that was opened without one, because it is followed from its first line."""
+        if name and not name.startswith("<"):  # such as `<synthetic>`, which Claude Code writes for its notes
             model, _ = REDACTOR.clean_text(name)
             self.set_run(agent_config={**self.run.agent_config, "model": model[:200]})
 
@@ -234,7 +235,7 @@ class Projection:
     ) -> int:
         """Add an answer that no `llm.turn.end` reports, and return the sequence number of its `message.added`.
 
-        An answer with calls gets a derived `llm.turn.end`, from which a replay knows their number.
+        An answer with calls gets a derived `llm.turn.end`, from which a replay gets the number of calls.
         """
         row = self.add_answer(response, at=at, event=event)
         seq = self.last_seq
@@ -246,7 +247,7 @@ class Projection:
     def add_usage(self, response: ModelResponse, *, step: int, cost: Any, duration_ms: int | None) -> TurnUsage:
         """Add the usage of an answer to the run. `cost`: US dollars as reported, or None to compute them.
 
-        A cost with which the sum would not fit its column is unknown, such as cents that a runner takes for dollars.
+        A cost that would overflow the sum's column counts as unknown. A runner may send cents as dollars.
         """
         prices = self._prices if cost is None else ()
         row = turn_usage.usage_of(self.run.pk, step, 0, response, duration_ms, prices=prices)
@@ -292,7 +293,7 @@ class Projection:
         return self._newest_calls
 
     def change_call(self, call: AgentRunToolCall) -> None:
-        """Note that a call has changed."""
+        """Mark a call as changed."""
         if self._new_calls.get(call.call_id) is not call:
             self._changed_calls[call.pk] = call
 
@@ -310,7 +311,7 @@ class Projection:
             self.state.answer_from_seq = self.last_seq + 1
 
     def received_parts(self) -> list[ModelResponsePart]:
-        """Return the thinking and the text that were received since the answer began; empty without any."""
+        """Return the thinking and the text received since the answer began; empty without any."""
         begin = self.state.answer_from_seq
         if begin is None:
             return []
@@ -328,14 +329,14 @@ class Projection:
         return [*parts, TextPart(text)] if text else parts
 
     def take_parts(self, at: datetime | None) -> list[ModelResponsePart]:
-        """Return the thinking and the text that were received since the answer began, and end it."""
+        """Return the thinking and the text received since the answer began, and end it."""
         self.end_texts(at)
         parts = self.received_parts()
         self.state.answer_from_seq = None
         return parts
 
     def close_answer(self, at: datetime | None, *more: ModelResponsePart) -> None:
-        """Store the answer whose texts were received, if there are any, or `more` parts are given."""
+        """Store the answer in progress, if it has received texts or `more` parts are given."""
         if parts := [*self.take_parts(at), *more]:
             response = ModelResponse(parts=parts, model_name=self.model or None, timestamp=at or database_clock.now())
             self.add_answer_without_turn(response, at=at)
@@ -350,15 +351,15 @@ class Projection:
 
     @property
     def model(self) -> str:
-        """The model that the run was started with."""
+        """Return the model that the run was started with."""
         return str(self.run.agent_config.get("model") or "")
 
     # --- Writing ------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Write what was collected, in the caller's transaction.
+        """Write the collected rows and events, in the caller's transaction.
 
-        Raises `IntegrityError` if the run has an event with one of the event IDs.
+        Raises `IntegrityError` if the run already has an event with the same event ID.
         """
         with connection.cursor() as cursor:
             insert(cursor, self._messages)
@@ -380,7 +381,7 @@ class Projection:
         self._run_columns.clear()
 
     def save_state(self) -> None:
-        """Write what the next batch continues from, if it has changed."""
+        """Write the state that the next batch continues, if it has changed."""
         columns = _columns_of(self.state)
         if columns != self._state_columns:
             self.state.save(update_fields=_STATE_COLUMNS)

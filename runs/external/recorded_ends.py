@@ -1,6 +1,6 @@
-"""Ends recorded runs whose programs do not: an operator stops the recording, or nothing has come for days.
+"""Ends recorded runs whose programs do not end them: an operator stops the recording, or the run is silent for days.
 
-A run that was abandoned is reopened by its next event (see runs.external.handlers). A stopped recording is not.
+An abandoned run is reopened by its next event (see runs.external.handlers). A stopped recording is not.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ BATCH = 100
 
 
 def stop(actor: Actor, run: AgentRun, *, key: str | None = None) -> PostResult:
-    """Stop a run that this site executes, or stop the recording of any other, with that of its recorded child runs.
+    """Stop a run that this site executes, or stop the recording of any other run and of its recorded child runs.
 
-    The program of a recorded run is not stopped: it is elsewhere. `key` makes the stop of a native run idempotent.
+    The program of a recorded run is not stopped, because it runs elsewhere. `key` makes the stop of a native run
+    idempotent.
     """
     if not run.is_recorded:
         return run_actions.stop(actor, run, key=key)
@@ -67,11 +68,11 @@ def _stop_recording(run_id: UUID, *, by: str) -> PostResult:
 
 
 def end_abandoned() -> int:
-    """End recorded runs of which nothing has come for AGENTOPS_ABANDON_DAYS, and return their number."""
+    """End recorded runs without an event for AGENTOPS_ABANDON_DAYS, and return their number."""
     if not settings.AGENTOPS_ABANDON_DAYS:
         return 0
     before = database_clock.now() - timedelta(days=settings.AGENTOPS_ABANDON_DAYS)
-    # A sub-agent of a session here may wait for a person for so long, and ends with the session.
+    # A sub-agent of a session on this site may wait this long for a person. It ends with the session.
     silent = (
         AgentRun.objects.being_recorded().silent_since(before).exclude(external_id__startswith=session_subagents.PREFIX)
     )
@@ -82,7 +83,7 @@ def end_abandoned() -> int:
 
 @transaction.atomic
 def _abandon(run_id: UUID, before: datetime) -> bool:
-    """End a run as abandoned. Return False if it has ended, or an event or another worker came first."""
+    """End a run as abandoned. Return False if it has ended, or if a concurrent event or worker changed it."""
     run = _locked(run_id, skip_locked=True)
     if run is None or run.state.terminal or not AgentRun.objects.filter(pk=run_id).silent_since(before).exists():
         return False
@@ -96,7 +97,7 @@ def _locked(run_id: UUID, *, skip_locked: bool = False) -> AgentRun | None:
 
 
 def _end(run: AgentRun, stopped: RunStopped, source: Source) -> None:
-    """End a run at the time of its last event, which it keeps: durations and the retention count until then."""
+    """End a run at the time of its last event, so that its duration and its retention count from that event."""
     is_final = stopped.reason != ABANDONED
     last_at = log.last_event_at(run.pk)
     projection = Projection.load(run, source)

@@ -1,4 +1,4 @@
-"""Sub-agents of a session that a worker holds, as child runs: what they say arrives in lines, as in a file."""
+"""Sub-agents of a session that a worker holds, as child runs. Their messages arrive as lines, as in a session file."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from timeline.models import Source
 logger = logging.getLogger(__name__)
 AGENT = "sub-agent"
 _FILE = ImportFile("session")
-#: How the program names the end of a task that runs in the background.
+#: The program's statuses for the end of a background task.
 _TASK_ENDS = {"completed": RunStatus.COMPLETED, "failed": RunStatus.FAILED, "stopped": RunStatus.STOPPED}
-#: Lines of calls that are not stored yet.
+#: Maximum lines kept for calls that are not stored yet.
 MAX_EARLY = 1_000
 
 
 @dataclass
 class _Agent:
-    """A sub-agent: the call that it works for, and its last lines, which a later one may belong to."""
+    """A sub-agent: its call, and its last lines, which a later line may belong to."""
 
     head: ImportedRun
     call: AgentRunToolCall
-    #: Its task, where the program does not send it itself; empty otherwise.
+    #: Its task, if the program does not send it as a line; otherwise empty.
     prompt: str = ""
     lines: list[ConversationLine] = field(default_factory=list)
 
@@ -60,9 +60,9 @@ class SessionAgents:
         self._early: list[Mapping[str, Any]] = []
 
     def add(self, lines: Sequence[Mapping[str, Any]]) -> None:
-        """Store what sub-agents have said. Lines that cannot be read are left out. Raises `LeaseLost`.
+        """Store the lines of sub-agents. Unreadable lines are left out. Raises `LeaseLost`.
 
-        If it fails, nothing is stored, and the caller may try again with the same lines.
+        If it fails, nothing is stored, and the caller may retry with the same lines.
         """
         early, agents = self._early, {call_id: replace(agent) for call_id, agent in self._agents.items()}
         try:
@@ -78,12 +78,12 @@ class SessionAgents:
             raise
 
     def end(self, call_id: str, status: RunStatus) -> None:
-        """End the sub-agent of a call, if there is one. Raises `LeaseLost`."""
+        """End the sub-agent of a call, if any. Raises `LeaseLost`."""
         with self._held() as run:
             self._end(run, run_ref(run.pk, call_id), status)
 
     def end_all(self) -> None:
-        """End those that have not ended, because their program has, also that of the run before. Raises `LeaseLost`."""
+        """End all open sub-agents, because their program has ended, also from the previous run. Raises `LeaseLost`."""
         with self._held() as run:
             for run_id in filter(None, (run.pk, run.resumed_from_id)):
                 agents = AgentRun.objects.filter(project=run.project, external_id__startswith=run_ref(run_id, ""))
@@ -116,7 +116,7 @@ class SessionAgents:
     def _agent(self, run: AgentRun, call_id: str, first: ConversationLine) -> _Agent | None:
         """Return the sub-agent of a call; None if the call is not stored yet."""
         if call_id not in self._agents:
-            # Of the main agent, or of another sub-agent.
+            # Requested by the main agent, or by another sub-agent.
             calls = AgentRunToolCall.objects.filter(Q(run=run) | Q(run__external_id__startswith=run_ref(run.pk, "")))
             call = calls.filter(call_id=call_id).select_related("run").order_by("-pk").first()
             if call is None:
@@ -147,7 +147,7 @@ class SessionAgents:
             self._note(run, completed_event(child, call))
 
     def _end_task(self, run: AgentRun, data: Mapping[str, Any]) -> None:
-        """End a sub-agent that has worked in the background."""
+        """End a sub-agent that worked in the background."""
         call_id, status = data.get("tool_use_id"), _TASK_ENDS.get(str(data.get("status")))
         if isinstance(call_id, str) and status is not None:
             self._end(run, run_ref(run.pk, call_id), status)
@@ -157,7 +157,7 @@ class SessionAgents:
 
 
 def _head(run: AgentRun, call: AgentRunToolCall, first: ConversationLine) -> ImportedRun:
-    """Return what the call says of its sub-agent."""
+    """Return the head of a sub-agent's run, from its call."""
     asked = call.input if isinstance(call.input, dict) else {}
     return ImportedRun(
         run_ref=run_ref(run.pk, call.call_id),
@@ -172,7 +172,7 @@ def _head(run: AgentRun, call: AgentRunToolCall, first: ConversationLine) -> Imp
 
 
 def _prompt(agent: _Agent) -> Iterator[IncomingEvent]:
-    """Yield the task as the first message. It has an ID, by which it is stored once."""
+    """Yield the task as the first message. Its ID ensures that it is stored once."""
     if agent.prompt:
         added, message = MessageAdded(role="user"), request(UserPromptPart(agent.prompt))
         yield IncomingEvent(
@@ -181,7 +181,7 @@ def _prompt(agent: _Agent) -> Iterator[IncomingEvent]:
 
 
 def _needed(lines: Sequence[ConversationLine]) -> list[ConversationLine]:
-    """Return the lines that a later one may belong to: those of the last answer, and of calls without a result."""
+    """Return the lines that a later line may belong to: lines of the last answer, and of calls without a result."""
     ended = {block["tool_use_id"] for line in lines for block in line.results}
     last = next((line.answer_id for line in reversed(lines) if line.kind == "assistant"), "")
     return [

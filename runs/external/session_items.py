@@ -1,6 +1,6 @@
-"""The JSON form of sessions that are followed on another machine: what an importer has read there.
+"""The JSON form of sessions that are followed on another machine: the items that an importer read there.
 
-Events have the form of ingest. Those with an exact message, as an importer reads it, have it beside the payload, in
+Events have the form of ingest. An event with an exact message from an importer also has the field `message`, in
 pydantic-ai's serialisation.
 """
 
@@ -39,11 +39,11 @@ from runs.statuses import RunStatus
 from timeline import events
 from timeline.events import EventType, Payload
 
-#: Runs and events of one request.
+#: Maximum runs and events of one request.
 MAX_RUNS, MAX_EVENTS = 500, 2_000
 MAX_LABELS, MAX_LABEL = 20, 64
 MAX_CALL_NAMES = 4
-#: Fields beside those of an event of ingest.
+#: Fields in addition to the fields of an ingest event.
 _BESIDE = ("message", "call_names", "is_copied")
 
 
@@ -158,7 +158,10 @@ def dump_event(event: IncomingEvent) -> dict[str, Any]:
 
 
 def load(document: Mapping[str, Any]) -> list[Item]:
-    """Return the runs and the events of a request body. Raises `RejectedEvent`, whose pointer begins at the body."""
+    """Return the runs and the events of a request body.
+
+    Raises `RejectedEvent` with a pointer from the root of the body.
+    """
     unknown = sorted(document.keys() - {"runs", "events"})
     if unknown:
         raise RejectedEvent("unknown_field", f"there is no field {unknown[0][:64]!r}: known are runs, events")
@@ -175,7 +178,7 @@ def _list_of(document: Mapping[str, Any], name: str, limit: int) -> list[Any]:
         raise RejectedEvent("invalid_value", f"{name} must be a list", f"/{name}")
     if len(values) > limit:
         raise RejectedEvent("batch_too_large", f"more than {limit} {name} in a request", f"/{name}", status=413)
-    # Texts become columns, none of which holds NUL or a lone surrogate.
+    # Texts become columns, which cannot store NUL or a lone surrogate.
     return cast("list[Any]", BARE.clean(values)[0])
 
 
@@ -213,7 +216,7 @@ def _event(document: object) -> IncomingEvent:
     message = _message(document["message"]) if "message" in document else None
     if message is not None and not _fits(event, message):
         raise RejectedEvent("invalid_message", f"not a message of an event {event.type}", "/message")
-    # What was read from a file has no digest, wherever it was read.
+    # Events from a file have no digest, on whichever machine the file is read.
     return replace(
         event, message=message, body_sha256=None,
         call_names=_call_names(document.get("call_names", [])), is_copied=document.get("is_copied") is True,
@@ -260,7 +263,7 @@ def _check_tokens(message: ModelResponse) -> None:
 
 
 def _fits(event: IncomingEvent, message: ModelMessage) -> bool:
-    """Whether the event is one that the message may belong to, so that no row gets a message of another kind."""
+    """Return whether the message may belong to the event, so that no row gets a message of another kind."""
     if isinstance(message, ModelResponse):
         role = getattr(event.payload, "role", None)
         return event.type == EventType.LLM_TURN_END or (event.type == EventType.MESSAGE_ADDED and role == "assistant")

@@ -1,4 +1,4 @@
-"""Notices external runs whose runner has fallen silent. It is recorded and shown, and ends nothing by itself."""
+"""Detects external runs whose runner is silent. The silence is recorded and displayed; it does not end the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from timeline.events.command import PolicyApplied
 from timeline.log import Entry
 from timeline.models import RunKind, Source
 
-#: Runs that are noticed in one call.
+#: Runs that are recorded in one call.
 BATCH = 100
 
 
@@ -41,7 +41,7 @@ def notice_silence() -> int:
 
 @transaction.atomic
 def _record(run_id: UUID, before: datetime) -> bool:
-    """Record the silence of a run. Returns False if it has ended, or an event or another worker came first."""
+    """Record the silence of a run. Return False if it has ended, or if a concurrent event or worker changed it."""
     rows = AgentRun.objects.select_for_update(no_key=True, of=("self",), skip_locked=True)
     run = rows.filter(pk=run_id, status=RunStatus.RUNNING).first()
     if run is None:

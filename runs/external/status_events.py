@@ -1,4 +1,4 @@
-"""What events of the status do to an external run."""
+"""Applies status events to an external run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from runs.statuses import STATUSES, RunStatus
 from timeline.events.run import RunCompleted, RunFailed, RunPaused, RunPhase, RunStarted, RunStopped, RunWaiting
 from timeline.reasons import REOPENED
 
-#: Statuses that a runner may report by `run.phase`; the others have event types of their own.
+#: Statuses that a runner may report with `run.phase`; the others have separate event types.
 _PHASE_STATUSES = frozenset({RunStatus.QUEUED, RunStatus.RUNNING})
 
 
@@ -54,7 +54,7 @@ def phase(projection: Projection, event: IncomingEvent, payload: RunPhase) -> in
         text = f"run.phase reports {allowed}; send run.{status} for other statuses"
         raise RejectedEvent("invalid_value", text, "/payload/status")
     if status not in _PHASE_STATUSES:
-        # A word of the runner: its run works.
+        # An unknown status is a phase name of the runner: the run is running.
         payload = payload.model_copy(update={"phase": payload.phase or status})
         status = RunStatus.RUNNING.value
     event = replace(event, payload=payload.model_copy(update={"status": status}))
@@ -92,7 +92,7 @@ def stopped(projection: Projection, event: IncomingEvent, payload: RunStopped) -
 
 
 def _results(payload: RunCompleted | RunWaiting) -> dict[str, Any]:
-    """Return the columns of what the run has come to."""
+    """Return the columns of a run's result."""
     columns: dict[str, Any] = {}
     if payload.result is not None:
         result = payload.result if isinstance(payload.result, str) else canonical(payload.result)
@@ -111,7 +111,7 @@ def _end(
     reason: str = "",
     **changes: Any,
 ) -> int:
-    """Report a final status, with the totals of the run. Reported tokens count if no answer has any."""
+    """Report a final status, with the totals of the run. Reported tokens are used if no answer has tokens."""
     run = projection.run
     has_tokens = any(getattr(run, name) for name in TOKENS)
     totals = {} if has_tokens else _total_usage(payload.usage or {})
@@ -122,7 +122,7 @@ def _end(
 
 
 def _reported_cost(value: object) -> tuple[str | None, dict[str, Any]]:
-    """Return the cost of a whole run as its event has it, and as columns. It replaces the costs of the answers."""
+    """Return the cost of a whole run in the form of its event, and as columns. It replaces the costs of the answers."""
     cost = read_cost(value)
     if cost is None:
         return None, {}
@@ -131,10 +131,10 @@ def _reported_cost(value: object) -> tuple[str | None, dict[str, Any]]:
 
 
 def _report(projection: Projection, event: IncomingEvent, to: RunStatus, *, reason: str = "", **changes: Any) -> int:
-    """Write what was collected, then the status together with its event."""
+    """Write the collected rows, then the status together with its event."""
     run = projection.run
     if run.state is to and run.status_reason == reason and run.started_at is not None and not changes:
-        # Nothing changes: the event waits for the others.
+        # The status does not change, so the event is written with the others.
         return projection.append(projection.entry_of(event))
     if to.terminal:
         projection.close_answer(event.ts)

@@ -1,7 +1,7 @@
-"""Redacts the texts that runners stream: the deltas of an answer are one text, however they split its secrets.
+"""Redacts the texts that runners stream. The deltas of an answer are one text, however they split its secrets.
 
-What could still become a secret waits for the next delta, in the row of the external run if need be: another process
-may receive it. It stands in no log and no answer until then.
+Text that may be the beginning of a secret is held back until the next delta. It is kept in the row of the external run,
+because another process may receive the next delta. No log and no answer contains it before.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ DELTA_TYPES = tuple(_DELTAS)
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """The block that text which is held back belongs to."""
+    """The block that a held-back text belongs to."""
 
     index: int | None
     node_id: str
     step: int | None
 
     def empty_delta(self, type_: str) -> Entry:
-        """Return a delta of the block that carries its held text only."""
+        """Return a delta of the block that carries only its held text."""
         return Entry(_DELTAS[type_](text="", index=self.index), node_id=self.node_id, step=self.step, clean=True)
 
 
@@ -45,15 +45,15 @@ class _OpenText:
 
     stream: Stream
     origin: _Origin | None = None
-    #: The places of its deltas among the entries that are not written yet.
+    #: The indexes of its deltas among the unwritten entries.
     places: list[int] = field(default_factory=list)
 
 
 class StreamedTexts:
-    """The texts of an answer that are being received, by the type of their deltas.
+    """The texts of an answer in progress, by the type of their deltas.
 
-    A text is all that comes in deltas of one type, also of several blocks: so a runner that counts its deltas in
-    `index` cannot split a secret either.
+    A text consists of all deltas of one type, even from several blocks. So a runner that numbers its deltas in `index`
+    cannot split a secret either.
     """
 
     def __init__(self, log_id: UUID, stored: dict[str, Any]) -> None:
@@ -62,7 +62,10 @@ class StreamedTexts:
         self._open: dict[str, _OpenText] = {}
 
     def entries_before(self, delta: Entry, place: int) -> Iterator[Entry]:
-        """Note a delta that becomes the entry at `place`, or after those returned: of held text of another block."""
+        """Note a delta that becomes the entry at `place`.
+
+        Yield entries with held text of another block to insert before it.
+        """
         assert isinstance(delta.payload, Delta)
         text = self._text(delta.payload.event_type)
         origin = _Origin(delta.payload.index, delta.node_id, delta.step)
@@ -74,7 +77,7 @@ class StreamedTexts:
         text.places.append(place)
 
     def entries_of_rest(self, type_: str, place: int) -> Iterator[Entry]:
-        """Return the entry for text that an earlier batch has held back, before the text of this type ends."""
+        """Yield the entry for text that an earlier batch held back, before the text of this type ends."""
         text = self._text(type_) if type_ in self._stored else None
         if text is not None and text.origin is not None and text.stream.pending_text and not text.places:
             yield text.origin.empty_delta(type_)
@@ -86,14 +89,14 @@ class StreamedTexts:
             self._release(text, entries)
 
     def end(self, type_: str, entries: list[Entry]) -> None:
-        """End the text of this type: nothing of it is held back any longer."""
+        """End the text of this type, so that none of it is held back."""
         text = self._open.pop(type_, None)
         self._stored.pop(type_, None)
         if text is not None:
             self._release(text, entries, ended=True)
 
     def state(self) -> dict[str, Any]:
-        """Return what a projection in another process continues from."""
+        """Return the state that a projection in another process continues."""
         return self._stored | {
             type_: {**text.stream.state(), "index": origin.index, "node_id": origin.node_id, "step": origin.step}
             for type_, text in self._open.items()

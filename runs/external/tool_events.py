@@ -1,4 +1,4 @@
-"""What events of tool calls do to the rows of an external run."""
+"""Applies tool-call events to the rows of an external run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from timeline.events.tool import ToolEnd, ToolOutput, ToolStart
 from timeline.log import Entry
 
 _UNKNOWN_TOOL = "tool"
-#: The largest duration that its column holds.
+#: The largest duration that fits its column.
 MAX_MILLISECONDS = 2**31 - 1
 #: Statuses of an ended call, by the words that runners use.
 _CALL_STATUSES = {
@@ -40,7 +40,7 @@ def tool_start(projection: Projection, event: IncomingEvent, payload: ToolStart)
         name = payload.tool_name or _name_of_unknown(call, payload.call_id)
         call = _request_call(projection, event, payload.call_id, name, payload.arguments)
     if call.starts:
-        # A runner's retry is the same call: whether its tool may run twice is not decided here.
+        # A runner's retry is the same call: the runner decides whether its tool may run twice.
         again = payload if payload.tool_name else payload.model_copy(update={"tool_name": call.tool_name})
         return projection.append(projection.entry_of(event, again, step=call.step_number))
     entry = _start(projection, call, event.ts, is_own=True)
@@ -50,9 +50,9 @@ def tool_start(projection: Projection, event: IncomingEvent, payload: ToolStart)
 
 
 def _start(projection: Projection, call: AgentRunToolCall, at: datetime | None, *, is_own: bool = False) -> Entry:
-    """Mark a call running, and return its `tool.start`, which is appended unless it was received."""
+    """Mark a call as running, and return its `tool.start`, which is appended unless it was received."""
     entry = tool_starts.start_call(call, attempt=0)
-    # What its tool may be repeated for is not known here.
+    # The effect class of its tool is unknown here.
     entry = replace(entry, payload=cast("ToolStart", entry.payload).model_copy(update={"effect": None}))
     call.started_at = at or call.started_at
     projection.change_call(call)
@@ -91,7 +91,7 @@ def _output(event: IncomingEvent, payload: ToolEnd) -> Any:
 
 
 def _name_of_unknown(before: AgentRunToolCall | None, call_id: str) -> str:
-    """Return the tool of a call that no answer has requested: that of an ended one with its ID."""
+    """Return the tool of a call that no answer requested: the tool of the ended call with the same ID."""
     if before is None:
         text = f"no call {call_id[:64]!r} is known; tool_name is required to record it"
         raise RejectedEvent("unknown_call", text, "/payload/callId")
@@ -101,7 +101,7 @@ def _name_of_unknown(before: AgentRunToolCall | None, call_id: str) -> str:
 def _request_call(
     projection: Projection, event: IncomingEvent, call_id: str, name: str, arguments: object
 ) -> AgentRunToolCall:
-    """Return a new call that no answer has requested: it gets an answer of its own, with the texts before it."""
+    """Return a new call that no answer requested. A separate answer is added for it, with the preceding texts."""
     projection.close_answer(event.ts, contents.call_part(call_id, name or _UNKNOWN_TOOL, arguments))
     call = projection.find_call(call_id)
     assert call is not None
@@ -111,7 +111,7 @@ def _request_call(
 def close_call(
     projection: Projection, call: AgentRunToolCall, result: CallResult, event: IncomingEvent, *, own: str
 ) -> int:
-    """Close a call, with its result message. `own` says which of the two events is the received one."""
+    """Close a call, with its result message. `own` names the event of the two that was received."""
     if call.starts == 0 and result.status is not ToolStatus.DENIED:
         # The runner reported no start.
         _start(projection, call, event.ts)
@@ -134,7 +134,7 @@ def close_call(
 
 
 def is_closed(call: AgentRunToolCall) -> bool:
-    """Whether a call has its result. One of unknown outcome, at the end of a file that grows, may still get it."""
+    """Return whether a call has its result. A call of unknown outcome at the end of a growing file may still get it."""
     return call.status in RESOLVED and call.result_message_id is not None
 
 

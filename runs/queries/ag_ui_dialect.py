@@ -1,4 +1,4 @@
-"""Events as AG-UI messages, with whole texts from the rows, and the state of the log before them."""
+"""Converts events to AG-UI messages, with whole texts from the rows, and the log state before the events."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from timeline.dialects.agent_output import Fields, WholeTexts
 from timeline.events import EventType
 from timeline.models import Event
 
-#: Events that are read. A longer conversation is not sent: a part of it would replace what a client has.
+#: Maximum events to read. A longer conversation is not sent: a part of it would replace the client's whole one.
 MAX_EVENTS = 10_000
 #: Returns the AG-UI messages of a log, from its first event on.
 Translate = Callable[[UUID, Sequence[Event]], list[Message]]
 
 
 def conversation_before(event: Event, translate: Translate) -> list[Message]:
-    """Return the conversation of the runs that this one continues, and of this one; empty if it is too long."""
+    """Return the conversation of the runs that the event's run continues, and of that run; empty if it is too long."""
     run = AgentRun.objects.get(pk=event.log_id)
     streamed: list[Message] = []
     left = MAX_EVENTS
@@ -51,7 +51,7 @@ def conversation_before(event: Event, translate: Translate) -> list[Message]:
 
 
 def _end_of(segment: Segment) -> int | None:
-    """Return the number of the event with which the segment has ended; None if it is a whole run."""
+    """Return the seq of the last event of a segment; None if the segment is a whole run."""
     if segment.upto is None:
         return None
     later = log.events_of(segment.run_id).filter(type=EventType.MESSAGE_ADDED, payload__position__gt=segment.upto)
@@ -60,7 +60,7 @@ def _end_of(segment: Segment) -> int | None:
 
 # --- Messages ---
 
-#: Events before a batch that are searched. A message that is longer continues as a new one.
+#: Maximum events before a batch that are searched. A longer message continues as a new one.
 MAX_SEARCHED = 5000
 _TURN = (EventType.LLM_TURN_START,)
 _NEED_TURN = (EventType.TOOL_START, EventType.TOOL_END, EventType.LLM_TURN_END, EventType.APPROVAL_REQUESTED)
@@ -81,7 +81,7 @@ def ag_ui_texts(log_id: UUID, batch: Sequence[Event], *, has_snapshots: bool = F
 
 
 def _translated(log_id: UUID, events: Sequence[Event]) -> list[Message]:
-    """Return the messages of a log from its beginning, and the results of calls that the front end has run."""
+    """Return the messages of a whole log, with the results of calls that the front end executed."""
     rows = replace(_rows(log_id, events), has_all_results=True)
     return [message for of_event in ag_ui_messages(events, rows, LogState()) for message in of_event]
 
@@ -98,12 +98,15 @@ def _rows(log_id: UUID, batch: Sequence[Event]) -> AgUiRows:
 
 
 def _masked(rows: Mapping[UUID, Fields]) -> dict[UUID, Fields]:
-    """Return the rows with their secrets masked: arguments become a text with JSON in it, where no rule finds them."""
+    """Return the rows with masked secrets.
+
+    Masking comes first, because no rule finds secrets in arguments encoded as text.
+    """
     return {pk: cast("Fields", REDACTOR.clean(row)[0]) for pk, row in rows.items()}
 
 
 def _approvals(log_id: UUID, batch: Sequence[Event]) -> dict[UUID, Fields]:
-    """Return what approvals of the calls of a batch say, by the ID of the call."""
+    """Return the approval fields of the calls of a batch, by call ID."""
     ids = {event.ref_id for event in batch if event.type in _OF_APPROVAL and event.ref_id is not None}
     if not ids:
         return {}
@@ -112,7 +115,7 @@ def _approvals(log_id: UUID, batch: Sequence[Event]) -> dict[UUID, Fields]:
 
 
 def _call_ids(log_id: UUID, batch: Sequence[Event]) -> dict[str, str]:
-    """Return the IDs of the calls that the child runs of a batch work for, by the IDs of their model."""
+    """Return the row IDs of the calls that started a batch's child runs, by the model's call ID."""
     named = {event.payload.get("call_id") for event in batch if event.type in CHILDREN}
     if not named:
         return {}
@@ -121,7 +124,7 @@ def _call_ids(log_id: UUID, batch: Sequence[Event]) -> dict[str, str]:
 
 
 def _front_end_tools(log_id: UUID, whole: WholeTexts) -> frozenset[str]:
-    """Return the names of the tools that the front end runs. No query if the batch has no call."""
+    """Return the names of the tools that the front end executes. No query if the batch has no call."""
     if not whole.calls:
         return frozenset()
     config = AgentRun.objects.values_list("agent_config", flat=True).filter(pk=log_id).first()
@@ -129,7 +132,7 @@ def _front_end_tools(log_id: UUID, whole: WholeTexts) -> frozenset[str]:
 
 
 def _state_before(log_id: UUID, batch: Sequence[Event]) -> LogState:
-    """Return the state before a batch: two queries for one of streamed text, seven at most."""
+    """Return the state before a batch. Takes two queries for a batch of streamed text, and at most seven."""
     seq, types = batch[0].seq, {event.type for event in batch}
     if seq == 1:
         return LogState()
@@ -141,7 +144,7 @@ def _state_before(log_id: UUID, batch: Sequence[Event]) -> LogState:
     state = LogState.after(
         _last(log_id, seq, MARKERS),
         _last(log_id, seq, STEPS) if any(event.type in STEPS or ends_run(event) for event in batch) else None,
-        # A message that is open is closed by any event of MARKERS, by its ID.
+        # Any event of MARKERS closes an open message, by its ID.
         anchor=last_seq(ANCHORS, MARKERS),
         turn=last_seq(_TURN, _NEED_TURN),
         text=last_seq(TEXTS, {EventType.LLM_TURN_END}),
@@ -159,7 +162,7 @@ def _subagents(log_id: UUID, before: int) -> Subagents:
         return Subagents()
     ends = passed.filter(type__in=[EventType.RUN_WAITING, EventType.RUN_PAUSED]).order_by("-seq")
     ended = next((event.seq for event in ends if ends_run(event)), 0)
-    # It is opened by a marker: what is between was not sent.
+    # A marker opens it. The events before the marker were not sent.
     begin = passed.filter(type__in=MARKERS, seq__gt=ended).order_by("seq").values_list("seq", flat=True).first() or 0
     return Subagents.after(event for event in children if event.seq > begin)
 

@@ -1,4 +1,4 @@
-"""What the agents of a project have done lately."""
+"""The recent activity of a project's agents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECENT = timedelta(days=7)
 
 @dataclass
 class AgentActivity:
-    """The runs of an agent that were created since a time."""
+    """The runs of an agent created since a time."""
 
     since: datetime
     #: Status → number of runs, the most frequent first.
@@ -29,7 +29,7 @@ class AgentActivity:
 
 
 def with_last_run(agents: QuerySet[Agent]) -> QuerySet[Agent]:
-    """Annotate agents with the ID, the status and the creation of their newest run: `last_run`, and so on."""
+    """Annotate agents with the ID, the status and the creation time of their newest run: `last_run`, and so on."""
     newest = AgentRun.objects.filter(agent=OuterRef("pk")).order_by("-created_at")
     return agents.annotate(
         last_run=Subquery(newest.values("log")[:1], output_field=UUIDField()),
@@ -39,7 +39,7 @@ def with_last_run(agents: QuerySet[Agent]) -> QuerySet[Agent]:
 
 
 def activity_of(agent_ids: Sequence[UUID], now: datetime) -> dict[UUID, AgentActivity]:
-    """Return the activity of agents in the time of `RECENT`. One query."""
+    """Return the activity of agents in the period `RECENT`. One query."""
     since = now - RECENT
     runs = AgentRun.objects.filter(agent__in=agent_ids, created_at__gte=since)
     counts = runs.values_list("agent_id", "status").annotate(count=Count("pk")).order_by("-count", "status")

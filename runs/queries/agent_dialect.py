@@ -1,4 +1,4 @@
-"""Events in the agent dialect, with whole texts from the rows: at most six queries for any number of events."""
+"""Converts events to the agent dialect, with whole texts from the rows: at most six queries per batch of events."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _OF_RUN = frozenset(
 )
 _OF_CALL = frozenset({EventType.TOOL_START, EventType.TOOL_END, EventType.RUN_WAITING})
 _OF_CHILD = frozenset({EventType.CHILD_RUN_STARTED})
-#: The name of a model that no answer names.
+#: The model name used if no answer names its model.
 UNKNOWN_MODEL = "unknown"
-#: How many events before the end of a run its error may be.
+#: Maximum number of events between a run's error and its end.
 ERROR_DISTANCE = 20
 _DECISIVE = (EventType.ERROR, EventType.LLM_TURN_START, EventType.LLM_TURN_END)
 _SENT_ROLES = (AgentRunMessage.Role.SYSTEM, AgentRunMessage.Role.USER)
@@ -35,7 +35,7 @@ _TOKENS = ("input_tokens", "output_tokens", "cache_write_tokens", "cache_read_to
 
 
 def agent_texts(log_id: UUID, batch: Sequence[Event]) -> list[list[str]]:
-    """Return what each event of a log is in the agent dialect, as JSON texts, with secrets masked."""
+    """Return each event of a log in the agent dialect, as JSON texts with masked secrets."""
     whole = whole_texts(log_id, batch)
     of_events = [agent_events(event, whole) for event in batch]
     texts = iter(mask_rows([to_json(told) for of_event in of_events for told in of_event]))
@@ -43,12 +43,12 @@ def agent_texts(log_id: UUID, batch: Sequence[Event]) -> list[list[str]]:
 
 
 def agent_items(log_id: UUID, batch: Sequence[Event]) -> list[str]:
-    """Return what each event of a log is in the agent dialect, as one or more items of a JSON list."""
+    """Return each event of a log in the agent dialect, as one or more items of a JSON list."""
     return [",".join(texts) for texts in agent_texts(log_id, batch)]
 
 
 def whole_texts(log_id: UUID, batch: Sequence[Event]) -> WholeTexts:
-    """Return what the rows say whole of a log's events."""
+    """Return the whole texts of a log's events, from their rows."""
     needs_run = any(event.type in _OF_RUN for event in batch)
     run = AgentRun.objects.filter(pk=log_id).first() if needs_run else None
     is_complete = any(event.type == EventType.RUN_COMPLETED for event in batch)
@@ -64,7 +64,7 @@ def whole_texts(log_id: UUID, batch: Sequence[Event]) -> WholeTexts:
 
 
 def _reported(log_id: UUID, ends: Sequence[int]) -> frozenset[int]:
-    """Return those of the events that have an `error` event shortly before, with nothing of the model between."""
+    """Return the events with a recent preceding `error` event and no model event in between."""
     if not ends:
         return frozenset()
     near = Q()
@@ -75,7 +75,7 @@ def _reported(log_id: UUID, ends: Sequence[int]) -> frozenset[int]:
 
 
 def _follows_error(types: Mapping[int, str], end: int) -> bool:
-    """Return whether the last event before that is an error, or the beginning of a model call, is an error."""
+    """Return whether the last error or start of a model call before an event is an error."""
     last = (types.get(seq) for seq in range(end - 1, end - ERROR_DISTANCE - 1, -1))
     return next((type_ for type_ in last if type_ in _DECISIVE), None) == EventType.ERROR
 
@@ -119,7 +119,7 @@ def _model_usage(run: AgentRun) -> Fields:
 
 
 def _usage(counts: Mapping[str, Any]) -> dict[str, int]:
-    """Return tokens as the dialect counts them: the input without cached tokens, which stand beside it."""
+    """Return the tokens in the dialect's form. Its input excludes cached tokens, which have separate counts."""
     cached = counts["cache_write_tokens"] + counts["cache_read_tokens"]
     return {
         "inputTokens": max(counts["input_tokens"] - cached, 0),

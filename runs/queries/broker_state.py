@@ -1,6 +1,6 @@
-"""What waits in Redis, for metrics and pages: read within a second, or not at all.
+"""The messages waiting in Redis, for metrics and pages. A read takes at most one second.
 
-Without Redis the queues are in the memory of each worker, where no other process can count them.
+Without Redis, the queues are in the memory of each worker, and other processes cannot count them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from runs.statuses import RunStatus
 log = logging.getLogger(__name__)
 #: Seconds after which Redis counts as not answering.
 WITHIN_S = 1.0
-#: Queues whose messages are counted, in the order of their names.
+#: Maximum queues whose messages are counted, in the order of their names.
 MAX_QUEUES = 100
-#: Messages at the head of a queue that are looked at, and of all queues. Some may name runs that are no longer queued.
+#: Messages inspected at the head of each queue, and in total. Some may name runs that are no longer queued.
 HEAD, MAX_HEADS = 20, 900
-#: One thread: while Redis hangs, the next readers wait for it and time out, and no threads accumulate.
+#: One thread: while Redis hangs, other readers wait for it and time out, and no threads accumulate.
 _thread = ThreadPoolExecutor(1, thread_name_prefix="backlog")
 
 
@@ -37,15 +37,15 @@ _thread = ThreadPoolExecutor(1, thread_name_prefix="backlog")
 class BrokerState:
     """The messages in Redis."""
 
-    #: Messages by queue and priority; each queue of the site, also empty ones.
+    #: Messages by queue and priority, for each queue of the site, including empty queues.
     lengths: Mapping[str, Mapping[int, int]]
     #: When the oldest message of a run that is still queued was sent, by the database's clock.
     oldest_sent_at: datetime | None
 
 
 def read() -> BrokerState | None:
-    """Return what waits in Redis. None if it did not answer within `WITHIN_S`. At most three queries."""
-    # Not part of the second: the first import of Celery in a process takes half of it.
+    """Return the waiting messages; None if Redis did not answer within `WITHIN_S`. At most three queries."""
+    # Excluded from the time limit: the first import of Celery in a process takes half a second.
     import_string(backlog.CELERY_APP)
     future = _thread.submit(_read, _queues())
     try:
@@ -53,14 +53,14 @@ def read() -> BrokerState | None:
     except TimedOut:
         future.cancel()
         return None
-    except Exception as error:  # whatever a broken broker raises
+    except Exception as error:  # a broken broker can raise any exception
         log.warning("the queues in Redis cannot be read: %s", type(error).__name__)
         return None
     return BrokerState(lengths, _oldest_sent_at(heads) if heads else None)
 
 
 def _queues() -> list[str]:
-    """Return the queues that an agent, a run or a living worker names, and that of upkeep."""
+    """Return the queues that an agent, a run or a living worker names, and the upkeep queue."""
     of_runs = AgentRun.objects.claimable().order_by().values_list("queue", flat=True)
     named = set(Agent.objects.order_by().values_list("queue", flat=True).union(of_runs))
     return [*sorted(named | WorkerProcess.objects.served_queues())[:MAX_QUEUES], UPKEEP]
@@ -68,7 +68,7 @@ def _queues() -> list[str]:
 
 def _read(queues: Iterable[str]) -> tuple[dict[str, dict[int, int]], list[UUID]]:
     lengths = {queue: backlog.lengths(queue) for queue in queues}
-    # Those of upkeep name no runs.
+    # Upkeep messages name no runs.
     parts = [(queue, priority) for queue in lengths if queue != UPKEEP for priority in lengths[queue]]
     heads = [run_id for part in parts for run_id in backlog.oldest(*part, HEAD)]
     return lengths, heads[:MAX_HEADS]

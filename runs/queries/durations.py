@@ -1,8 +1,8 @@
 """The duration and the waiting time of a run.
 
-The duration is the time for which workers held the run, taken from its attempts. The attempt of a lost worker ends
-with its last event, not when the loss was noticed. The time between attempts is waiting time: for a cooldown, an
-answer, an outcome, a resume or a free worker.
+The duration is the time for which workers held the run, taken from its attempts. The attempt of a lost worker ends with
+its last event, not when the loss was noticed. The time between attempts is waiting time: for a cooldown, an answer, an
+outcome, a resume or a free worker.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Times:
 
     worked_s: float
     waited_s: float
-    #: For a running run: the duration is the time since then. None for others, whose clocks may be anywhere.
+    #: For a running run: the duration is the time since then. None for other runs, whose clocks may differ.
     counts_from: datetime | None
 
 
 class TimedRun(Protocol):
-    """What the times of a run depend on, besides its attempts and its last event."""
+    """The fields of a run that its times depend on, besides its attempts and its last event."""
 
     @property
     def state(self) -> RunStatus: ...
@@ -55,7 +55,7 @@ def times_of(run: AgentRun, now: datetime) -> Times | None:
     """Return the times of a run, or None if it has not started. Without `with_times`, this costs a query."""
     if run.started_at is None:
         return None
-    # The log of a running run, whose duration goes on, is not read for it.
+    # The duration of a running run does not need the last event, so its log is not read.
     last_event_at = None if run.state is RunStatus.RUNNING else run.log.last_event_at
     return times_between(run, last_event_at, _holds(run), now)
 
@@ -80,7 +80,7 @@ def times_between(run: TimedRun, last_event_at: datetime | None, holds: Holds, n
 def _holds(run: Any) -> Holds:
     if hasattr(run, "worked_time"):
         return run.worked_time, run.open_since
-    # At the end of each run: Django takes several times as long to build the query of `with_times` as this one.
+    # Called at the end of each run. Building this query takes a fraction of the time of `with_times`.
     held = list(Attempt.objects.filter(run=run.pk).order_by().values_list("claimed_at", "ended_at"))
     ended = [end - begin for begin, end in held if end is not None]
     open_since = [begin for begin, end in held if end is None]
@@ -88,7 +88,7 @@ def _holds(run: Any) -> Holds:
 
 
 def _times(worked: timedelta, waited: timedelta, now: datetime | None) -> Times:
-    """Return the times of a run; `now` if it is running."""
+    """Return the times of a run. `now`: the current time for a running run."""
     zero = timedelta(0)
     counts_from = None if now is None else now - worked
     return Times(max(worked, zero).total_seconds(), max(waited, zero).total_seconds(), counts_from)

@@ -1,4 +1,4 @@
-"""Makes fixtures of a stored flow run: one for each agent node, with all its visits."""
+"""Creates fixtures of a stored flow run: one for each agent node, with all its visits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runs.models import AgentRun, FlowRun, FlowVisit
 from runs.queries.run_fixture import NothingRecorded, RunRecording, record
 from runs.statuses import RunStatus
 
-#: Visits of agent nodes that one request may record: each takes a few queries. The command has no limit.
+#: Visits of agent nodes that one request may record. Each takes several queries. The command has no limit.
 MAX_VISITS_OF_A_REQUEST = 200
 
 
@@ -30,11 +30,11 @@ class TooManyVisits(RunRefusal):
 
 @dataclass(frozen=True)
 class FlowRecording:
-    """The fixtures of a flow run by node, and what they do not carry."""
+    """The fixtures of a flow run by node, and notes on their omissions."""
 
     flow_id: str
     fixtures: dict[str, RunRecording] = field(default_factory=dict)
-    #: What people answered, by node, in the order of its visits. Secrets are masked.
+    #: The answers of people, by node, in the order of its visits. Secrets are masked.
     answers: dict[str, list[Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -64,7 +64,7 @@ def record_flow_of_request(flow_run: FlowRun) -> FlowRecording:
 
 
 def record_flow(flow_run: FlowRun) -> FlowRecording:
-    """Return the fixtures of the agent nodes of a flow run. A few queries for each visit.
+    """Return the fixtures of the agent nodes of a flow run. Takes several queries for each visit.
 
     The caller has put the project in scope, whose redaction rules apply. Raises `NothingRecorded` if no agent node has
     an answer of a model.

@@ -1,4 +1,4 @@
-"""A flow or a flow run as a graph, for pages and the API: nodes and edges with what is known of them, no layout."""
+"""A flow or a flow run as a graph of nodes and edges with their states, for pages and the API. Without a layout."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from runs.statuses import RunStatus
 
 @dataclass(frozen=True)
 class VisitView:
-    """A visit of a node, with the run that holds its conversation now."""
+    """A visit of a node, with the run that currently holds its conversation."""
 
     key: str
     iteration: int
     item: int | None
     #: The ID of the run; None for a constant.
     run_id: UUID | None
-    #: The run's status, or `done` and `running` for a constant; empty if its run is not known.
+    #: The run's status, or `done` and `running` for a constant; empty if its run is unknown.
     status: str
     #: Why the run waits or is paused.
     status_reason: str
@@ -38,7 +38,7 @@ class NodeView:
     id: str
     kind: str
     title: str
-    #: What it executes: the agent, the tool; empty for questions and constants.
+    #: The agent or tool that the node executes; empty for questions and constants.
     subject: str
     #: The length of the longest path to it, from 0. Loop edges do not count.
     depth: int
@@ -71,19 +71,19 @@ class FlowGraph:
 
 
 def graph_of_definition(definition: Mapping[str, Any]) -> FlowGraph:
-    """Return the graph of a definition that was checked: all nodes and edges are pending."""
+    """Return the graph of a checked definition: all nodes and edges are pending."""
     return _view(graph_of(definition), None, {}, {})
 
 
 def graph_of_run(flow_run: FlowRun, snapshot: Snapshot | None = None, *, visits: int = 20) -> FlowGraph:
-    """Return the graph of a flow run, with at most so many visits of each node. Three queries.
+    """Return the graph of a flow run, with at most `visits` visits of each node. Three queries.
 
-    `snapshot` is an earlier one for a replay; then runs are those of now.
+    `snapshot` is an earlier snapshot for a replay. The runs are still in their current state.
     """
     own = snapshot if snapshot is not None else cast("Snapshot", flow_run.snapshot)
     rows = FlowVisit.objects.filter(flow_run=flow_run)
     counts = dict(rows.values_list("node").annotate(Count("pk")))
-    # Loops and forEach make thousands of visits, and an open page asks again and again.
+    # Loops and forEach create thousands of visits, and an open page polls.
     newest = rows.annotate(place=Window(RowNumber(), partition_by="node", order_by=F("pk").desc()))
     by_node: dict[str, list[FlowVisit]] = {}
     for row in newest.filter(place__lte=visits).order_by("-pk").defer("value", "output", "state"):

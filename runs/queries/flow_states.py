@@ -1,7 +1,7 @@
-"""The states of a flow run while its log is replayed, in a few bytes each: what is open, done and waiting. Read-only.
+"""Compact states of a flow run during the replay of its log: open, done and waiting items. Read-only.
 
-Outputs, values of the state and sessions are left out: a flow run may have megabytes of them. The snapshot at an event
-has all.
+Outputs, values of the state and sessions are omitted, because a flow run may have megabytes of them. The snapshot at an
+event has all of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHUNK = 500
 
 @dataclass(frozen=True, slots=True)
 class FlowReplayState:
-    """The state of a flow run after event `seq`. Nodes and edges that are pending are left out."""
+    """The state of a flow run after event `seq`. Pending nodes and edges are omitted."""
 
     seq: int
     status: str
@@ -52,7 +52,7 @@ class FlowReplayState:
 
 
 class FlowReplay:
-    """A flow run that is replayed: the fold of its log, without outputs."""
+    """A replay of a flow run: the fold of its log, without outputs."""
 
     def __init__(self, flow_run: FlowRun, after: int) -> None:
         """Fold the log up to event `after`, which must exist or be 0."""
@@ -70,7 +70,7 @@ class FlowReplay:
 
 
 def _nothing(visit_id: UUID) -> Mapping[str, Any]:
-    """Return nothing of what visits hold: outputs are not shown."""
+    """Return empty contents of a visit, because outputs are not displayed."""
     return {}
 
 
@@ -98,7 +98,7 @@ def snapshot_at(flow_run: FlowRun, seq: int | None = None) -> Snapshot:
 
 
 class _Wholes:
-    """What the records of visits hold, for events that are too short for it."""
+    """The contents of visits, loaded for events that are too small to hold them."""
 
     def __init__(self, flow_run: FlowRun) -> None:
         self._flow_run = flow_run

@@ -20,7 +20,7 @@ to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 @dataclass(frozen=True)
 class JsonType:
-    """The JSON type of a column. In the SQL texts, `{0}` stands for the column's expression."""
+    """The JSON type of a column. In the SQL texts, `{0}` is a placeholder for the column's expression."""
 
     schema: Mapping[str, Any]
     postgres: str = "{0}"

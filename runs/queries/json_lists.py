@@ -17,7 +17,7 @@ from django.db import connection
 from runs.queries.json_columns import MICROSECOND, Column
 from runs.queries.masking import mask, mask_rows
 
-#: Members of one JSON object in SQLite, whose functions take at most 127 arguments, in older versions 100.
+#: Members of one JSON object in SQLite. Its functions take at most 127 arguments (100 in older versions).
 SQLITE_MEMBERS = 50
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The position of a row in the order of its list, as JSON values.
@@ -32,7 +32,8 @@ class Key:
     """A column by which a list is ordered, with the conversion of its value to and from a cursor."""
 
     sql: str
-    #: The expression to select instead: a text costs less than an object, and only the first and the last are used.
+    #: The expression to select instead. A text costs less than an object, and only the first and the last value are
+    #: used.
     text_sql: str = ""
     to_cursor: Callable[[Any], int | str] = lambda value: value
     from_cursor: Callable[[Any], Any] = lambda value: value
@@ -43,7 +44,7 @@ class Key:
 
 
 def _time_to_cursor(text: str) -> int:
-    """Return microseconds since the epoch. SQLite's text has no zone; PostgreSQL's has that of the connection."""
+    """Return microseconds since the epoch. SQLite's text has no zone; PostgreSQL's text has the connection's zone."""
     moment = datetime.fromisoformat(text)
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
 
@@ -59,7 +60,7 @@ def id_param(value: UUID) -> Any:
 
 
 def uuid_of(value: Any) -> UUID:
-    """Return an ID as the database gives it: SQLite stores hexadecimal digits."""
+    """Return an ID from its database value: SQLite stores hexadecimal digits."""
     return value if isinstance(value, UUID) else UUID(hex=value)
 
 
@@ -133,7 +134,7 @@ class Listing:
     columns: Sequence[Column]
     order: Sequence[Key]
     descending: bool = False
-    #: Further expressions, valid on both databases, that `finish` needs besides the text of a row.
+    #: Further expressions, valid on both databases, that `finish` needs in addition to the text of a row.
     tail: Sequence[str] = ()
     finish: Callable[..., str] | None = None
 
@@ -158,7 +159,10 @@ class Listing:
         return _fetch_all(f"{sql} OFFSET {int(offset)}" if offset else sql, where)
 
     def position_at(self, where: Where, span: RowSpan, number: int) -> Position | None:
-        """Return the position of the row with this number in a range, from 1; None if it has fewer. One statement."""
+        """Return the position of the row with this number in a range, from 1; None if the range is shorter.
+
+        One statement.
+        """
         row = self.keys(where, replace(span, limit=1), offset=number - 1)
         return Rows([], row, self.order).position_of(0) if row else None
 

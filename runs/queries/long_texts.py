@@ -1,4 +1,4 @@
-"""The whole output of a tool call in pieces, for downloads: no more than a few pieces are in memory at once."""
+"""Reads the whole output of a tool call in pieces, for downloads: at most a few pieces are in memory at once."""
 
 from __future__ import annotations
 
@@ -73,21 +73,21 @@ class MediaTypes(Func):
 
 # --- Downloads ---
 
-#: Characters that one query reads. A database reads the whole value for each of them.
+#: Characters per query. The database reads the whole value for each query.
 PIECE = 1024 * 1024
-#: Characters that are masked at once: much less than a stream holds back for a secret that is not at its end.
+#: Characters masked at once. Much less than a stream holds back for a possible secret.
 SLICE = 8 * 1024
 
 
 class OutputGone(Exception):
-    """The call was deleted while its output was sent. Whoever reads it must not take it for whole."""
+    """The call was deleted while its output was sent. Readers must not treat the received part as complete."""
 
 
 def long_output(run_id: UUID, call_id: UUID) -> Iterator[str] | None:
     """Return the output of a call in pieces, if it is a text above 256 KiB. None for any other call.
 
-    Each piece is a query of its own, so no transaction is open while a slow reader gets the others. The secrets in the
-    pieces are not masked: see `masked`.
+    Each piece is a separate query, so that no transaction is open while a slow reader receives the output. Secrets in
+    the pieces are not masked: see `masked`.
     """
     calls = AgentRunToolCall.objects.filter(run=run_id, pk=call_id, output_bytes__isnull=False)
     is_text = calls.annotate(is_text=IsJsonText("output")).values_list("is_text", flat=True).first()
@@ -95,8 +95,8 @@ def long_output(run_id: UUID, call_id: UUID) -> Iterator[str] | None:
 
 
 def masked(pieces: Iterator[str]) -> Iterator[str]:
-    """Return the pieces with their secrets masked, also those across borders of pieces."""
-    # Now, because the projects in scope are those of the request, which ends before the last piece is read.
+    """Return the pieces with their secrets masked, including secrets that cross a border of pieces."""
+    # Evaluated now: the projects in scope belong to the request, which ends before the last piece is read.
     return _masked(pieces, REDACTOR.fixed())
 
 

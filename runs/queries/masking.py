@@ -24,7 +24,7 @@ def mask(text: str) -> str:
 def mask_rows(texts: Sequence[str]) -> list[str]:
     """Return the rows of a page with their secrets masked. One search over all rows finds those to inspect."""
     rows = list(texts)
-    # What stands before a secret decides whether it is one, and an escape ends in a letter or a digit.
+    # The character before a secret decides whether it is a secret, and an escape ends in a letter or a digit.
     if "\\u" in "".join(rows):
         rows = [to_json(json.loads(text)) for text in rows]
     for index in indexes_with_secrets(rows):

@@ -1,4 +1,4 @@
-"""What a run, and the newest runs of a project, have used of each model."""
+"""Usage by model, for a run and for the newest runs of a project."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.db.models import Count, Q, Sum
 from runs.conversation.writes import TOKENS
 from runs.models import AgentRun, TurnUsage
 
-#: Number of newest runs that are looked at.
+#: Maximum number of newest runs to read.
 MAX_RUNS = 500
 MAX_MODELS = 100
 MAX_NOTES = 20
@@ -23,7 +23,7 @@ class UsedModel:
 
     name: str
     calls: int
-    #: Calls whose cost is not known.
+    #: Calls whose cost is unknown.
     unpriced: int
 
 
@@ -36,7 +36,7 @@ def usage_by_model(run_id: UUID) -> list[dict[str, Any]]:
     sums: dict[str, Any] = {name: Sum(name) for name in (*TOKENS, "cost_usd")}
     rows: Any = TurnUsage.objects.filter(run=run_id).values("model").order_by("model")
     counts = {
-        # What a program reports beyond its answers is no call that is known.
+        # Extra usage that a program reports beyond its answers does not count as a call.
         "calls": Count("pk", filter=~Q(outcome=TurnUsage.Outcome.PROGRAM)),
         "unpriced": Count("pk", filter=Q(cost_usd=None)),
     }
@@ -45,7 +45,7 @@ def usage_by_model(run_id: UUID) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class CostNote:
-    """Why the cost of calls is unknown, or whose price it is by."""
+    """The reason why the cost of calls is unknown, or the source of their price."""
 
     model: str
     note: str
@@ -64,7 +64,7 @@ def cost_notes(run_id: UUID) -> list[CostNote]:
 
 
 def used_models(project_id: UUID) -> list[UsedModel]:
-    """Return the models of the newest runs, those with most calls without a price first. Two queries."""
+    """Return the models of the newest runs, ordered by unpriced calls, most first. Two queries."""
     newest = AgentRun.objects.filter(project=project_id).order_by("-created_at", "-pk").values_list("pk", flat=True)
     rows = (
         TurnUsage.objects.filter(run__in=list(newest[:MAX_RUNS])).exclude(model="")

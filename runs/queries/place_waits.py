@@ -1,4 +1,4 @@
-"""Which place a queued run waits for: one of its agent, or one of its project. Computed, not stored."""
+"""Which concurrency limit a queued run waits for: its agent's or its project's. Computed, not stored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from timeline.display import clean
 
 
 class PlaceWait(NamedTuple):
-    """What has as many running runs as it may."""
+    """The agent or project that has reached its limit of running runs."""
 
     #: "agent" or "project".
     kind: str
@@ -27,7 +27,7 @@ class PlaceWait(NamedTuple):
 
 
 def place_waits(run_ids: Collection[UUID]) -> dict[UUID, PlaceWait]:
-    """Return the waits of those of these runs that wait for a place. One query; none without runs."""
+    """Return the waits of the given runs that wait for a place. One query; none without runs."""
     if not run_ids:
         return {}
     running = AgentRun.objects.running().filter(project=OuterRef("project")).order_by()

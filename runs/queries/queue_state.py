@@ -1,4 +1,4 @@
-"""The queues of the site: what waits for workers, since when, and which workers are at work. For metrics and pages."""
+"""The queues of the site, for metrics and pages: the waiting runs, their waiting times, and the active workers."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from runs.models import AgentRun, Attempt, Chore, WorkerProcess
 from runs.models.querysets import RunQuerySet
 from runs.statuses import RunStatus
 
-#: The name of the sweep among the periodic jobs. With Redis, its claim says when a clock was last at work.
+#: The name of the sweep among the periodic jobs. With Redis, its claim has the time of the last sweep.
 SWEEP = "sweep"
 #: When the last message of a queued run was sent.
 SENT_AT = Coalesce("message_sent_at", "queued_at")
 
 
 class ActiveSlice(NamedTuple):
-    """A run that a worker drives now."""
+    """A run that a worker is executing."""
 
     run_id: UUID
     project: str
     agent: str | None
     worker: str
-    #: The step that it works on.
+    #: The step in progress.
     step: int
-    #: Since when the worker has had the run.
+    #: When the worker took the run.
     since: datetime | None
 
 
@@ -44,7 +44,7 @@ def oldest_queued() -> datetime | None:
 
 
 def oldest_due_wait() -> datetime | None:
-    """Return since when the oldest wait that has ended is due. A worker ends such waits within seconds."""
+    """Return the due time of the oldest wait that is over. A worker ends such waits within seconds."""
     return AgentRun.objects.due_waits().values_list("not_before", flat=True).first()
 
 
@@ -60,7 +60,7 @@ def working_workers() -> Counter[str]:
 
 
 def active_slices(at_most: int) -> list[ActiveSlice]:
-    """Return the first runs that workers drive, those of the oldest claims first."""
+    """Return the first runs that workers execute, the oldest claims first."""
     own = Attempt.objects.filter(run=OuterRef("pk"), epoch=OuterRef("lease_epoch")).values("claimed_at")
     name = Coalesce("agent__slug", KT("agent_config__agent_id"), output_field=TextField())
     rows = _held().annotate(since=Subquery(own), agent_name=name).order_by("since", "pk")[:at_most]
@@ -76,23 +76,23 @@ def _held() -> RunQuerySet:
 
 
 def last_sweep() -> datetime | None:
-    """Return when a worker last began the sweep; None if none did. Without Redis nothing is stored."""
+    """Return when a worker last started the sweep; None if no worker did. Without Redis nothing is stored."""
     return Chore.objects.filter(name=SWEEP).values_list("taken_at", flat=True).first()
 
 
 def without_place() -> Counter[str]:
-    """Return how many queued runs wait for a place, by project and agent, such as `shop/researcher`."""
+    """Return the number of queued runs that wait for a place, by project and agent, such as `shop/researcher`."""
     rows = AgentRun.objects.without_place().order_by().values_list("project__slug", "agent__slug")
     return Counter({"/".join(filter(None, names)): number for *names, number in rows.annotate(number=Count("pk"))})
 
 
 def queued_counts() -> dict[str, int]:
-    """Return the number of queued runs of each queue that has any, with those that wait for a place."""
+    """Return the number of queued runs of each non-empty queue, including runs that wait for a place."""
     rows = AgentRun.objects.native().filter(status=RunStatus.QUEUED).order_by("queue").values_list("queue")
     return dict(rows.annotate(number=Count("pk")))
 
 
 def unserved(queues: Iterable[str]) -> frozenset[str]:
-    """Return those of these queues that no worker serves; none while no worker is at work at all. One query."""
+    """Return the queues that no worker serves; none if the site has no active worker. One query."""
     served = WorkerProcess.objects.served_queues()
     return frozenset(queues) - served if served else frozenset()

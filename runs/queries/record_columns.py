@@ -132,8 +132,9 @@ def of_run(run: RunKey, alias: str) -> Where:
 
 
 def of_run_in(project_id: UUID, run_id: UUID, column: str) -> Where:
-    """Return the conditions that `column` names the run, and that the project has this run. The list joins the run, so
-    that it needs no query before it.
+    """Return the conditions that `column` names the run, and that the project has this run.
+
+    The list joins the run, so that it needs no preceding query.
     """
     conditions = (f"{column} = %s", "r.project_id = %s", "r.removed_at IS NULL")
     return Where(conditions, (id_param(run_id), id_param(project_id)))

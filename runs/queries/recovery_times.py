@@ -1,4 +1,4 @@
-"""How long runs waited for their next worker after the death of one, in the last day. For metrics and pages."""
+"""How long runs waited for their next worker after a worker died, in the last 24 hours. For metrics and pages."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from runs.models import Attempt
 from runs.statuses import DEATHS
 
 DAY = timedelta(days=1)
-#: The newest attempts of the site that are looked at, and the newest deaths among them. There is no index of deaths: it
-#: would cost each release of a run a write.
+#: The newest attempts of the site to read, and the newest deaths among them. Deaths have no index, because it would
+#: cost each release of a run a write.
 NEWEST, MAX_DEATHS = 20_000, 1000
 
 
@@ -30,7 +30,7 @@ class RecoveryTimes(NamedTuple):
 def of_last_day() -> RecoveryTimes | None:
     """Return the times of the last 24 hours, as far as the newest attempts go back; None if no worker died.
 
-    A run that no worker has taken over yet is not counted.
+    Runs that no worker has taken over yet are not counted.
     """
     newest = Attempt.objects.aggregate(newest=Max("pk"))["newest"] or 0
     later = Attempt.objects.filter(run=OuterRef("run"), epoch__gt=OuterRef("epoch")).order_by("epoch")

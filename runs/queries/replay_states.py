@@ -1,4 +1,4 @@
-"""The states of a run while its log is replayed: at one event, and after each event of a part of the log. Read-only.
+"""The states of a run during the replay of its log: at one event, and after each event of a part of the log. Read-only.
 
 The state at an event is the fold of the log up to it. Only events that change the state are read.
 """
@@ -28,10 +28,10 @@ from timeline.replay import FOLDED_TYPES, TOKENS, FoldedEvent, Frame, MessageSta
 
 #: Events held in memory at a time.
 CHUNK = 2000
-#: Messages of a snapshot; its `message_count` has no limit.
+#: Messages of a snapshot; its `message_count` is not limited.
 MAX_MESSAGES = 200
 PREVIEW_BYTES = 500
-#: Seconds of a pause between two events; longer ones are shortened.
+#: Maximum seconds of a pause between two events; longer pauses are shortened.
 MAX_PAUSE_S = 5.0
 #: Statuses of calls that have started and have no result.
 OPEN = frozenset({ToolStatus.RUNNING.value, ToolStatus.UNKNOWN.value})
@@ -53,7 +53,7 @@ class ReplayState:
     tokens: Mapping[str, int]
     cost_usd: Decimal | None
     unpriced_calls: int
-    #: All messages, including those that were rolled back.
+    #: Number of messages, including those removed by a rollback.
     message_count: int
 
     def as_json(self) -> dict[str, Any]:
@@ -131,12 +131,12 @@ def continued(frame: Frame, events: list[Event]) -> Iterator[tuple[Event, Replay
 
 
 def pauses_s(times: list[datetime]) -> list[float]:
-    """Return the seconds between successive events, at most MAX_PAUSE_S each. Clocks of writers may go back: 0."""
+    """Return the seconds between successive events, from 0 to MAX_PAUSE_S each. The clocks of writers may go back."""
     return [min(database_clock.seconds_between(*pair), MAX_PAUSE_S) for pair in pairwise(times)]
 
 
 def _advance(frame: Frame, event: FoldedEvent) -> None:
-    """Apply the next event. One that was stored under older rules, and cannot be read, only changes `seq`."""
+    """Apply the next event. An event stored under older rules that can no longer be read only changes `seq`."""
     try:
         advance(frame, event)
     except (KeyError, TypeError, AttributeError, ValueError):
@@ -172,14 +172,14 @@ def _messages(log_id: UUID, frame: Frame) -> list[ReplayMessage]:
     newest = frame.messages[-MAX_MESSAGES:]
     added = log.events_of(log_id).filter(seq__lte=frame.seq, type=EventType.MESSAGE_ADDED, late=False).order_by("-seq")
     payloads = added.values_list("payload", flat=True)[: len(newest)]
-    # In the order of the fold, which leaves out what it cannot read.
+    # In the order of the fold, which leaves out unreadable events.
     previews = [_preview(payload) for payload in payloads if isinstance(payload, dict) and "role" in payload]
     pairs = zip(reversed(newest), chain(previews, repeat("")), strict=False)
     return [ReplayMessage(message, preview) for message, preview in pairs][::-1]
 
 
 def _preview(payload: Mapping[str, Any]) -> str:
-    """Return the start of a message: external runners send its content instead of a preview."""
+    """Return the start of a message. External runners send its content instead of a preview."""
     text = payload.get("preview") or payload.get("content") or ""
     return clip(text if isinstance(text, str) else json.dumps(text, ensure_ascii=False), PREVIEW_BYTES).text
 
@@ -196,13 +196,13 @@ def _call_json(call: ToolCallState) -> dict[str, Any]:
 
 # --- States ---
 
-#: Events that change earlier messages, which a summary does not have: the fold starts from the first event then.
+#: Events that change earlier messages. A summary has no messages, so the fold then starts from the first event.
 NEEDS_MESSAGES = frozenset({EventType.RUN_ROLLED_BACK.value})
 _PLAIN = ("seq", "status", "reason", "phase", "terminal", "step", "turns")
 
 
 def summary_of(frame: Frame, max_bytes: int) -> bytes | None:
-    """Return the state without its messages and ended calls. None if it is longer, or has a secret to mask."""
+    """Return the state without its messages and ended calls. None if it is larger, or has a secret to mask."""
     content = [
         [getattr(frame, name) for name in _PLAIN],
         frame.message_count,

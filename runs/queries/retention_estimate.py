@@ -1,4 +1,4 @@
-"""An estimate of what a retention period would delete now, with few bounded queries."""
+"""An estimate of the deletions of a retention period if it applied now, with few bounded queries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentops.base import database_clock
 from runs.models import AgentRun, FlowRun
 from timeline.models import Event
 
-#: Runs are counted up to here.
+#: Maximum number of runs to count.
 MAX_RUNS = 10_000
 #: Events whose size is measured.
 SAMPLE = 500
@@ -23,10 +23,10 @@ SAMPLE = 500
 
 @dataclass(frozen=True)
 class RetentionEstimate:
-    """What would be deleted at most. Runs that newer or held runs need are kept, and are counted here too."""
+    """An upper bound of the deletions. It includes runs that are kept because newer or held runs need them."""
 
     runs: int
-    #: Whether there are more runs than `runs`; `events` and `size` then lack theirs.
+    #: Whether there are more runs than `runs`; `events` and `size` do not include these.
     is_more: bool
     events: int
     #: Bytes of the events' payloads, from the average of a sample.
@@ -36,7 +36,7 @@ class RetentionEstimate:
 
 
 def estimate(project: Project, days: int) -> RetentionEstimate:
-    """Return what a retention of `days` days would delete, without runs on hold. At most seven queries."""
+    """Return the estimate for a retention of `days` days, without runs on hold. At most seven queries."""
     before = database_clock.now() - timedelta(days=days)
     runs_of_project = AgentRun.objects.filter(project=project, held_at=None)
     old = runs_of_project.ended_before(before).order_by("completed_at", "pk")

@@ -38,7 +38,7 @@ _WORKED = f"(SELECT SUM(EXTRACT(epoch FROM {_ATTEMPT_END} - h.claimed_at)) {_HOL
 _WORKED_SQLITE = (
     f"(SELECT SUM({_us(f'COALESCE(h.ended_at, MAX({_LAST}, h.claimed_at))')} - {_us('h.claimed_at')}) {_HOLDS})"
 )
-# The clock of a runner may be ahead: its run has not begun after its last event.
+# The clock of a runner may be ahead: its run cannot start after its last event.
 _SPAN = f"EXTRACT(epoch FROM GREATEST({_LAST}, r.started_at) - r.started_at)"
 _SPAN_SQLITE = f"({_us(f'MAX({_LAST}, r.started_at)')} - {_us('r.started_at')})"
 DURATION = Column(
@@ -125,7 +125,7 @@ def _below(what: str) -> str:
 
 
 _CHILD_COUNT = _count_column("child_count", "agent_runs", "parent_run_id = r.id AND removed_at IS NULL")
-#: What a run has used with all runs below it.
+#: The usage of a run and all runs below it.
 _TOTALS = (
     Column("total_runs", INTEGER, _below("COUNT(*)"), note="Number of runs in the tree below this run, with it."),
     Column("total_input_tokens", INTEGER, _below("SUM(b.input_tokens)"), note="Of this run and all runs below it."),
@@ -226,7 +226,7 @@ RUN = Listing(_RUNS, _RUN, _NEWEST_FIRST, descending=True)
 
 
 def runs_of(project_id: UUID) -> Where:
-    """Return the condition for the runs of a project, without those that are being removed."""
+    """Return the condition for the runs of a project, without runs that are being removed."""
     return Where(("r.project_id = %s", "r.removed_at IS NULL"), (id_param(project_id),))
 
 

@@ -1,4 +1,4 @@
-"""Makes a fixture of the stored conversation of a run, whoever executed it, with its secrets masked."""
+"""Creates a fixture of the stored conversation of any run, with its secrets masked."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from timeline.models import Event
 _DELTAS = (EventType.LLM_TEXT_DELTA, EventType.LLM_THINKING_DELTA)
 _WHOLE = (EventType.LLM_TEXT, EventType.LLM_THINKING)
 _KINDS = {"text": TextPart, "thinking": ThinkingPart}
-#: A run of the conversation and the number of a step.
+#: A run of the conversation, and a step number.
 CallKey = tuple[UUID, int | None]
 
 
@@ -47,9 +47,9 @@ class StreamedCall:
         self.events.append(event)
 
     def agreeing(self, response: ModelResponse) -> list[ContentEvent]:
-        """Return the events of each kind that add up to what the response has of it.
+        """Return the events of each kind that add up to the content of the response.
 
-        They do not after a change of the redaction rules, or where another program sent less than the whole.
+        They do not add up after a change of the redaction rules, or if another program sent only a part.
         """
         if not self.was_streamed:
             return []
@@ -61,7 +61,7 @@ class StreamedCall:
 
 
 def streamed_calls(run_ids: Iterable[UUID]) -> dict[CallKey, StreamedCall]:
-    """Return what the logs of these runs have of each model call. Of a repeated call, the last attempt counts."""
+    """Return the events of each model call in the logs of these runs. For a repeated call, the last attempt is used."""
     types = [EventType.LLM_TURN_START, *_DELTAS, *_WHOLE]
     events = Event.objects.filter(log__in=list(run_ids), type__in=types, step__isnull=False).order_by("log", "seq")
     calls: dict[CallKey, StreamedCall] = {}
@@ -92,7 +92,7 @@ class NothingRecorded(RunRefusal):
 
 @dataclass(frozen=True)
 class RunRecording:
-    """The fixture of a run, and what it does not carry. The notes are in the fixture too (`about.notes`)."""
+    """The fixture of a run, and notes on its omissions. The notes are in the fixture too (`about.notes`)."""
 
     fixture: Fixture
     notes: list[str]
@@ -100,18 +100,18 @@ class RunRecording:
 
 @dataclass
 class _Draft:
-    """A fixture in the making."""
+    """A fixture under construction."""
 
     run: AgentRun
     calls: dict[UUID, AgentRunToolCall]
     system: str | None = None
     prompt: list[UserContent] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
-    #: The answers by the ID of their message.
+    #: The answers by message ID.
     by_message: dict[UUID, Answer] = field(default_factory=dict)
-    #: The role of the row before.
+    #: The role of the preceding row.
     last_role: str = ""
-    #: What is different in the fixture: how often, by what it happened to and how.
+    #: Number of changes in the fixture, by item and kind of change.
     changes: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add(self, row: AgentRunMessage) -> None:
@@ -164,7 +164,7 @@ class _Draft:
 
 
 def record(run: AgentRun) -> RunRecording:
-    """Return the fixture of the conversation of `run`, with the runs that it continues. A few queries.
+    """Return the fixture of the conversation of `run`, with the runs that it continues. Takes several queries.
 
     The caller has put the run's project in scope, whose redaction rules apply. Raises `NothingRecorded`.
     """
@@ -188,7 +188,7 @@ def record(run: AgentRun) -> RunRecording:
 
 
 def _add_times(draft: _Draft, rows: list[AgentRunMessage]) -> None:
-    """Add to each answer how long it took and, if it was streamed, its pieces."""
+    """Add to each answer its duration and, if it was streamed, its pieces."""
     run_ids = {row.run_id for row in rows}
     usages = TurnUsage.objects.filter(run__in=run_ids, outcome=TurnUsage.Outcome.ANSWERED, duration_ms__isnull=False)
     times = usages.values_list("run", "step_number", "duration_ms")
@@ -202,7 +202,7 @@ def _add_times(draft: _Draft, rows: list[AgentRunMessage]) -> None:
 
 
 def _notes(run: AgentRun, draft: _Draft, rows: list[AgentRunMessage]) -> list[str]:
-    """Return what the fixture does not carry, and where a run that plays it may differ."""
+    """Return notes on the fixture's omissions, and on possible differences in a run that plays it."""
     counts = draft.changes.copy()
     run_ids = {row.run_id for row in rows}
     rolled_back = AgentRunMessage.objects.filter(run__in=run_ids, rolled_back_at__isnull=False)
@@ -224,7 +224,7 @@ def _notes(run: AgentRun, draft: _Draft, rows: list[AgentRunMessage]) -> list[st
 
 
 def _repeated_calls(draft: _Draft) -> int:
-    """Return how many calls the repeat guard warns of or stops in a run that plays them."""
+    """Return the number of calls that the repeat guard would warn of or stop in a run that plays them."""
     count = 0
     said: deque[ModelMessage] = deque()
     for answer in draft.answers:
@@ -237,7 +237,7 @@ def _repeated_calls(draft: _Draft) -> int:
 
 
 def _is_next(call_id: str, answer: Answer) -> bool:
-    """Whether the results before this one are those of the calls before it."""
+    """Return whether the previous results belong to the previous calls."""
     ids = [part.tool_call_id for part in answer.message.tool_calls]
     return call_id in ids and all(other in ids[: ids.index(call_id)] for other in answer.tools)
 

@@ -1,4 +1,4 @@
-"""Runs with their child runs, theirs and so on: what a run has used with all runs below it, and the way up to it."""
+"""Runs with all runs below them: the usage of a run with its descendants, and the path up to the top run."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from django.db import connection
 from runs.models import AgentRun
 from runs.queries.json_lists import id_param, uuid_of
 
-#: Ancestors that a page names. Native runs have at most two; those of other programs may have more.
+#: Ancestors that a page lists. Native runs have at most two; runs of other programs may have more.
 MAX_ANCESTORS = 20
 _MICRODOLLARS = Decimal("0.00000001")
-#: A run and all below it, by the run at the `top`. UNION, so that a pair is followed once.
+#: A run and all runs below it, with the `top` run of the tree. UNION, so that each pair is followed once.
 _TREE = """
 WITH RECURSIVE tree (top, id) AS (
     SELECT r.id, r.id FROM agent_runs r WHERE r.id IN ({tops})
@@ -26,7 +26,7 @@ WITH RECURSIVE tree (top, id) AS (
 SELECT tree.top, COUNT(*) - 1, SUM(r.input_tokens), SUM(r.output_tokens), SUM(r.cost_usd), SUM({unpriced})
 FROM tree JOIN agent_runs r ON r.id = tree.id GROUP BY tree.top
 """
-#: A runner may report tokens of a run without its calls.
+#: A runner may report a run's tokens without its calls.
 UNPRICED_CALLS = (
     "CASE WHEN {r}.cost_usd IS NULL AND {r}.unpriced_calls = 0 AND {r}.input_tokens + {r}.output_tokens > 0 THEN 1"
     " ELSE {r}.unpriced_calls END"
@@ -35,7 +35,7 @@ UNPRICED_CALLS = (
 
 @dataclass(frozen=True)
 class TreeTotals:
-    """What a run and all runs below it have used together."""
+    """The total usage of a run and all runs below it."""
 
     #: Number of runs below.
     below: int = 0
@@ -59,7 +59,7 @@ def tree_totals(run_ids: Collection[UUID]) -> dict[UUID, TreeTotals]:
 
 
 def ancestors_of(run: AgentRun) -> list[AgentRun]:
-    """Return the parent of a run, its parent and so on, from the top, at most `MAX_ANCESTORS`. One query for each."""
+    """Return the ancestors of a run, from the top, at most `MAX_ANCESTORS`. One query for each."""
     chain: list[AgentRun] = []
     parent_id = run.parent_run_id
     while parent_id is not None and len(chain) < MAX_ANCESTORS:

@@ -1,4 +1,4 @@
-"""How sinks are doing: what waits for them, since when, and what they have refused. For lists, pages and metrics."""
+"""The health of sinks: their waiting events, the waiting time, and refused deliveries. For lists, pages and metrics."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from agentops.base import database_clock
 from runs.models import Delivery, Sink
 from timeline.models import Event
 
-#: A shorter delay is usual: a worker looks every second.
+#: A shorter delay is normal, because a worker checks every second.
 USUAL_LAG_S = 5.0
-#: The IDs of events ahead of a sink among which unread ones are counted.
+#: The range of event IDs ahead of a sink in which unread events are counted.
 UNREAD_SPAN = 1000
 
 
 class SinkWithHealth(Protocol):
-    """The columns that `with_health` adds to a sink, and `with_unread`."""
+    """The columns that `with_health` and `with_unread` add to a sink."""
 
     behind_since: datetime | None
     waiting_since: datetime | None
@@ -29,7 +29,7 @@ class SinkWithHealth(Protocol):
 
 
 def with_health(sinks: QuerySet[Sink]) -> QuerySet[Sink]:
-    """Add what `SinkWithHealth` names to each sink, in the same query, by indexes alone."""
+    """Add the columns of `SinkWithHealth` to each sink, in the same query, by indexes alone."""
     unread = Event.objects.filter(pk__gt=OuterRef("cursor__event_id")).order_by("pk")
     own = Delivery.objects.filter(sink=OuterRef("pk"))
     waiting = own.filter(due_at__isnull=False)
@@ -44,7 +44,7 @@ def with_health(sinks: QuerySet[Sink]) -> QuerySet[Sink]:
 def with_unread(sinks: QuerySet[Sink]) -> QuerySet[Sink]:
     """Add `unread_events`: the events of the sink's project among the next `UNREAD_SPAN` of the site.
 
-    Those of other projects are not counted: nobody should learn how busy they are.
+    Events of other projects are not counted, because their number is confidential.
     """
     position = OuterRef("cursor__event_id")
     unread = Event.objects.filter(pk__gt=position, pk__lte=position + UNREAD_SPAN, log__project=OuterRef("project_id"))
@@ -53,13 +53,13 @@ def with_unread(sinks: QuerySet[Sink]) -> QuerySet[Sink]:
 
 
 def has_backlog(sink: Sink) -> bool:
-    """Return whether events of its own project wait for a sink, among the next ones of the site."""
+    """Return whether events of the sink's project wait for it, among the next events of the site."""
     health = cast("SinkWithHealth", sink)
     return bool(health.unread_events or health.waiting_deliveries)
 
 
 def lag_s(sink: Sink, now: datetime | None = None) -> int:
-    """Return for how many seconds the oldest event that a sink has not had has waited. 0 for the usual delay."""
+    """Return how many seconds the oldest undelivered event of a sink has waited. 0 for a normal delay."""
     health = cast("SinkWithHealth", sink)
     times = [at for at in (health.behind_since, health.waiting_since) if at is not None]
     waited = database_clock.seconds_between(min(times), now or database_clock.now()) if times else 0.0

@@ -1,6 +1,6 @@
-"""Veils IDs that are counted over all projects, where they are given to readers.
+"""Veils IDs that are counted over all projects, before readers receive them.
 
-From a plain one, the reader of one project could see how much others store.
+From a plain ID, a reader of one project could see how much other projects store.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _ROUNDS = range(4)
 
 
 def veil(value: int) -> int:
-    """Return a number of 64 bits that says nothing about `value`, which has at most 64 bits. See `unveil`."""
+    """Return a 64-bit number that reveals nothing about `value`, which has at most 64 bits. See `unveil`."""
     left, right = value >> 32, value & _HALF
     for number in _ROUNDS:
         left, right = right, left ^ _mix(number, right)
@@ -20,7 +20,7 @@ def veil(value: int) -> int:
 
 
 def unveil(value: int) -> int:
-    """Return the number that was veiled."""
+    """Return the original of a veiled number."""
     left, right = value >> 32 & _HALF, value & _HALF
     for number in reversed(_ROUNDS):
         left, right = right ^ _mix(number, left), left

@@ -1,6 +1,6 @@
-"""Which runs wait for a person: how many of a project, the sessions of other programs, and those below a run.
+"""Runs that wait for a person: the count of a project, the sessions of other programs, and the runs below a run.
 
-The list of runs, the inbox with its bell, and alert rules agree on them.
+The list of runs, the inbox with its bell, and alert rules share these conditions.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from runs.models import AgentRun, Approval
 from runs.queries.json_lists import id_param, uuid_of
 from runs.statuses import RunStatus, WaitReason
 
-#: The largest number that is counted.
+#: Maximum count.
 MAX_COUNT = 100
-#: A session of another program that began before is taken for one that its user has left.
+#: A session of another program that started earlier counts as abandoned by its user.
 LIVE = timedelta(days=1)
-#: A session that waits for a permission longer than this is taken for one that was ended.
+#: A session that waits longer for a permission counts as ended.
 ASKED_FOR = timedelta(days=7)
 _REASONS = (WaitReason.APPROVAL, WaitReason.INPUT, WaitReason.UNKNOWN_TOOL)
-#: Levels, and runs, below a run that are searched: those of native runs are limited, those of other programs are not.
+#: Levels, and runs, below a run that are searched. Native runs have limits; runs of other programs have none.
 MAX_LEVELS, MAX_BELOW = 50, 5_000
 _WAITING_BELOW = f"""
 WITH RECURSIVE below (id, level) AS (
@@ -46,7 +46,7 @@ ORDER BY r.id LIMIT %s
 
 
 def waits_for_people() -> Q:
-    """Return the condition of runs that go on only if a person acts, here or where their program runs."""
+    """Return the condition of runs that continue only if a person acts, here or where their program runs."""
     return Q(status=RunStatus.WAITING, status_reason__in=_REASONS) & (_is_decided_here() | _is_session())
 
 
@@ -58,8 +58,8 @@ def waiting_for_people(project: Project) -> int:
 def waiting_sessions(projects: Sequence[UUID] | QuerySet[Project]) -> list[QuerySet[AgentRun]]:
     """Return the sessions of other programs that wait for a person where they run, with the time `waits_since`.
 
-    Those that wait for a permission, and the others, which the index `run_list_by_status` bounds by their age: imported
-    sessions without number wait for a user who has left them.
+    Two querysets: sessions that wait for a permission, and the others. The index `run_list_by_status` bounds the others
+    by age, because very many imported sessions wait for a user who has left them.
     """
     runs = AgentRun.objects.filter(_is_session(), project__in=projects, status=RunStatus.WAITING)
     runs = runs.annotate(waits_since=Coalesce("log__last_event_at", "created_at"))
@@ -75,14 +75,14 @@ def _is_decided_here() -> Q:
 
 
 def _asks_here() -> Q:
-    """Whether a call waits for approval on this site. Those of sub-agents of Claude Code do, beside native ones."""
+    """Return the condition that a call waits for approval here: of a native run, or of a Claude Code sub-agent."""
     return Q(Exists(Approval.objects.filter(run=OuterRef("pk"), state=Approval.State.PENDING)))
 
 
 def _is_session() -> Q:
-    """Return the condition of sessions that a person goes on with elsewhere, without those that somebody dismissed.
+    """Return the condition of undismissed sessions that a person continues elsewhere.
 
-    A sub-agent has no user, and a session that was imported after its end is answered by nobody.
+    A sub-agent has no user, and a session that was imported after its end gets no answer.
     """
     is_live = Q(status_reason=WaitReason.APPROVAL) | Q(created_at__gte=Now() - LIVE)
     is_recent = Q(log__last_event_at=None) | Q(log__last_event_at__gte=Now() - ASKED_FOR)
@@ -92,7 +92,7 @@ def _is_session() -> Q:
 
 @dataclass(frozen=True)
 class WaitingRun:
-    """A run that does not go on without a person. `reason` is empty for a paused run."""
+    """A run that does not continue without a person. `reason` is empty for a paused run."""
 
     id: UUID
     title: str
@@ -104,7 +104,7 @@ class WaitingRun:
 def waiting_below(run_id: UUID, limit: int) -> list[WaitingRun]:
     """Return the runs below a run that wait for a decision here or are paused, the oldest first. One query.
 
-    Those that other programs execute are left out, unless their call is decided about here.
+    Runs of other programs are left out, unless their call is decided here.
     """
     params = [id_param(run_id), MAX_LEVELS, MAX_BELOW, *(reason.value for reason in _REASONS), limit]
     with connection.cursor() as cursor:

@@ -1,7 +1,7 @@
-"""What waits for a person: approvals of tool calls, questions of agents, and tool calls with an unknown outcome.
+"""Items that wait for a person: approvals of tool calls, agents' questions, and tool calls with an unknown outcome.
 
-Of native runs only: what a session of another program waits for is answered there. Three queries find the items, and at
-most three load them, whatever their number is.
+Native runs only: a session of another program gets its answers there. Three queries find the items, and at most three
+load them, whatever their number.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ class ItemKind(enum.StrEnum):
 
 @dataclass(frozen=True)
 class WaitingItem:
-    """Something that waits for a person, or an approval that was decided. `run` and its project are loaded."""
+    """An item that waits for a person, or a decided approval. `run` and its project are loaded."""
 
     kind: ItemKind
     #: The ID of the approval, or of the tool call.
     id: UUID
     run: AgentRun
     call: AgentRunToolCall
-    #: Since when it waits.
+    #: When the wait began.
     since: datetime
     approval: Approval | None = None
 
     @property
     def expires_at(self) -> datetime | None:
-        """When an approval expires if nobody decides. The others wait without limit."""
+        """Return when an undecided approval expires. Other items wait without limit."""
         return self.approval.expires_at if self.approval is not None else None
 
 
@@ -63,7 +63,7 @@ def waiting_items(
 ) -> list[WaitingItem]:
     """Return the items of these projects, the newest first, or with `span.backward` the oldest first.
 
-    `states` are those of the approvals, empty for any. Questions and unknown outcomes are pending as long as they are
+    `states`: states of the approvals, empty for any. Questions and unknown outcomes are pending as long as they are
     listed.
     """
     found: list[tuple[UUID, ItemKind, UUID]] = []
@@ -130,7 +130,7 @@ def _places(rows: QuerySet[Any], name: str, span: RowSpan) -> Iterator[_Place]:
 
 
 def load_items(chosen: Sequence[tuple[UUID, ItemKind, UUID]]) -> Iterator[WaitingItem]:
-    """Yield the items with these IDs, kinds and runs, in this order. An item that is gone meanwhile is left out."""
+    """Yield the items with these IDs, kinds and runs, in this order, without items that no longer exist."""
     approvals = _approvals_by_id([each for each, kind, _ in chosen if kind is ItemKind.APPROVAL])
     others = [(each, run_id) for each, kind, run_id in chosen if kind is not ItemKind.APPROVAL]
     calls = AgentRunToolCall.objects.in_bulk([each for each, _ in others]) if others else {}
@@ -152,7 +152,7 @@ def _item(kind: ItemKind, run: AgentRun, call: AgentRunToolCall) -> WaitingItem:
 
 def _approvals_by_id(ids: Sequence[UUID]) -> Mapping[UUID, Approval]:
     rows = Approval.objects.select_related("run__project", "project", "call")
-    # Of a decided call, the output may have megabytes.
+    # The output of a decided call may have megabytes.
     return rows.defer("call__input", "call__output").in_bulk(ids) if ids else {}
 
 

@@ -1,1 +1,1 @@
-"""Readers of transcripts that other programs have written: one file for each format."""
+"""Readers of transcripts that other programs have written, one module per format."""

@@ -1,4 +1,4 @@
-"""The events of an answer and of its calls, as the importers of transcripts write them."""
+"""The events of an answer and of its calls, as transcript importers create them."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _COUNTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerPiece:
-    """A part of an answer that its program has written at once."""
+    """A part of an answer that its program wrote at once."""
 
     parts: Sequence[ModelResponsePart]
-    #: The usage of the whole answer, as this piece reports it. None: as the piece before.
+    #: The usage of the whole answer, as this piece reports it. None: unchanged since the previous piece.
     usage: RequestUsage | None = None
-    #: What that usage says of the tier of the call (runs.providers.price_tiers).
+    #: The service tier in that usage (runs.providers.price_tiers).
     tier: Mapping[str, str] = field(default_factory=dict)
     at: datetime | None = None
     finish_reason: FinishReason | None = None
 
 
-#: How often the answers of a run have requested each call: programs use some IDs again.
+#: How often the answers of a run requested each call ID. Programs reuse some IDs.
 RequestedCalls = Counter[str]
 
 
@@ -50,20 +50,21 @@ class ImportedAnswer:
     """An answer of a transcript: one model call, whose usage is counted once."""
 
     run_ref: str
-    #: The same in all versions of the file.
+    #: Identical in all versions of the file.
     answer_id: str
     pieces: Sequence[AnswerPiece]
-    #: Added to the IDs of its ends, where an older importer cut it differently: what that one has stored is whole.
+    #: Appended to the IDs of its end events where an older importer split it differently. Events stored by that
+    #: importer are complete.
     id_suffix: str = ""
-    #: The usage of the whole answer, where its program adds it at any time. None: the pieces have it.
+    #: The usage of the whole answer, if the program adds it later at any time. None: the pieces have it.
     late_usage: RequestUsage | None = None
     model: str = ""
     provider: str = ""
-    #: When the model was asked.
+    #: When the request was sent to the model.
     asked_at: datetime | None = None
-    #: The calls of the run so far; those of the answer are added.
+    #: The calls of the run so far. The calls of this answer are added to it.
     requested: RequestedCalls = field(default_factory=Counter)
-    #: As of `IncomingEvent`.
+    #: See `IncomingEvent.call_names`.
     call_names: tuple[str, ...] = ()
     is_copied: bool = False
 
@@ -100,17 +101,20 @@ class ImportedAnswer:
                     yield IncomingEvent(self.run_ref, start.event_type, start, event_id=start_id, ts=piece.at)
 
     def _shorter_states(self) -> list[tuple[int, bool]]:
-        """Return what earlier versions of the file may have of the answer: its first pieces, and its late usage."""
+        """Return the states that the answer can have in earlier versions of the file.
+
+        A state is the number of its pieces and whether its late usage is missing.
+        """
         count = len(self.pieces)
         if self.late_usage is None:
             return [(number, False) for number in range(1, count)]
         return [(number, False) for number in range(1, count + 1)] + [(number, True) for number in range(1, count)]
 
     def _end(self, after: int, without_usage: bool) -> IncomingEvent:
-        """Return the end of the turn, without the first `after` pieces and, if so, without its late usage."""
+        """Return the end of the turn, without the first `after` pieces and, optionally, without its late usage."""
         pieces = self.pieces[after:]
         parts = [part for piece in pieces for part in piece.parts]
-        # The time of the first call, so that no call starts before it was requested.
+        # The time of the first call, so that no call starts before the answer requested it.
         calls = (piece.at for piece in pieces if any(isinstance(part, ToolCallPart) for part in piece.parts))
         last_at = pieces[-1].at if pieces else self.pieces[-1].at
         at = next(calls, last_at)
@@ -182,13 +186,13 @@ def event_id(text: str) -> str:
 
 
 def _call_event_id(kind: str, call_id: str, requested: RequestedCalls) -> str:
-    """Return the ID of an event of a call: it counts the requests, if there are several with the same ID."""
+    """Return the ID of a call's event. If several requests share the call ID, it includes the number of the request."""
     number = requested[call_id]
     return event_id(f"{kind}:{call_id}{f':{number}' if number > 1 else ''}")
 
 
 def _with_each_call_once(pieces: Sequence[AnswerPiece]) -> Iterator[AnswerPiece]:
-    """Yield the pieces without calls whose ID an earlier one of the answer has: some programs write a line twice."""
+    """Yield the pieces without repeated calls. Some programs write a line twice, so that a call ID occurs again."""
     known: set[str] = set()
     for piece in pieces:
         parts: list[ModelResponsePart] = []
@@ -202,18 +206,18 @@ def _with_each_call_once(pieces: Sequence[AnswerPiece]) -> Iterator[AnswerPiece]
 
 
 def identifier_or_none(value: object) -> str | None:
-    """Return the ID of a call, or the name of a tool or model; None for what cannot be one."""
+    """Return the ID of a call, or the name of a tool or model; None for an invalid value."""
     return value if isinstance(value, str) and 1 <= len(value) <= MAX_CALL_ID and value.isprintable() else None
 
 
 def bad_count(usage: Mapping[str, Any]) -> str | None:
-    """Return the name of a number of a usage that counts no tokens; None if all do."""
+    """Return the name of the first usage field that is not a token count; None if all are."""
     counts = {name: value for name, value in usage.items() if isinstance(value, int | float)}
     return next((name for name, value in counts.items() if not 0 <= value <= MAX_TOKENS), None)
 
 
 def time_or_none(value: object) -> datetime | None:
-    """Return a time in UTC, or None for what is none."""
+    """Return a time in UTC; None for an invalid value."""
     try:
         return read_time(value)
     except RejectedEvent:
@@ -221,7 +225,7 @@ def time_or_none(value: object) -> datetime | None:
 
 
 def milliseconds(since: datetime | None, until: datetime | None) -> int | None:
-    """Return the time between two moments; None if one is unknown."""
+    """Return the time between two moments, in milliseconds; None if one is unknown."""
     if since is None or until is None:
         return None
     return database_clock.milliseconds_between(since, until)
@@ -233,7 +237,7 @@ def _difference(usage: RequestUsage, before: RequestUsage) -> RequestUsage:
 
 
 def finish_reason_of(value: object) -> FinishReason | None:
-    """Return why the model has stopped, by the words of Anthropic."""
+    """Return the finish reason for Anthropic's stop reason."""
     return cast("FinishReason | None", _FINISH_REASONS.get(value)) if isinstance(value, str) else None
 
 

@@ -13,10 +13,10 @@ from runs.external.importers.reading.conversation import AnswerFacts, ChatMessag
 from runs.external.importers.reading.json_place import JsonPlace, looks_like
 from runs.statuses import RunStatus
 
-#: What names a trajectory.
+#: Fields that name a trajectory.
 _NAMES = ("trajectory_id", "session_id")
 _TOKENS = ("prompt_tokens", "completion_tokens", "cached_tokens")
-#: What the format has no counts for, by the names of the providers. The other counts include these.
+#: Counts without a field in ATIF, by provider name. The other counts include them.
 _EXTRA = ("cache_creation_input_tokens", "cache_creation", "reasoning_tokens", "service_tier", "speed")
 
 
@@ -27,11 +27,11 @@ class AtifImporter:
     title = "trajectories in the Agent Trajectory Interchange Format"
 
     def detect(self, file: ImportFile) -> bool:
-        """Whether the content says that it is ATIF."""
+        """Return whether the content declares itself as ATIF."""
         return looks_like(file, lambda value: value["schema_version"].startswith("ATIF") and "steps" in value)
 
     def read(self, file: ImportFile) -> Iterator[Item]:
-        """Yield the run of a trajectory, and those of its sub-agents. Raises `ImportRefused`."""
+        """Yield the run of a trajectory and the runs of its sub-agents. Raises `ImportRefused`."""
         yield from _read_trajectory(JsonPlace(file, file.document()), set())
 
 
@@ -69,7 +69,7 @@ def _read_trajectory(root: JsonPlace, known: set[str], parent: str = "", call_id
 
 
 def _calls_of_sub_agents(steps: Sequence[JsonPlace]) -> dict[str, str]:
-    """Return the calls that have spawned sub-agents, by the names of their trajectories."""
+    """Return the calls that spawned sub-agents, by trajectory name."""
     calls: dict[str, str] = {}
     for step in steps:
         for result in step.at("observation", "results").items():
@@ -114,7 +114,7 @@ def _read_result(result: JsonPlace, conversation: ImportedConversation, facts: A
     if not call_id and len(conversation.open_calls) == 1:
         call_id = next(iter(conversation.open_calls))
     if not call_id:
-        # What the agent observed without a call of its own.
+        # An observation of the agent that belongs to no call.
         yield from conversation.add(ChatMessage(role="user", content=content), facts)
         return
     message = ChatMessage(role="tool", content=content, call_ids=[call_id])
@@ -129,7 +129,7 @@ def _call(place: JsonPlace) -> ToolCallPart:
 
 
 def _content(value: Any) -> Any:
-    """Return a content with its images as links: ATIF names their files."""
+    """Return a content with its images as links. ATIF stores their file names."""
     if not isinstance(value, list):
         return value
     return [_block(block) if isinstance(block, dict) else block for block in value]
@@ -142,7 +142,7 @@ def _block(block: dict[str, Any]) -> Any:
 
 
 def _totals(root: JsonPlace) -> tuple[dict[str, Any], Any]:
-    """Return the tokens and the cost of the whole trajectory, as far as no step reports its own."""
+    """Return the tokens and the cost of the whole trajectory, if no step reports them."""
     metrics = [step.at("metrics") for step in root.at("steps").items()]
     final = root.at("final_metrics")
     has_tokens = any(one.at(name).value is not None for one in metrics for name in _TOKENS)

@@ -1,7 +1,7 @@
-"""What an importer is: it recognises a format by its content, and reads a file as runs and their events.
+"""The interface of importers: an importer recognises a format by its content, and reads a file as runs and events.
 
-An importer looks nothing up and stores nothing. Its events are those that a runner would have sent, with the exact
-messages beside them. Each has an `event_id` that is the same whenever the file, or a longer version of it, is read.
+An importer looks nothing up and stores nothing. Its events are the events that a runner would send, plus the exact
+messages. Each event has a stable `event_id`: the file and all longer versions of it give the same ID.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from runs.external.importers.reading.stored_bytes import BLOCK, MAX_LINE, Stored
 from runs.statuses import RunStatus
 
 MIB = 1024 * 1024
-#: Bytes of the largest file of lines, which are read one by one, and of what is read into memory as a whole.
+#: Maximum sizes in bytes: of a file of lines, which is read line by line, and of a document, which is read as a whole.
 MAX_FILE, MAX_DOCUMENT = 1024 * MIB, 64 * MIB
-#: Bytes of whole lines by which the format of a file is recognised.
+#: Bytes of whole lines that are used to recognise the format.
 SAMPLE = 16 * MIB
-#: Records by which it is recognised.
+#: Records that are used to recognise the format.
 FIRST_RECORDS = 20
-#: Lines among which they are.
+#: Lines that may contain these records.
 FIRST_LINES = 100
 
 
 def read_json(content: bytes) -> Any:
-    """Return a JSON value, whose texts have neither NUL nor half of a surrogate pair: no column holds these.
+    """Return a JSON value without NUL characters and unpaired surrogates, which no column can store.
 
     Raises `NotJson`.
     """
@@ -50,7 +50,7 @@ def read_json(content: bytes) -> Any:
 class ImportRefused(ValueError):
     """A file that cannot be imported. The text names the file, and the line or the JSON pointer of the cause."""
 
-    #: The reason for programs.
+    #: The machine-readable reason.
     code = "invalid_file"
 
     def __init__(self, file: str, detail: str, *, line: int | None = None, pointer: str = "") -> None:
@@ -64,46 +64,46 @@ class ImportRefused(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedRun:
-    """A run of a file: what is known of it before its events. Comes before them, and parents before children."""
+    """The head of a run in a file. Comes before the events of the run; parents come before children."""
 
-    #: The ID of the run in its program, such as a session ID, with the format before it: `claude-code:<session>`.
+    #: The ID of the run in its program, such as a session ID, prefixed with the format: `claude-code:<session>`.
     run_ref: str
     agent: str
     model: str = ""
     title: str = ""
     session_id: str = ""
-    #: When it began. None: unknown.
+    #: When the run began. None: unknown.
     created_at: datetime | None = None
-    #: The run that spawned it, which the file also has, and the call that asked for it.
+    #: The run that spawned it, which is in the same file, and the call that requested it.
     parent_ref: str = ""
     parent_call_id: str = ""
-    #: The run that it is a fork of, if its file names that.
+    #: The run that it is a fork of, if the file names it.
     forked_ref: str = ""
     labels: Sequence[str] = ()
-    #: The final status; None for a session that may go on, whose file may grow.
+    #: The final status. None: the session may continue and its file may grow.
     ended: RunStatus | None = None
-    #: The tokens, as a usage object, and the US dollars of a run that has ended, if its messages do not report them.
+    #: The tokens (a usage object) and US dollars of an ended run whose messages do not report them.
     usage: Mapping[str, Any] = field(default_factory=dict)
     cost_usd: object = None
-    #: Why it failed.
+    #: The reason of the failure.
     error: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
 class GrowingEvent(IncomingEvent):
-    """An answer that its program writes in pieces, so that a file may end in the middle of one."""
+    """An answer that its program writes in pieces. A file may end in the middle of it."""
 
-    #: The ID of the event before it, which comes with its first pieces.
+    #: The ID of the preceding event, which arrives with the answer's first pieces.
     begin_id: str
-    #: The ID that it has if the file ends after its first piece, after its second, and so on.
+    #: The ID of the answer if the file ends after its first piece, after its second, and so on.
     shorter_ids: Sequence[str]
-    #: Returns the answer without so many of its first pieces.
+    #: Returns the answer without this number of its first pieces.
     rest: Callable[[int], IncomingEvent]
 
     def news(self, known: Container[str], open_id: str | None = None) -> IncomingEvent | None:
-        """Return what is not known of it. None if a longer version of the file was imported before.
+        """Return the unknown part of the answer; None if a longer version of the file was imported before.
 
-        `open_id`: the ID of the event before the answer that is being received, if there is one.
+        `open_id`: the ID of the event before the answer in progress, if any.
         """
         if self.begin_id not in known:
             return self
@@ -124,17 +124,17 @@ class GrowingEvent(IncomingEvent):
 
 
 class NothingToImport(ImportRefused):
-    """A file of a known format without a message. One that grows may get some."""
+    """A file of a known format without messages. If the file grows, a later import may succeed."""
 
     code = "nothing_to_import"
 
 
 class UnreadableFile(ImportRefused):
-    """What is not a file, or may not be read."""
+    """A path that is not a regular file, or that cannot be read."""
 
 
 class FileWasRewritten(ImportRefused):
-    """A file that is not what it was when its reading began."""
+    """A file that was rewritten while it was being read."""
 
 
 Item = ImportedRun | IncomingEvent
@@ -147,20 +147,20 @@ class Record(NamedTuple):
 
     #: The number of its line, from 1.
     line: int
-    #: From 1: several records may be on a line.
+    #: The number of the record in its line, from 1.
     part: int
     value: Any
-    #: Reads the record again, so that nobody has to keep its value. None: the file keeps it.
+    #: Reads the record again, so that callers need not keep its value. None: the file keeps it.
     read: Reader | None
 
     @property
     def name(self) -> str:
-        """Its place, which is the same in all versions of the file."""
+        """Return the place of the record, which is identical in all versions of the file."""
         return str(self.line) if self.part == 1 else f"{self.line}.{self.part}"
 
 
 def without_bom(stored: StoredBytes) -> StoredBytes:
-    """Return the content without the byte order mark that some programs write at its beginning."""
+    """Return the content without the byte order mark that some programs write at the beginning."""
     return stored.after(len(BOM)) if stored.read(0, len(BOM)) == BOM else stored
 
 
@@ -180,24 +180,24 @@ def open_regular(path: Path) -> int:
 
 
 class ImportFile:
-    """The file that is imported: its name, its bytes, and its content as JSON.
+    """A file to import: its name, its bytes, and its content as JSON.
 
-    Lines are read from where the bytes are, one after the other; a document is read into memory as a whole.
+    A file of lines is streamed line by line; a document is read into memory as a whole.
     """
 
     def __init__(self, name: str, content: bytes | StoredBytes = b"", *, is_strict: bool = False) -> None:
-        """`is_strict`: refuse the whole file if a line of it is damaged."""
+        """Create it from bytes. `is_strict`: refuse the whole file if one line is damaged."""
         self.name = name
         self.stored = without_bom(StoredBytes.in_memory(content) if isinstance(content, bytes) else content)
-        #: Where it is, if further files are beside it; None for what was uploaded.
+        #: Its path, so that related files in its folder can be read; None for an upload.
         self.path: Path | None = None
         self.is_strict = is_strict
-        #: What the last reading has left out.
+        #: The records that the last reading left out.
         self.left_out = LeftOut()
         self._first_lines: list[Any] | None = None
         self._document: Any = None
         self._is_document: bool | None = None
-        #: What its reader spends from; None: no limit. See runs.external.importers.import_budget.
+        #: The reader's work budget; None: no limit. See runs.external.importers.import_budget.
         self.budget: WorkBudget | None = None
 
     @classmethod
@@ -219,7 +219,7 @@ class ImportFile:
         return self.stored.read(0, self.stored.size)
 
     def beginning(self, size: int) -> bytes:
-        """Return the first bytes."""
+        """Return the first `size` bytes."""
         return self.stored.read(0, min(size, self.stored.size))
 
     def document(self) -> Any:
@@ -229,14 +229,14 @@ class ImportFile:
         return self._document
 
     def lines(self) -> Iterator[tuple[int, Any]]:
-        """Yield the number of its line, from 1, and the JSON value of each record; see `records`."""
+        """Yield the line number (from 1) and the JSON value of each record; see `records`."""
         for record in self.records():
             yield record.line, record.value
 
     def records(self) -> Iterator[Record]:
-        """Yield the records of all lines. What is no record is left out. Raises `ImportRefused`.
+        """Yield the records of all lines, without damaged parts. Raises `ImportRefused`.
 
-        A line may have several records; `left_out` names the lines that are damaged.
+        A line may have several records. `left_out` names the damaged lines.
         """
         if self.stored.size > MAX_FILE:
             raise self.refuse(f"larger than {MAX_FILE // MIB} MiB")
@@ -251,7 +251,7 @@ class ImportFile:
                     self.leave_out(piece)
 
     def _pieces(self, place: StoredLine, line: bytes | None) -> Iterator[Record | ImportRefused]:
-        """Yield the records of a line, and why its other parts are none."""
+        """Yield the records of a line, and a refusal for each damaged part."""
         if line is None:
             yield self.refuse(f"longer than {MAX_LINE // MIB} MiB", line=place.number)
             return
@@ -265,18 +265,18 @@ class ImportFile:
                 yield Record(place.number, part, piece.value, reader)
 
     def _is_unended(self, place: StoredLine) -> bool:
-        """Return whether a line is the last one, and has no end."""
+        """Return whether a line is the last one and has no line end."""
         return b"\n" not in self.stored.read(place.end, min(place.end + BLOCK, self.stored.size))
 
     def leave_out(self, refusal: ImportRefused) -> None:
-        """Leave a record out, because it is invalid. Raises the refusal if it has no line, or the file is strict."""
+        """Leave an invalid record out. Raises the refusal if it has no line, or if the file is strict."""
         if self.is_strict or refusal.line is None or isinstance(refusal, FileWasRewritten):
             raise refusal
         reason = f"{refusal.pointer}: {refusal.detail}" if refusal.pointer else refusal.detail
         self.left_out.add(refusal.line, reason)
 
     def first_lines(self) -> list[Any]:
-        """Return the values of the first records; what is no JSON is left out. For `detect`."""
+        """Return the values of the first records, without invalid JSON. For `detect`."""
         if self._first_lines is None:
             self._first_lines = self._read_first_lines()
         return self._first_lines
@@ -286,7 +286,7 @@ class ImportFile:
         for place, line in self.stored.lines():
             pieces = split_line(line, read_json) if line is not None else iter(())
             whole = (piece.value for piece in pieces if not isinstance(piece, Damage))
-            # No more than that: a line may have very many.
+            # Not more, because a line may have very many records.
             values += islice(whole, FIRST_RECORDS - len(values))
             if len(values) == FIRST_RECORDS or place.end >= SAMPLE or place.number >= FIRST_LINES:
                 break
@@ -323,7 +323,7 @@ class ImportFile:
         return ImportRefused(self.name, detail, line=line, pointer=pointer)
 
     def _has_value_in_first_line(self) -> bool:
-        """Return whether the first of several lines is a JSON value, so that the content is none."""
+        """Return whether the first of several lines is a JSON value. Then the whole content is not one."""
         line = self.first_line()
         try:
             return line is not None and self.parse(line) is not None
@@ -331,7 +331,7 @@ class ImportFile:
             return False
 
     def spend(self, units: int = 1) -> None:
-        """Count work of the reader: bytes that it unpacks, or values that it visits. Raises `WorkExceeded`."""
+        """Count work of the reader: bytes unpacked, or values visited. Raises `WorkExceeded`."""
         if self.budget is not None:
             self.budget.spend(units)
 
@@ -345,7 +345,7 @@ class ImportFile:
 
 @dataclass(frozen=True, slots=True)
 class _RecordReader:
-    """Reads a record of a file again. Small, because a file may have very many."""
+    """Reads a record of a file again. Small, because a file may have very many records."""
 
     file: ImportFile
     place: StoredLine
@@ -358,20 +358,20 @@ class _RecordReader:
 
 
 class Importer(Protocol):
-    """A format. Entry points of the group `agentops.importers` add further ones."""
+    """A format. Entry points of the group `agentops.importers` add more formats."""
 
     #: The name of the format, as in `agentops import --format`.
     name: str
-    #: What it is, in a few words.
+    #: A short description of the format.
     title: str
 
     def detect(self, file: ImportFile) -> bool:
-        """Whether the content of the file looks like this format. Cheap; never raises."""
+        """Return whether the content of the file looks like this format. Cheap; never raises."""
         ...
 
     def read(self, file: ImportFile) -> Iterator[Item]:
         """Yield the runs and their events, in order.
 
-        Invalid records of a file of lines are left out. Raises `ImportRefused` for another invalid place.
+        Leaves out invalid records in a file of lines. Raises `ImportRefused` for any other invalid place.
         """
         ...

@@ -3,8 +3,8 @@
 A file is a list of messages, an object with such a list in `messages`, lines with one message each, or a recording with
 `calls` whose `events` are such messages. Streamed deltas are not stored: the whole messages follow them.
 
-The SDK reports a result at the end of each turn. The last one of a document ends the run. Lines may go on, with the
-next turn or with the session resumed: after a result, the run waits for its user.
+The SDK reports a result at the end of each turn. The last result of a document ends the run. A file of lines may
+continue with the next turn or a resumed session, so after its last result the run waits for its user.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TYPES = (*MESSAGES, "system", "stream_event", "result")
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A message, and where it is in the file."""
+    """A message and its place in the file."""
 
     value: Any
     number: int | None = None
@@ -54,7 +54,7 @@ class _MessageList:
     prompt: str
     created_at: datetime | None
     messages: Iterable[_Place]
-    #: Whether the session may go on, so that its last result is not its end.
+    #: Whether the session may continue, so that its last result does not end the run.
     may_go_on: bool = False
 
 
@@ -68,7 +68,7 @@ class ClaudeAgentSdkImporter:
         document = file.whole()
         if document is None:
             return any(_is_sdk_message(value) for value in file.first_lines())
-        # A single line is a document too.
+        # A single line is also a valid document.
         messages = (one.value for each in _lists(document) for one in each.messages)
         return _is_sdk_message(document) or any(map(_is_sdk_message, messages))
 
@@ -119,7 +119,7 @@ def _lists(document: Any) -> list[_MessageList]:
 
 
 def _numbered(values: Sequence[Any], pointer: str) -> Iterator[_Place]:
-    """Yield the messages with their places. A recording has each in an object with the time since the first."""
+    """Yield the messages with their places. A recording wraps each message in an object with its time offset."""
     for index, value in enumerate(values):
         place = f"{pointer}/{index}"
         if isinstance(value, Mapping) and "type" not in value and isinstance(value.get("message"), Mapping):
@@ -138,7 +138,7 @@ class _SdkSession:
         self.prompt = messages.prompt
         self.created_at = messages.created_at
         self.may_go_on = messages.may_go_on
-        #: The usage at the end of each streamed answer, by message ID. Whole messages have that of its begin.
+        #: The usage at the end of each streamed answer, by message ID. Whole messages have the usage at their start.
         self.usages: dict[str, Mapping[str, Any]] = {}
         self._open_ids: dict[str, str] = {}
         self._init: Mapping[str, Any] = {}
@@ -226,7 +226,7 @@ class _SdkSession:
         return line
 
     def _note(self, line: ConversationLine) -> None:
-        """Note what a line says about the session, because its content may not be kept."""
+        """Note facts about the session from a line, because the line's content may not be kept."""
         if not line.parent_call:
             self._ended_calls.update(block["tool_use_id"] for block in line.results)
             if not self._init and line.data.get("subtype") == "init":

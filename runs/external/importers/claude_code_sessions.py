@@ -1,10 +1,10 @@
 """Sessions of Claude Code: the JSONL files of its folder `projects`, and the session JSON of claude.ai/code.
 
-All lines of the conversation are kept in the order of the file, also those that were rewound. Lines of sub-agents
-become runs of their own: lines with `isSidechain`, and the `agent_progress` lines of newer versions.
+All lines of the conversation are kept in file order, including rewound lines. Lines of sub-agents become separate runs:
+lines with `isSidechain`, and the `agent_progress` lines of newer versions.
 
-A file may grow, and end in the middle of an answer. What it has of that answer is imported; the rest follows with a
-longer version of the file, as another answer of the run, with the tokens that it adds.
+A file may grow, and may end in the middle of an answer. The existing part of the answer is imported. The rest follows
+with a longer version of the file, as another answer of the run with only the additional tokens.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from runs.providers.messages import canonical
 from runs.statuses import RunStatus
 
 AGENT = UNNAMED
-#: What only these files have, among the formats of lines with a type.
+#: Line types that only these files have, among all formats with typed lines.
 _OWN_TYPES = ("summary", "file-history-snapshot", "queue-operation", "progress", "custom-title", "ai-title")
 MAX_SESSION_ID = 128
 
@@ -40,7 +40,7 @@ class ClaudeCodeImporter:
         document = file.whole()
         if isinstance(document, Mapping) and "loglines" in document:
             return isinstance(document["loglines"], list)
-        # A document may have objects on lines of its own, which are no lines of a session.
+        # A document can have objects on separate lines that are not lines of a session.
         values = [document] if isinstance(document, Mapping) else file.first_lines()
         lines = [value for value in values if isinstance(value, Mapping)]
         return any("type" in line and ("sessionId" in line or line["type"] in _OWN_TYPES) for line in lines)
@@ -54,7 +54,7 @@ class ClaudeCodeImporter:
 
 
 class _Session:
-    """The runs of a session: itself, and its sub-agents."""
+    """The runs of a session and its sub-agents."""
 
     def __init__(self, lines: SessionLines) -> None:
         self._lines = lines
@@ -80,7 +80,7 @@ class _Session:
             yield from conversation.events()
 
     def _agents(self) -> Iterator[tuple[str, SpawnedAgent]]:
-        """Yield the sub-agents that calls have spawned, whose lines may be in files of their own."""
+        """Yield the sub-agents that calls spawned. Their lines may be in separate files."""
         for call_id, agent_id in self._lines.agent_ids.items():
             key = event_id(agent_id)
             kind = self._lines.requests.get(call_id, {}).get("subagent_type")
@@ -107,7 +107,7 @@ class _Session:
         )
 
     def _forked_ref(self) -> str:
-        """Return the session that the last copied line names, which is the nearest one."""
+        """Return the session that the last copied line names, which is the nearest ancestor."""
         names = [line.copied_from for line in self._main if line.copied_from]
         return f"claude-code:{_usable_id(names[-1])}" if names else ""
 
@@ -136,7 +136,7 @@ def _session_id(lines: SessionLines) -> str:
     session_id = lines.session_id
     if session_id:
         return _usable_id(session_id)
-    # A file without one is known by its first line, which stays the same while it grows.
+    # A file without a session ID is identified by its first line, which does not change while the file grows.
     first = canonical(next(iter(lines.by_uuid.values())).data)
     return _digest(first)
 
@@ -150,7 +150,10 @@ def _digest(text: str) -> str:
 
 
 def _title(lines: SessionLines) -> str:
-    """Return the title of this session, its summary, or its first prompt. Files also have those of other sessions."""
+    """Return the title of this session, its summary, or its first prompt.
+
+    The file can also have other sessions' titles.
+    """
     own = (summary for summary, leaf in reversed(lines.summaries) if leaf in lines.by_uuid)
     return lines.title or next(own, lines.prompt[:MAX_TITLE])
 

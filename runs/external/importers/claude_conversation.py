@@ -1,6 +1,6 @@
 """The conversation of Claude Code and of the Claude Agent SDK: lines with messages of the Anthropic API.
 
-Both write an answer in several lines, which share its message ID. Results are user lines that name their call.
+Both write an answer as several lines that share a message ID. Results are user lines that name their call.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from timeline.events.notice import ContextTrimmed, Error
 
 PROVIDER = "anthropic"
 SYNTHETIC = "<synthetic>"
-#: The kinds of lines with a message.
+#: Types of lines that have a message.
 MESSAGES = ("user", "assistant")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
@@ -45,8 +45,8 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 class ConversationLine:
     """A line of a conversation, or an item of a list of messages.
 
-    Its content is kept, or, if it can be read again, only while it is one of the last that were used (`recent`). A
-    session may have very many lines, so what stays of them is small.
+    If its content can be read again, only the most recently used lines keep it (`recent`). The other attributes are
+    small, because a session may have very many lines.
     """
 
     __slots__ = (
@@ -66,24 +66,24 @@ class ConversationLine:
         reader: Reader | None = None,
         recent: deque[ConversationLine] | None = None,
     ) -> None:
-        """`line_id` is the same in all versions of the file. `reader` and `recent` belong together."""
+        """Create a line. `line_id` is identical in all versions of the file. `reader` and `recent` belong together."""
         self.file, self.line_id, self.number, self.pointer, self.at = file, line_id, number, pointer, at
         #: The type of the line, such as `user`.
         self.kind = intern(str(data.get("type")))
-        #: The model that has written the line; empty if none has.
+        #: The model that wrote the line; empty if no model did.
         self.model = ""
         self._data: Mapping[str, Any] | None = data
         self._message: Mapping[str, Any] | None = None
         self._blocks: list[Mapping[str, Any]] | None = None
-        #: The ID of the answer that the line is a piece of. A line without one is an answer by itself.
+        #: The ID of the answer that contains the line. A line without an answer ID is a whole answer.
         self.answer_id = line_id
         #: The ID and the name of each call that the line requests.
         self.call_names: Sequence[tuple[str, str]] = ()
-        #: The call whose sub-agent has the line, where the format tells; empty for none.
+        #: The call whose sub-agent wrote the line, if the format names it; otherwise empty.
         self.parent_call = intern(identifier_or_none(data.get("parent_tool_use_id")) or "")
-        #: The session that the line names, and that of a line which was copied from the file of another one.
+        #: The session that the line names, and the original session of a copied line.
         self.session_id = self.copied_from = ""
-        #: The session that the line itself says it was copied from.
+        #: The session from which the line was copied, according to the line.
         origin = data.get("forkedFrom")
         name = origin.get("sessionId") if isinstance(origin, Mapping) else None
         self.forked_from = intern(name) if isinstance(name, str) else ""
@@ -92,7 +92,7 @@ class ConversationLine:
 
     @property
     def data(self) -> Mapping[str, Any]:
-        """The JSON object of the line."""
+        """Return the JSON object of the line."""
         if self._data is None:
             assert self._reader is not None
             self._data = self._reader()
@@ -101,14 +101,14 @@ class ConversationLine:
 
     @property
     def message(self) -> Mapping[str, Any]:
-        """The message of a user or assistant line, once it was checked."""
+        """Return the message of a checked user or assistant line."""
         if self._message is None:
             self._message = self.data["message"] if self.kind in MESSAGES else {}
         return self._message
 
     @property
     def blocks(self) -> list[Mapping[str, Any]]:
-        """The content blocks of the message."""
+        """Return the content blocks of the message."""
         if self._blocks is None:
             content = self.message.get("content")
             self._blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
@@ -126,17 +126,17 @@ class ConversationLine:
 
     @property
     def calls(self) -> list[Mapping[str, Any]]:
-        """The calls that the line requests."""
+        """Return the calls that the line requests."""
         return [block for block in self.blocks if block["type"] == "tool_use"] if self.kind == "assistant" else []
 
     @property
     def results(self) -> list[Mapping[str, Any]]:
-        """The results of calls that the line brings."""
+        """Return the results of calls that the line contains."""
         return [block for block in self.blocks if block["type"] == "tool_result"] if self.kind == "user" else []
 
     @property
     def text(self) -> str:
-        """The text of a user line, without results and media."""
+        """Return the text of a user line, without results and media."""
         if self.kind != "user":
             return ""
         texts = [block.get("text") for block in self.blocks if block["type"] == "text"]
@@ -180,7 +180,7 @@ class ConversationLine:
 
 
 class ClaudeConversation:
-    """The lines of one run, in the order of the file, as events."""
+    """The lines of one run, in file order, as events."""
 
     def __init__(
         self,
@@ -191,9 +191,9 @@ class ClaudeConversation:
         *,
         has_call_names: bool = False,
     ) -> None:
-        """`usages`: the final usage by message ID, where the lines of a message do not have it.
+        """Create it. `usages`: the final usage by message ID, if the lines of a message do not have it.
 
-        `agents`: the sub-agents that calls have spawned. `has_call_names`: other files may have the same calls.
+        `agents`: the sub-agents that calls spawned. `has_call_names`: other files may have the same calls.
         """
         self.run_ref = run_ref
         self.lines = list(lines)
@@ -201,10 +201,10 @@ class ClaudeConversation:
         self._agents = agents or {}
         self._has_call_names = has_call_names
         self._pieces: dict[str, list[ConversationLine]] = {}
-        #: The name and the start of each call.
+        #: The name and the start time of each call.
         self._calls: dict[str, tuple[str, datetime | None]] = {}
         self._requested: RequestedCalls = Counter()
-        #: The calls that have a result, and how often they had been requested then.
+        #: The calls with a result, and how often they had been requested at that time.
         self._ended: dict[str, int] = {}
         for line in self.lines:
             if line.kind == "assistant":
@@ -213,7 +213,7 @@ class ClaudeConversation:
                 self._calls.setdefault(call_id, (name, line.at))
 
     def events(self) -> Iterator[IncomingEvent]:
-        """Yield the events. An answer comes where its first line is, its results where theirs are."""
+        """Yield the events. An answer comes at the position of its first line; results keep their positions."""
         before: datetime | None = None
         for line in self.lines:
             if line.kind == "assistant":
@@ -231,7 +231,7 @@ class ClaudeConversation:
             before = line.at or before
 
     def other(self, line: ConversationLine) -> Iterable[IncomingEvent]:
-        """Return the events of a line of another kind; here, none."""
+        """Return the events of a line of another type. The base class returns none."""
         return ()
 
     def _answer(self, pieces: list[ConversationLine], asked_at: datetime | None) -> Iterator[IncomingEvent]:
@@ -319,11 +319,14 @@ class ClaudeConversation:
 
 
 def _call_names(line: ConversationLine) -> tuple[str, ...]:
-    """Return what the model call is known by whose answer begins with this line, in each file that has it."""
+    """Return the names of the model call whose answer begins with this line.
+
+    All files that contain it give the same names.
+    """
     names = []
     request_id, at = line.data.get("requestId"), line.data.get("timestamp")
     if not isinstance(request_id, str) or not request_id:
-        # Proxies may give the same message IDs to all sessions. A copy has the time of its original, as it is written.
+        # Proxies may give the same message IDs to all sessions. A copy has the exact time of its original.
         request_id = f"{at}:{line.model}" if isinstance(at, str) and at else ""
     if line.answer_id != line.line_id and request_id:
         names.append(event_id(f"claude:{line.answer_id}:{request_id}"))

@@ -1,7 +1,7 @@
 """Rollouts of Codex: the JSONL files of its folder `sessions`.
 
-A rollout has the items of answers one by one, and counts of tokens after them. What follows the result of a call is
-another answer; a count belongs to the answer before it. Encrypted reasoning is not kept.
+A rollout has the items of answers one by one, followed by token counts. The first item after the result of a call
+begins another answer. A count belongs to the preceding answer. Encrypted reasoning is not kept.
 
 A compaction asks the model for a summary, whose answer is not among the items. Its tokens are a count without an answer
 or, since version 0.154, only a `token_usage_record` that the `compacted` line names. That line may have the summary.
@@ -61,7 +61,7 @@ from timeline.events.notice import ContextTrimmed, Error
 
 PROVIDER = "openai"
 AGENT = "codex"
-#: The ID of the session at the end of a rollout's name.
+#: The session ID at the end of a rollout's file name.
 _ID_IN_NAME = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?=\.jsonl\Z)")
 
 
@@ -113,7 +113,7 @@ def _head(file: ImportFile, origin: ThreadOrigin | None) -> ImportedRun:
     model, prompt = model or copied[0], prompt or copied[1]
     session_id = meta.text("id") if meta else ""
     if not (1 <= len(session_id) <= 128 and session_id.isprintable()):
-        # The first line may be damaged. The name of the file has the ID, too.
+        # The first line may be damaged. The file name also has the ID.
         session_id = (_ID_IN_NAME.search(file.name) or [""])[0]
     if meta is None:
         meta = RolloutLine(file, "session_meta", {})
@@ -142,26 +142,26 @@ class _Rollout:
     def __init__(self, head: ImportedRun, origin: ThreadOrigin | None) -> None:
         self.run_ref = head.run_ref
         self.model = head.model
-        #: The name that the thread has got last; empty without one.
+        #: The last name of the thread; empty without a name.
         self.title = ""
         self._names = CallNames([head.session_id, *([origin.thread_id] if origin else [])])
         self._call_names: tuple[str, ...] = ()
-        #: Whether the line at hand is part of the history, and whether the answer that is read is.
+        #: Whether the current line is part of the history, and whether the current answer is.
         self._is_in_history = self._is_copied = False
-        #: The answer that is read: its pieces, and what follows its calls.
+        #: The current answer: its pieces, and the items that follow its calls.
         self._pieces: list[AnswerPiece] = []
         self._answer_id = ""
         self._after: list[ImportedResult] = []
-        #: Whether only its tokens are known so far: those of a count without an answer.
+        #: Whether only the tokens of the current answer are known, from a count without an answer.
         self._is_bare = False
         self._asked_at: datetime | None = None
         self._before: datetime | None = None
         self._calls: dict[str, tuple[str, datetime | None]] = {}
         self._requested: RequestedCalls = Counter()
         self._total: object = None
-        #: The usage of the last model call, as its record has it, by the ID of the response.
+        #: The usage of the last model call from its record, with the ID of the response.
         self._record: tuple[object, Mapping[str, Any]] = None, {}
-        #: The usage of a compaction that was counted by its record: a version may count it in the total, too.
+        #: The usage of a compaction counted by its record. Some versions also include it in the total.
         self._compaction_usage: Mapping[str, Any] = {}
 
     def events(self, lines: Iterable[RolloutLine]) -> Iterator[IncomingEvent]:
@@ -169,7 +169,7 @@ class _Rollout:
             yield from self._end_history(line)
             if line.is_of_answer:
                 if self._after or self._is_bare:
-                    # Only what comes before decides where an answer ends, so that a longer file has the same answers.
+                    # Only preceding lines decide where an answer ends, so that a longer file gives the same answers.
                     yield from self._end_answer()
                 self._add(line)
                 if line.is_whole_call:
@@ -194,7 +194,7 @@ class _Rollout:
         yield from self._end_answer()
 
     def _end_history(self, line: RolloutLine) -> Iterator[IncomingEvent]:
-        """End the last answer of the history before the first line of the own part."""
+        """End the last answer of the copied history before the first line of this rollout."""
         if line.is_copied != self._is_in_history:
             yield from self._end_answer()
             self._is_in_history = line.is_copied
@@ -205,7 +205,7 @@ class _Rollout:
         self._pieces.append(AnswerPiece(parts=self._parts(line), at=line.at))
 
     def _count(self, line: RolloutLine) -> Iterator[IncomingEvent]:
-        """End the answer with its usage. Codex repeats a count that has not changed."""
+        """End the answer with its usage. Codex repeats unchanged counts."""
         info = line.payload.get("info")
         if not isinstance(info, Mapping):
             return
@@ -218,7 +218,8 @@ class _Rollout:
         if isinstance(usage, Mapping) and self._is_usable(line, usage, name):
             usage = usage if name == "last_token_usage" else _increase(usage, total)
             if self._pieces and not self._is_bare:
-                # Without parts of its own, so that a file that ends before it gets the usage later.
+                # An extra piece without parts carries the usage, so that a file that ends before it can be completed by
+                # a later import.
                 self._pieces.append(AnswerPiece(parts=[], usage=_usage(usage), at=self._pieces[-1].at))
                 self._call_names = names
                 yield from self._end_answer()
@@ -250,7 +251,7 @@ class _Rollout:
             self._asked_at, self._is_bare, self._is_copied = self._before, True, line.is_copied
 
     def _is_usable(self, line: RolloutLine, usage: Mapping[str, Any], name: str) -> bool:
-        """Return whether a usage counts tokens. The line of another one is left out."""
+        """Return whether a usage counts tokens. If not, leave its line out."""
         count = bad_count(usage)
         if count is not None:
             line.file.leave_out(line.refuse(f"{name}.{count} is not a number of tokens"))
@@ -305,7 +306,7 @@ class _Rollout:
         )
 
     def _other(self, line: RolloutLine) -> IncomingEvent | None:
-        """Return the event of a message of people or the program, an error, or a compaction."""
+        """Return the event of a message of a person or the program, of an error, or of a compaction."""
         payload: Payload
         message: ModelMessage | None = None
         if line.type == "turn_context":
@@ -339,7 +340,7 @@ class _Rollout:
 
 
 def _increase(total: Mapping[str, Any], before: object) -> Mapping[str, Any]:
-    """Return the tokens since the count before. A total that is lower in any count has begun again from zero."""
+    """Return the tokens since the previous count. If any count of the total decreased, the total restarted from 0."""
     counts = {name: count for name, value in total.items() if (count := count_of(value)) is not None}
     known = before if isinstance(before, Mapping) else {}
     earlier = {name: count for name in counts if (count := count_of(known.get(name))) is not None}
@@ -349,6 +350,6 @@ def _increase(total: Mapping[str, Any], before: object) -> Mapping[str, Any]:
 
 
 def _usage(usage: Mapping[str, Any]) -> RequestUsage:
-    """Return the tokens. Codex counts the cached ones among the input, and reasoning among the output."""
+    """Return the tokens. Codex includes cached tokens in the input, and reasoning tokens in the output."""
     reasoning = usage.get("reasoning_output_tokens")
     return read_usage({**usage, "reasoning_tokens": reasoning})

@@ -15,30 +15,30 @@ from runs.external.importers.answer_events import identifier_or_none, time_or_no
 from runs.external.importers.base import ImportFile, ImportRefused, Record
 
 ENVELOPES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
-#: Calls of tools that the provider runs itself: the rollout has their end with them.
+#: Calls of tools that the provider runs itself. The rollout has the end of the call in the same line.
 _PROVIDER_CALLS = ("web_search_call", "image_generation_call")
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call", "tool_search_call", *_PROVIDER_CALLS)
 RESULTS = ("function_call_output", "custom_tool_call_output", "tool_search_output")
 _FAILED = ("failed", "incomplete")
-#: What Codex itself writes as messages of its user.
+#: Prefixes of user messages that Codex itself writes.
 _CONTEXT = ("<", "# AGENTS.md instructions")
 _EXIT_CODE = re.compile(r"\A(?:[^\n]*\n){0,4}?Process exited with code (\d+)")
 
 
 def is_first_version(value: object) -> bool:
-    """Whether a line is the session of a rollout without envelopes."""
+    """Return whether a line is the session head of a rollout without envelopes."""
     return isinstance(value, Mapping) and isinstance(value.get("id"), str) and "instructions" in value
 
 
 def is_document(value: object) -> bool:
-    """Whether a document is a rollout, as the first versions write it."""
+    """Return whether a document is a rollout of the first versions."""
     return (
         isinstance(value, Mapping) and isinstance(value.get("items"), list) and is_first_version(value.get("session"))
     )
 
 
 def read_lines(file: ImportFile) -> Iterator[RolloutLine]:
-    """Yield the lines in any version. Raises `ImportRefused`."""
+    """Yield the lines of a rollout of any version. Raises `ImportRefused`."""
     document = file.whole()
     if is_document(document):
         yield RolloutLine(file, "session_meta", document["session"], pointer="/session")
@@ -58,7 +58,7 @@ def read_lines(file: ImportFile) -> Iterator[RolloutLine]:
 
 
 def _line(file: ImportFile, record: Record, *, is_old: bool, is_first: bool) -> RolloutLine:
-    """Return a record as a line. Raises `ImportRefused` if it is none."""
+    """Return a record as a line. Raises `ImportRefused` for any other record."""
     value, number = record.value, record.line
     if not isinstance(value, Mapping):
         raise file.refuse("not a JSON object", line=number)
@@ -88,10 +88,10 @@ class RolloutLine:
         time: object = None,
     ) -> None:
         self.file, self.type, self.payload, self.number, self.pointer = file, type_, payload, number, pointer
-        #: The same in all versions of the file.
+        #: Identical in all versions of the file.
         self.line_id = line_id or pointer
         self.at = time_or_none(time)
-        #: Whether it is part of the history of another rollout.
+        #: Whether the line belongs to the history of another rollout.
         self.is_copied = False
         self.kind = str(payload.get("type", "")) if type_ in ("response_item", "event_msg") else ""
 
@@ -99,7 +99,7 @@ class RolloutLine:
         return self.file.refuse(detail, line=self.number, pointer=self.pointer)
 
     def check(self) -> None:
-        """Raise `ImportRefused` for a call, or a result, that names no call."""
+        """Raise `ImportRefused` if a call or a result has no call ID."""
         if self.type == "response_item" and self.kind in (*_CALLS, *RESULTS):
             _ = self.call_id
 
@@ -109,7 +109,7 @@ class RolloutLine:
 
     @property
     def model(self) -> str:
-        """The model of a `turn_context`."""
+        """Return the model of a `turn_context`."""
         return identifier_or_none(self.text("model")) or "" if self.type == "turn_context" else ""
 
     @property
@@ -123,12 +123,12 @@ class RolloutLine:
 
     @property
     def is_whole_call(self) -> bool:
-        """Whether the line is a call of a tool that the provider has run, so that its end is known."""
+        """Return whether the line is a call that the provider executed, so that its end is known."""
         return self.type == "response_item" and self.kind in _PROVIDER_CALLS
 
     @property
     def prompt(self) -> str:
-        """The text of a message that the user has written; empty if it is none, or of Codex itself."""
+        """Return the text of a message that the user wrote; empty for other lines and for messages of Codex."""
         if self.type == "event_msg" and self.kind == "user_message":
             return self.text("message").strip()
         if self.type != "response_item" or self.kind != "message" or self.payload.get("role") != "user":
@@ -143,7 +143,7 @@ class RolloutLine:
 
 
 def whole_output(line: RolloutLine) -> tuple[Any, bool]:
-    """Return what a rollout has of the output of a provider's tool, and whether it failed."""
+    """Return the recorded output of a provider's tool, and whether it failed."""
     has_failed = line.payload.get("status") in _FAILED
     image = line.payload.get("result")
     if line.kind == "image_generation_call" and isinstance(image, str) and image:
@@ -153,7 +153,7 @@ def whole_output(line: RolloutLine) -> tuple[Any, bool]:
 
 
 def output_of(value: object) -> tuple[Any, bool]:
-    """Return the output of a call, and whether it failed: by its exit code, or by `success`."""
+    """Return the output of a call, and whether it failed, by its exit code or `success`."""
     if isinstance(value, Mapping):
         return contents.user_content(value.get("content", value)), value.get("success") is False
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""The importers by name: those of this site, and those that installed packages and modules of the deployment add."""
+"""The importers by name: built-in ones, and additions of installed packages and deployment modules."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from runs.external.importers.openhands import OpenHandsImporter
 from runs.external.importers.swe_agent import SweAgentImporter
 
 SETTING = "AGENTOPS_IMPORTER_MODULES"
-#: What an added importer must have.
+#: Required members of an added importer.
 MEMBERS = ("name", "title", "detect", "read")
-#: In the order of detection: formats that are easily recognised first.
+#: In order of detection: the easily recognised formats come first.
 BUILTIN: tuple[Importer, ...] = (
     ClaudeCodeImporter(),
     CodexImporter(),
@@ -46,7 +46,7 @@ BUILTIN: tuple[Importer, ...] = (
 
 @dataclass(frozen=True)
 class AddedImporter:
-    """An importer that a package or a module adds, and the place that it comes from."""
+    """An importer that a package or a module adds, and its origin."""
 
     importer: Importer
     source: str
@@ -54,7 +54,7 @@ class AddedImporter:
 
 @cache
 def _catalogue() -> tuple[Sequence[AddedImporter], Sequence[ExtensionFailed]]:
-    """Return the added importers, and the extensions that cannot be used. They are left out."""
+    """Return the added importers, and the extensions that failed to load and are left out."""
     faults: list[ExtensionFailed] = []
     candidates = extensions.installed(extensions.IMPORTERS, settings.AGENTOPS_IMPORTER_MODULES, SETTING)
     loaded = extensions.load_each(candidates, faults)
@@ -72,19 +72,19 @@ def faults() -> list[ExtensionFailed]:
 
 
 def reload() -> None:
-    """Look for importers again at the next use."""
+    """Discover the importers again at the next use."""
     _catalogue.cache_clear()
 
 
 def importers() -> Sequence[Importer]:
-    """Return all importers. Added ones come first, so that they can replace one of the same name."""
+    """Return all importers. Added importers come first, so that they can replace built-in importers."""
     own = [each.importer for each in added()]
     names = {importer.name for importer in own}
     return (*own, *(importer for importer in BUILTIN if importer.name not in names))
 
 
 def _made(extension: Extension, value: object, faults: list[ExtensionFailed]) -> Iterator[AddedImporter]:
-    """Yield the importer that an entry point names, or those of the public classes of a module."""
+    """Yield the importer of an entry point, or the importers among the public classes of a module."""
     try:
         factories = _classes_of(extension, value) if isinstance(value, ModuleType) else [value]
         for factory in factories:
@@ -95,7 +95,7 @@ def _made(extension: Extension, value: object, faults: list[ExtensionFailed]) ->
 
 
 def _classes_of(extension: Extension, module: ModuleType) -> list[object]:
-    built_in = set(map(type, BUILTIN))  # a module may import one, to build on it
+    built_in = set(map(type, BUILTIN))  # a module may import a built-in class to extend it
     members = [member for member in extensions.public(module) if isinstance(member, type) and member not in built_in]
     classes: list[object] = [each for each in members if all(hasattr(each, member) for member in MEMBERS)]
     if not classes:
@@ -104,7 +104,7 @@ def _classes_of(extension: Extension, module: ModuleType) -> list[object]:
 
 
 def find(file: ImportFile, name: str = "") -> Importer:
-    """Return the importer with this name, or the first one that recognises the file. Raises `ImportRefused`."""
+    """Return the importer with this name, or the first importer that recognises the file. Raises `ImportRefused`."""
     known = ", ".join(importer.name for importer in importers())
     for importer in importers():
         if importer.name == name or (not name and importer.detect(file)):
@@ -115,7 +115,7 @@ def find(file: ImportFile, name: str = "") -> Importer:
 
 
 def _why_unreadable(file: ImportFile) -> str:
-    """Return what is wrong with a file of no format, if it is no JSON at all."""
+    """Return the reason why a file of unknown format cannot be parsed as JSON."""
     if not file.beginning(SAMPLE).strip():
         return "; the file is empty"
     if file.first_lines():

@@ -1,6 +1,6 @@
-"""Chats of Gemini CLI: the files of its folder `chats`, and those that `/chat save` writes.
+"""Chats of Gemini CLI: the files of its folder `chats`, and the files that `/chat save` writes.
 
-In the folder, a message is written again when its tokens are known, and when its tools have ended.
+In the folder, the program writes a message again when its tokens are known, and when its tools have ended.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class _ChatMessage:
                 yield self._result(call)
 
     def _piece(self, call: Mapping[str, Any]) -> AnswerPiece:
-        """Return a call. It is added to the answer once its tool has ended, but was requested with it."""
+        """Return a call. The answer gets it when its tool has ended, although it was requested with the answer."""
         return AnswerPiece(parts=[contents.call_part(call["id"], call["name"], call.get("args"))], at=self.at)
 
     def _result(self, call: Mapping[str, Any]) -> IncomingEvent:
@@ -169,13 +169,13 @@ class _ChatMessage:
             output=_output(call),
             is_error=call.get("status") in _FAILED,
             at=ended_at,
-            # Some versions write the answer when its calls have ended: how long they took is not known then.
+            # Some versions write the answer after its calls have ended. The duration of the calls is then unknown.
             started_at=self.at if ended_at != self.at else None,
             requested=self.requested,
         ).event()
 
     def _usage(self) -> RequestUsage | None:
-        """Return the tokens. Gemini CLI counts the cached ones among the input, and thoughts beside the output."""
+        """Return the tokens. Gemini CLI includes cached tokens in the input, and excludes thoughts from the output."""
         tokens = self.data.get("tokens")
         if not isinstance(tokens, Mapping):
             return None

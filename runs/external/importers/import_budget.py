@@ -1,7 +1,7 @@
-"""What a file to import may expand to, and the work that it may cost.
+"""Limits the expanded size of an import and the work it may cost.
 
-A small file can name a long text thousands of times, as a compressed archive or an attachment does. So what counts is
-not the size of the file but what is made of it: unpacked bytes, the texts of all runs and events, and visited values.
+A small file can repeat a long text thousands of times, for example as a compressed archive or an attachment. So the
+limit applies to the result, not to the file: unpacked bytes, the texts of all runs and events, and visited values.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from agentops.base.limits.work_budget import WorkBudget, WorkExceeded
 from runs.external.importers.base import MAX_DOCUMENT, MIB, ImportedRun, Importer, ImportFile, ImportRefused, Item
 from runs.external.importers.salvage import read_file
 
-#: Bytes that an event, and a run, count beside their texts, because each costs several rows.
+#: Bytes counted per event and per run in addition to their texts, because each costs several rows.
 EVENT_BYTES, RUN_BYTES = 128, 4096
-#: How often the bytes of a file may be counted, if that is more than the setting.
+#: The limit is at least this multiple of the file size, even if that exceeds the setting.
 EXPANSION = 2
 
 
 class ImportTooLarge(ImportRefused):
-    """A file that expands to more, or costs more, than the settings allow."""
+    """A file that exceeds the limits in the settings for expanded size or work."""
 
     code = "import_too_large"
 
 
 @contextmanager
 def budget_of(file: ImportFile, watch: Callable[[], None] | None = None) -> Iterator[WorkBudget]:
-    """Give a file the budget of one reading. Raises `ImportTooLarge` beyond it.
+    """Give a file the budget of one reading. Raises `ImportTooLarge` when it is exceeded.
 
     `watch` is called after each part of the work, at the latest after 1/256 of the budget. It may raise.
     """
-    # A large file of lines has as many texts.
+    # A large file of lines contains texts of about its own size.
     limit = max(settings.AGENTOPS_IMPORT_MIB, -(-EXPANSION * file.stored.size // MIB))
     cpu_s = settings.AGENTOPS_IMPORT_CPU_S * max(1.0, file.stored.size / MAX_DOCUMENT)
     budget = WorkBudget(limit * MIB, "bytes", cpu_s=cpu_s, watch=watch)
@@ -54,7 +54,7 @@ def budget_of(file: ImportFile, watch: Callable[[], None] | None = None) -> Iter
 
 
 def read_counted(importer: Importer, file: ImportFile) -> Iterator[Item]:
-    """Yield the items of a file, each counted in its budget. Raises `ImportRefused`, and `WorkExceeded`."""
+    """Yield the items of a file, each counted against its budget. Raises `ImportRefused` and `WorkExceeded`."""
     for item in read_file(importer, file):
         file.spend(_bytes_of(item))
         yield item
@@ -67,7 +67,7 @@ def _bytes_of(item: Item) -> int:
 
 
 def _length(value: Any) -> int:
-    """Return the length of all texts of a value. A text that it has several times counts as often."""
+    """Return the total length of all texts of a value. Repeated texts count each time."""
     length, values = 0, [value]
     while values:
         value = values.pop()
@@ -80,7 +80,7 @@ def _length(value: Any) -> int:
 
 @cache
 def _reader_of_members(kind: type) -> Callable[[Any], Iterable[Any]] | None:
-    """Return a function that gives the members of a value of this type; None if it has no texts."""
+    """Return a function that gets the members of a value of this type; None if the type has no texts."""
     if issubclass(kind, Mapping):
         return lambda value: chain(value.keys(), value.values())
     if issubclass(kind, list | tuple):
@@ -88,6 +88,6 @@ def _reader_of_members(kind: type) -> Callable[[Any], Iterable[Any]] | None:
     if issubclass(kind, BaseModel):
         return lambda value: value.__dict__.values()
     if is_dataclass(kind):
-        # Two names at least, so that it gives a tuple.
+        # At least two names, so that attrgetter returns a tuple.
         return attrgetter("__class__", *(field.name for field in fields(kind)))
     return None

@@ -1,7 +1,7 @@
-"""Logs of Inspect, as JSON or as `.eval`, which is a zip archive of JSON. Each sample is a run.
+"""Logs of Inspect, as JSON or as `.eval` (a zip archive of JSON). Each sample is a run.
 
-The messages of a sample are its conversation. Its events say when each answer and each tool result was made, and how
-many tokens an answer took. A list of events without samples is one run, whose messages are those of its model calls.
+The messages of a sample are its conversation. Its events have the times of answers and tool results, and the tokens of
+answers. A list of events without samples is one run, whose messages come from its model calls.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class InspectLogImporter:
     title = "evaluation logs of Inspect (.json and .eval)"
 
     def detect(self, file: ImportFile) -> bool:
-        """Whether the content is a log, as JSON or as an archive."""
+        """Return whether the content is a log, as JSON or as an archive."""
         return inspect_archive.is_archive(file) or looks_like(file, _is_log)
 
     def read(self, file: ImportFile) -> Iterator[Item]:
@@ -138,7 +138,7 @@ def _read_answer(event: JsonPlace, conversation: ImportedConversation) -> Iterat
 
 
 def _answer_facts(messages: Sequence[JsonPlace], calls: Sequence[JsonPlace]) -> dict[tuple[Any, ...], AnswerFacts]:
-    """Return what the model calls say of the answers, by the places of these. Empty if they do not belong together."""
+    """Return the facts of the model calls, by the places of their answers; empty if calls and answers do not match."""
     answers = [place for place in messages if place.at("role").value == "assistant"]
     by_id = {}
     for call in calls:
@@ -160,14 +160,14 @@ def _facts_of(call: JsonPlace) -> AnswerFacts:
         model=call.at("output", "model").label() or call.at("model").label(),
         usage=_usage(usage),
         cost=usage.at("total_cost").value,
-        # Older versions have only one time, that of the end.
+        # Older versions have only the end time.
         began_at=began_at if completed_at else None,
         at=completed_at or began_at,
     )
 
 
 def _usage(place: JsonPlace) -> dict[str, int]:
-    """Return the tokens of an answer. What a provider does not count as input, because it was cached, is added."""
+    """Return the tokens of an answer. Cached tokens are added if the provider does not include them in the input."""
     counts = {name: value for name, value in place.members().items() if isinstance(value, int)}
     output = counts.get("output_tokens", 0)
     return {
@@ -188,7 +188,7 @@ def _sum_of(by_model: JsonPlace) -> Mapping[str, int]:
 
 
 def _call_facts(events: Sequence[JsonPlace]) -> dict[str, AnswerFacts]:
-    """Return when the tools of calls ran."""
+    """Return the times at which the tools of calls ran."""
     tools = [event for event in events if event.at("event").value == "tool" and event.at("id").value]
     return {
         event.at("id").name(): replace(
@@ -199,13 +199,13 @@ def _call_facts(events: Sequence[JsonPlace]) -> dict[str, AnswerFacts]:
 
 
 def _without_attachments(sample: JsonPlace) -> JsonPlace:
-    """Return the sample with the texts of its messages that are stored apart. Raises `ImportTooLarge`."""
+    """Return the sample with its attachments inserted into the messages. Raises `ImportTooLarge`."""
     attachments = sample.at("attachments").members()
     if not attachments:
         return sample
     messages = []
     for message in sample.at("messages").items():
-        # A message is one row, and is made into one text several times.
+        # A message is one row, and is converted to one text several times.
         budget = WorkBudget(MAX_DOCUMENT, "bytes")
         try:
             messages.append(_resolved(message.value, attachments, budget))

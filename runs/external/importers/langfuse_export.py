@@ -1,7 +1,7 @@
-"""Traces that were exported from Langfuse, with their observations. A trace is a run.
+"""Traces that were exported from Langfuse, with their observations. Each trace is a run.
 
-A generation is an answer. What it was sent and is not known yet comes before it: system and user messages, and results.
-A generation within another is the same call, seen by two libraries: the outer has the message, the inner counts.
+A generation is an answer. Its new input comes before it: system and user messages, and results. A generation within
+another is the same call, seen by two libraries: the outer one has the message, the inner one has the counts.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from runs.statuses import RunStatus
 _GENERATION = "GENERATION"
 _TOOL_NAMES = ("gen_ai.tool.name", "tool.name")
 _CALL_ID = "gen_ai.tool.call.id"
-#: Where the Google ADK has the output of a tool.
+#: Key of a tool's output in the Google ADK.
 _TOOL_OUTPUT = "gcp.vertex.agent.tool_response"
 _CACHE_READ = ("cache_read_input_tokens", "input_cached_tokens", "input_cache_read", "prompt_details.cache_read")
 _CACHE_WRITE = ("cache_creation_input_tokens", "input_cache_creation", "prompt_details.cache_write")
 _CACHE_WRITE_5M = ("input_cache_creation_5m", "ephemeral_5m_input_tokens", "cache_creation.ephemeral_5m_input_tokens")
 _CACHE_WRITE_1H = ("input_cache_creation_1h", "ephemeral_1h_input_tokens", "cache_creation.ephemeral_1h_input_tokens")
 _REASONING = ("output_reasoning_tokens", "output_reasoning", "completion_details.reasoning")
-#: What the first versions call the counts.
+#: Names of the counts in the first versions.
 _OLD_NAMES = {"promptTokens": "input", "completionTokens": "output", "totalTokens": "total"}
-#: What says the tier; the later one counts.
+#: Fields with the tier; the later field has precedence.
 _TIERS = ("modelParameters", "metadata")
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 
@@ -52,7 +52,7 @@ class LangfuseImporter:
     title = "traces with observations, exported from Langfuse"
 
     def detect(self, file: ImportFile) -> bool:
-        """Whether the content is a trace with observations, or a list of them."""
+        """Return whether the content is a trace with observations, or a list of such traces."""
         return looks_like(file, _is_export)
 
     def read(self, file: ImportFile) -> Iterator[Item]:
@@ -142,13 +142,13 @@ def _is_name(value: object) -> bool:
 
 
 def _outer_generations(by_id: Mapping[str, JsonPlace]) -> Mapping[str, str | None]:
-    """Return the ID of the outermost generation around each observation; None if there is none. Visits each once."""
+    """Return the ID of the outermost generation around each observation, or None. Visits each observation once."""
     outer_ids: dict[str, str | None] = {}
     for first in by_id:
         name = first
         path = []
         while name in by_id and name not in outer_ids:
-            outer_ids[name] = None  # ends a circle
+            outer_ids[name] = None  # breaks a cycle
             path.append(name)
             name = by_id[name].at("parentObservationId").text()
         for below in reversed(path):
@@ -206,13 +206,13 @@ def _read_tool(
 
 
 def _attributes(observation: JsonPlace) -> Mapping[str, Any]:
-    """Return the attributes of the span that the observation was made of."""
+    """Return the attributes of the observation's span."""
     attributes = _object(observation.at("metadata").value).get("attributes")
     return attributes if isinstance(attributes, dict) else {}
 
 
 def _object(value: Any) -> Mapping[str, Any]:
-    """Return an object, which some exports have as JSON text; an empty one for another value."""
+    """Return an object, which some exports have as JSON text; an empty object for any other value."""
     if isinstance(value, str):
         try:
             value = read_json(value.encode(errors="replace"))
@@ -222,21 +222,21 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 
 def _usage(observation: JsonPlace) -> dict[str, int]:
-    """Return the tokens of a generation. Older exports have them without details, or beside the other fields."""
+    """Return the tokens of a generation. Older exports have them without details, or as top-level fields."""
     found = observation.at("usageDetails").members() or observation.at("usage").members()
     old = {name: value for name, value in (found or observation.members()).items() if name in _OLD_NAMES}
     return tokens_of_details({**found, **{_OLD_NAMES[name]: value for name, value in old.items()}})
 
 
 def _tier(generation: JsonPlace) -> dict[str, str]:
-    """Return what says the tier: the answer's metadata, or what was asked for."""
+    """Return the fields with the tier, from the answer's metadata or else from the request."""
     return details_of({name: value for field in _TIERS for name, value in _object(generation.at(field).value).items()})
 
 
 def tokens_of_details(details: Mapping[str, Any]) -> dict[str, int]:
-    """Return the tokens: Langfuse's own sums take every count whose name contains `input` or `output`.
+    """Return the tokens. Langfuse's own sums include every count whose name contains `input` or `output`.
 
-    If the total says that a part, such as the cached tokens, is in `input` or `output` already, it is not added.
+    A part, such as the cached tokens, is not added if the total shows that `input` or `output` already includes it.
     """
     counts = {name: count for name, value in details.items() if (count := count_of(value)) is not None}
 
@@ -249,7 +249,7 @@ def tokens_of_details(details: Mapping[str, Any]) -> dict[str, int]:
     sent, received, written = sum_of("input"), sum_of("output"), first(_CACHE_WRITE)
     written_5m, written_1h = first(_CACHE_WRITE_5M), first(_CACHE_WRITE_1H)
     if written and (written == written_5m + written_1h or _has_parts(counts)):
-        sent -= written_5m + written_1h  # the same tokens by two names
+        sent -= written_5m + written_1h  # the same tokens under two names
     else:
         written += written_5m + written_1h
     if {"input", "output"} <= counts.keys() and counts.get("total") == counts["input"] + counts["output"]:
@@ -265,7 +265,7 @@ def tokens_of_details(details: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _has_parts(counts: Mapping[str, int]) -> bool:
-    """Return whether the cache writes are a sum and its parts, by the names that Anthropic gives to both."""
+    """Return whether the cache writes are a sum and its parts, by Anthropic's names for both."""
     return "cache_creation_input_tokens" in counts and any("ephemeral" in name for name in counts)
 
 

@@ -1,4 +1,4 @@
-"""Trajectories of mini-swe-agent. Its first versions write calls as text, and so they stay."""
+"""Trajectories of mini-swe-agent. The first versions write calls as text; they are imported as text."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from runs.external.importers.reading.observed_messages import answered_message, 
 from runs.statuses import RunStatus
 
 _FORMAT = "mini-swe-agent"
-#: What its system message or its task tells the model to print. The first versions write only a list of messages.
+#: A string that its system message or its task tells the model to print. The first versions write only messages.
 _MARKER = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 _SUBMITTED = "Submitted"
-#: The role of its last message in newer versions, which no model gets.
+#: The role of the last message in newer versions. The message is not sent to a model.
 _EXIT = "exit"
 
 
@@ -35,7 +35,7 @@ class MiniSweAgentImporter:
     title = "trajectories of mini-swe-agent (.traj.json)"
 
     def detect(self, file: ImportFile) -> bool:
-        """Whether the content says so, or is a list of messages with its marker."""
+        """Return whether the content declares this format, or is a list of messages with its marker."""
         return looks_like(file, _is_trajectory)
 
     def read(self, file: ImportFile) -> Iterator[Item]:
@@ -88,7 +88,7 @@ def _read_message(place: JsonPlace, facts: AnswerFacts, conversation: ImportedCo
 
 
 def _is_response(place: JsonPlace) -> bool:
-    """Whether an answer is a response of the Responses API, as newer versions can use it."""
+    """Return whether an answer is a response of the Responses API, which newer versions can use."""
     return place.at("object").value == "response" and isinstance(place.at("output").value, list)
 
 
@@ -101,7 +101,7 @@ def _with_reasoning(message: ChatMessage, place: JsonPlace) -> ChatMessage:
 
 
 def _facts(place: JsonPlace, model: str) -> AnswerFacts:
-    """Return what an answer's response of the provider says."""
+    """Return the facts in the provider's response of an answer."""
     extra = place.at("extra")
     if _is_response(place):
         response = place

@@ -1,8 +1,8 @@
-"""Conversations as the APIs of OpenAI have them: a list of messages, or records that hold one each.
+"""Conversations in the format of OpenAI's APIs: a list of messages, or records with one list each.
 
-Messages are those of Chat Completions, also with the blocks of Anthropic's API, or items of the Responses API. A record
-has its messages under `messages` or, as tau-bench writes it, under `traj`. A file is one list, a list of records, one
-record, or a record on each line.
+Messages are in the form of Chat Completions, also with the blocks of Anthropic's API, or items of the Responses API. A
+record has its messages under `messages` or (tau-bench) `traj`. A file is one list, a list of records, one record, or a
+record on each line.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from runs.external.importers.reading.observed_messages import (
 )
 from runs.statuses import RunStatus
 
-#: Where a record has its messages.
+#: Fields of a record that can hold its messages.
 _LISTS = ("messages", "traj")
-#: Fields by which programs name a record. Other files may have the same names, so that they are no ID of the run.
+#: Fields that name a record. Other files may use the same names, so they do not identify the run.
 _LABELS = ("id", "task_id", "trial")
-#: What messages of mini-swe-agent, which is another format, tell the model to print.
+#: A string that messages of mini-swe-agent, which is another format, tell the model to print.
 _OTHER = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 
 
@@ -43,7 +43,7 @@ class OpenAIChatImporter:
     title = "lists of messages as OpenAI's Chat Completions API has them, such as tau-bench results"
 
     def detect(self, file: ImportFile) -> bool:
-        """Whether the content is a list of messages, or records with one."""
+        """Return whether the content is a list of messages, or records with one list each."""
         return looks_like(file, _is_chat)
 
     def read(self, file: ImportFile) -> Iterator[Item]:
@@ -103,7 +103,7 @@ def _read_record(record: JsonPlace) -> Iterator[Item]:
 
 
 def _messages(places: JsonPlace) -> Iterator[tuple[JsonPlace, ChatMessage]]:
-    """Yield each message with its place. Items of the Responses API that follow each other are one answer."""
+    """Yield each message with its place. Consecutive items of the Responses API form one answer."""
     answer: list[JsonPlace] = []
     for place in places.items():
         if is_answer_item(place.value):

@@ -1,7 +1,7 @@
 """Events of OpenHands: a list of actions and observations, alone or as the `history` of a result line.
 
-An action of the agent is an answer with a call, and the observation that it causes is the result. Newer versions keep
-the provider's response beside the action, which is then the exact answer; several actions can come from one response.
+An action of the agent is an answer with a call, and the resulting observation is the result. Newer versions also keep
+the provider's response with the action. It is then the exact answer; several actions can share one response.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from runs.statuses import RunStatus
 
 #: Events about OpenHands itself.
 _INTERNAL = frozenset({"null", "change_agent_state", "agent_state_changed", "recall", "condensation", "loadprompt"})
-#: Where a document has its events.
+#: Fields of a document that can hold its events.
 _LISTS = ("history", "trajectory", "events")
 _TOKENS = ("prompt_tokens", "completion_tokens", "cache_read_tokens", "cache_write_tokens")
-#: Fields of an event without `args` that are no arguments.
+#: Fields of an event without `args` that are not arguments.
 _NO_ARGUMENTS = frozenset(
     {"action", "id", "timestamp", "source", "message", "cause", "timeout", "thought", "is_confirmed", "action_risk"}
     | {"confirmation_state", "security_risk", "keep_prompt", "kernel_init_code", "tool_call_metadata", "llm_metrics"}
@@ -37,7 +37,7 @@ class OpenHandsImporter:
     title = "events of OpenHands, and its result lines (output.jsonl)"
 
     def detect(self, file: ImportFile) -> bool:
-        """Whether the content is a list of actions and observations, or has one as its history."""
+        """Return whether the content is a list of actions and observations, or has such a list as its history."""
         return looks_like(file, _is_events)
 
     def read(self, file: ImportFile) -> Iterator[Item]:
@@ -45,7 +45,7 @@ class OpenHandsImporter:
         if not any(map(_is_event, file.first_lines())) or file.whole() is not None:
             yield from read_documents(file, _read_run)
             return
-        # The events of one run, on a line each.
+        # The events of one run, one on each line.
         places = [place for place in documents(file) if _is_readable(place)]
         if not places:
             raise NothingToImport(file.name, "no events")
@@ -53,7 +53,7 @@ class OpenHandsImporter:
 
 
 def _is_readable(place: JsonPlace) -> bool:
-    """Return whether a line is an event. Another one is left out."""
+    """Return whether a line is an event. If not, leave it out."""
     try:
         if not _is_event(place.value):
             raise place.refuse("not an event")
@@ -83,7 +83,7 @@ def _is_event(value: Any) -> bool:
 
 
 def _flat(events: Any) -> list[Any]:
-    """Return the events of a history, which the first versions wrote as pairs of an action and its observation."""
+    """Return the events of a history. The first versions wrote pairs of an action and its observation."""
     return [one for event in events for one in (event if isinstance(event, list) else [event])]
 
 
@@ -95,7 +95,7 @@ def _events_of(place: JsonPlace) -> list[JsonPlace]:
 
 
 def _read_run(place: JsonPlace, events: Sequence[JsonPlace] | None = None) -> Iterator[Item]:
-    """Yield a run. `events`: their places, if they are on lines of their own."""
+    """Yield a run. `events`: the places of its events, if each is on a separate line."""
     is_list = isinstance(place.value, list)
     name = "history" if is_list else next((name for name in _LISTS if name in place.members()), "history")
     events = events or _events_of(place if is_list else place.at(name))
@@ -146,7 +146,7 @@ def _model(place: JsonPlace) -> str:
 
 
 def _is_turn(event: JsonPlace) -> bool:
-    """Return whether an event without a provider's response is an answer of its own."""
+    """Return whether an event without a provider's response is a separate answer."""
     return event.at("action").value not in (None, "message", "system", *_INTERNAL)
 
 
@@ -173,7 +173,7 @@ class _Reader:
             yield from self._observation(event, AnswerFacts(at=at))
             return
         action = event.at("action").name()
-        # The oldest events keep their arguments beside the action, and do not say who has sent a message.
+        # The oldest events keep their arguments at the top level, and do not name the sender of a message.
         arguments = event.at("args") if event.at("args").value is not None else event
         if action in _INTERNAL:
             return
@@ -211,11 +211,11 @@ class _Reader:
             yield from self.conversation.add(ChatMessage(role="assistant", content=thought, calls=[call]), facts)
         self.calls[str(event.at("id").value)] = call_id
         if action == "finish" and call_id in self.conversation.open_calls:
-            # The action is all there is: nothing is observed after it.
+            # No observation follows this action.
             yield from self.conversation.add(ChatMessage(role="tool", content="", call_ids=[call_id]), facts)
 
     def _response(self, response: JsonPlace, facts: AnswerFacts) -> Iterator[Item]:
-        """Yield the answer of a provider's response, unless another action had it."""
+        """Yield the answer of a provider's response, unless another action already had it."""
         response_id = response.at("id").text(None)
         choice = next(response.at("choices").items(), None)
         if choice is None:

@@ -1,4 +1,4 @@
-"""Reads a file whose lines may be damaged: every whole record, and then what was left out."""
+"""Reads a file whose lines may be damaged: yields every whole record, and then reports the omitted ones."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from runs.external.event_input import IncomingEvent
 from runs.external.importers.base import ImportedRun, Importer, ImportFile, ImportRefused, Item
 from timeline.events.notice import ImportLeftOut
 
-#: Characters of a file's name in an event.
+#: Maximum characters of a file's name in an event.
 MAX_NAME = 255
 
 
 def read_file(importer: Importer, file: ImportFile) -> Iterator[Item]:
-    """Yield the items of a file, and at the end events about what was left out, which belong to its first run.
+    """Yield the items of a file, followed by events about omitted lines, which belong to its first run.
 
-    Raises `ImportRefused` if nothing can be imported. It names the first line that was left out.
+    Raises `ImportRefused` if nothing can be imported. The error names the first omitted line.
     """
     first: ImportedRun | None = None
     last_at: datetime | None = None
@@ -36,7 +36,7 @@ def read_file(importer: Importer, file: ImportFile) -> Iterator[Item]:
 
 
 def _with_reason(file: ImportFile, refusal: ImportRefused) -> ImportRefused:
-    """Return a refusal that says what was left out before, because that is why nothing is there to import."""
+    """Return a refusal that includes the omitted lines, because they are the reason that nothing can be imported."""
     left_out = file.left_out
     if not left_out.lines or refusal.line is not None:
         return refusal
@@ -46,7 +46,7 @@ def _with_reason(file: ImportFile, refusal: ImportRefused) -> ImportRefused:
 
 
 def _events(file: ImportFile, run_ref: str, at: datetime | None) -> Iterator[IncomingEvent]:
-    """Yield an event for each line. Their IDs are the same whenever the file, or a longer version of it, is read."""
+    """Yield an event for each line. Its ID is identical whenever the file, or a longer version of it, is read."""
     name = file.name[:MAX_NAME]
     for line, reason in file.left_out.lines:
         yield _event(run_ref, f"left-out:{line}", ImportLeftOut(file=name, line=line, reason=reason), at)

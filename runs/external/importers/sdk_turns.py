@@ -1,4 +1,4 @@
-"""The turns of a session of the Claude Agent SDK: its messages, and the result that the SDK reports after each turn."""
+"""The turns of a Claude Agent SDK session: its messages, and the result that the SDK reports after each turn."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SdkTurns(ClaudeConversation):
         *,
         may_go_on: bool,
     ) -> None:
-        """`may_go_on`: the last result is not the end of the session."""
+        """Create it. `may_go_on`: the last result does not end the session."""
         super().__init__(run_ref, lines, usages)
         self._results = [line for line in lines if line.kind == "result"]
         self._costs = _total_costs(self._results)
@@ -51,7 +51,7 @@ class SdkTurns(ClaudeConversation):
         if line is None:
             return
         text, usage, cost = _text(line), line.data.get("usage"), self._costs[line.line_id]
-        # The usage is that of one turn.
+        # The usage covers one turn only.
         totals = dict(usage) if isinstance(usage, Mapping) and len(self._results) == 1 else None
         payload: Payload
         if _has_failed(line):
@@ -82,9 +82,9 @@ class SdkTurns(ClaudeConversation):
 
 
 def _total_costs(results: Sequence[ConversationLine]) -> dict[str, str | None]:
-    """Return the US dollars of the session up to each result, by the ID of its line.
+    """Return the session's cost in US dollars up to each result, by the ID of the result's line.
 
-    A program reports what it has cost since it began. One that reports less than before has begun anew.
+    A program reports its cost since it started. If the cost decreases, the program was restarted.
     """
     costs: dict[str, str | None] = {}
     earlier, last = Decimal(0), Decimal(0)

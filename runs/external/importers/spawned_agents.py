@@ -1,4 +1,4 @@
-"""Sub-agents that a call has spawned, as events of the run with the call."""
+"""Sub-agents that a call spawned, as events of the run with the call."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from timeline.events.child import ChildRunCompleted, ChildRunStarted
 
 #: The tools that spawn sub-agents.
 SPAWNING_TOOLS = ("Agent", "Task")
-#: The name of an agent that is known to be none of its own.
+#: The name of an agent without a name.
 UNNAMED = "claude-code"
 #: The kinds of events.
 START, END = "child", "child-end"
 
 
 def event_id_of(kind: str, key: str) -> str:
-    """Return the ID of an event about the agent with this ID. Who knows only the agent finds the event by it."""
+    """Return the ID of an event about the agent with this ID. The agent's ID alone is enough to find the event."""
     return event_id(f"{kind}:{key}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpawnedAgent:
-    """A sub-agent, as the run with its call names it."""
+    """A sub-agent, with the facts in the run that has its call."""
 
     run_ref: str
-    #: The end of `run_ref`.
+    #: The suffix of `run_ref`.
     key: str
     agent: str = ""
-    #: Whether it works on after the result of its call.
+    #: Whether it keeps working after the result of its call.
     is_in_background: bool = False
 
     def events(self, run_ref: str, call_id: str, at: datetime | None, *, has_failed: bool) -> Iterator[IncomingEvent]:
-        """Yield what the result of its call says: it was started, and has ended unless it is in the background."""
+        """Yield the events that follow from the call's result: the start and, unless in the background, the end."""
         started = ChildRunStarted(run_id=self.run_ref, agent=self.agent or None, call_id=call_id)
         payloads: list[tuple[str, Payload]] = [(START, started)]
         if not self.is_in_background:

@@ -1,4 +1,4 @@
-"""Trajectories of SWE-agent. Its history is the conversation; older versions write calls as text, and so they stay."""
+"""Trajectories of SWE-agent. Its history is the conversation. Older versions write calls as text; they stay text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runs.external.importers.reading.conversation import (
 from runs.external.importers.reading.json_place import JsonPlace, looks_like
 from runs.statuses import RunStatus
 
-#: How SWE-agent ends a run with a solution: `submitted`, or `submitted (exit_cost)`.
+#: The exit status of a run with a solution: `submitted`, or `submitted (exit_cost)`.
 _SUBMITTED = "submitted"
 
 
@@ -29,7 +29,7 @@ class SweAgentImporter:
     title = "trajectories of SWE-agent (.traj)"
 
     def detect(self, file: ImportFile) -> bool:
-        """Whether the content is a history whose messages name their agent."""
+        """Return whether the content is a history whose messages name their agent."""
         return looks_like(file, lambda value: is_chat_message(value["history"][0]) and "agent" in value["history"][0])
 
     def read(self, file: ImportFile) -> Iterator[Item]:
@@ -59,7 +59,7 @@ class SweAgentImporter:
 def _read_history(
     history: list[JsonPlace], conversation: ImportedConversation, root: JsonPlace, totals: AnswerFacts | None
 ) -> Iterator[Item]:
-    """Yield the messages. A failed run has no event that holds the totals: they are counted with its last answer."""
+    """Yield the messages. A failed run has no event for the totals, so they are counted with its last answer."""
     durations = list(_durations(root))
     answers = [index for index, place in enumerate(history) if place.at("role").value == "assistant"]
     own = [index for index in answers if history[index].at("is_demo").value is not True]
@@ -78,10 +78,10 @@ def _read_history(
 
 
 def _later_steps(root: JsonPlace, history: list[JsonPlace], own: list[int]) -> list[ChatMessage]:
-    """Return the messages of the steps that the history does not have: version 1.0 ends it before the submission.
+    """Return the messages of steps that are missing in the history. Version 1.0 ends it before the submission.
 
-    Their calls are texts, because a step does not name its tool. An empty list if the steps are not those of the
-    history, as in the attempts of a run that was tried several times.
+    Their calls are texts, because a step does not name its tool. Returns an empty list if the steps do not match the
+    history, such as in the attempts of a run with several attempts.
     """
     steps = list(root.at("trajectory").items())
     if not own or len(steps) <= len(own):
@@ -100,7 +100,7 @@ def _later_steps(root: JsonPlace, history: list[JsonPlace], own: list[int]) -> l
 
 
 def _durations(root: JsonPlace) -> Iterator[int | None]:
-    """Yield the milliseconds of each step's action."""
+    """Yield the duration of each step's action in milliseconds."""
     for step in root.at("trajectory").items():
         seconds = step.at("execution_time").value
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds < 1e6
@@ -108,7 +108,7 @@ def _durations(root: JsonPlace) -> Iterator[int | None]:
 
 
 def _model(root: JsonPlace) -> str:
-    """Return the model of the configuration, which is JSON in a text; empty if it names none."""
+    """Return the model of the configuration, which is JSON in a text; empty without a model."""
     config: Any = root.at("replay_config").value
     try:
         config = read_json(config.encode(errors="replace")) if isinstance(config, str) else config

@@ -1,7 +1,7 @@
-"""The attribute names of spans, by what they say: three generations of the GenAI conventions, and other vocabularies.
+"""The attribute names of spans by meaning: three generations of the GenAI conventions, and other vocabularies.
 
-Of each list the first attribute that is there counts. The others are OpenInference's (`llm.`, `openinference.`),
-Langfuse's (`langfuse.`), those of Vercel's AI SDK (`ai.`) and of OpenLLMetry (`traceloop.`).
+In each list, the first attribute that is present is used. The other vocabularies are OpenInference (`llm.`,
+`openinference.`), Langfuse (`langfuse.`), Vercel's AI SDK (`ai.`) and OpenLLMetry (`traceloop.`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ AGENT, MODEL_CALL, TOOL_CALL, EMBEDDING, OTHER = "agent", "model", "tool", "embe
 
 
 def _others(*values: str) -> dict[str, str]:
-    """Return values of work that is no part of a conversation."""
+    """Return a mapping for kinds of work that do not belong to a conversation."""
     return dict.fromkeys(values, OTHER)
 
 
-#: The attributes that name the kind of a span, and what their known values mean. Any other value says nothing.
+#: The attributes that name the kind of a span, and the meaning of their known values. Other values are ignored.
 KINDS: Mapping[str, Mapping[str, str]] = {
     "langfuse.observation.type": {
         "agent": AGENT,
@@ -63,8 +63,8 @@ KINDS: Mapping[str, Mapping[str, str]] = {
         "rerank": OTHER,
     },
 }
-#: What the end of an unknown value of these attributes means. LiteLLM's are `acompletion`, `anthropic_messages`,
-#: `aresponses`, `aembedding` and `amoderation`; the first one that matches counts.
+#: Meanings of suffixes of these attributes' unknown values. LiteLLM uses `acompletion`, `anthropic_messages`,
+#: `aresponses`, `aembedding` and `amoderation`. The first match is used.
 ENDINGS: Mapping[str, Sequence[str]] = {
     EMBEDDING: ("embed", "embedding", "embeddings"),
     OTHER: ("moderation", "rerank", "transcription", "speech", "image_generation", "image_edit", "image_variation"),
@@ -73,7 +73,7 @@ ENDINGS: Mapping[str, Sequence[str]] = {
         *("chat", "converse", "converse_stream", ".doGenerate", ".doStream"),
     ),
 }
-#: Attributes that only spans of one kind have, for those that do not name it.
+#: Attributes that occur only on spans of one kind. They are used if a span does not name its kind.
 SIGNS: Mapping[str, Sequence[str]] = {
     TOOL_CALL: ("gen_ai.tool.name", "tool.name", "ai.toolCall.name"),
     MODEL_CALL: ("gen_ai.response.id", "gen_ai.response.model", "gen_ai.request.model", "llm.model_name"),
@@ -101,7 +101,7 @@ SESSION = (
 RESPONSE_ID = ("gen_ai.response.id", "ai.response.id")
 TITLE = ("langfuse.trace.name",)
 PROVIDER = ("gen_ai.provider.name", "gen_ai.system", "llm.provider", "ai.model.provider")
-#: What the AI SDK passes on of the provider's own answer, as JSON.
+#: Metadata of the provider's own answer in the AI SDK, as JSON.
 PROVIDER_METADATA = "ai.response.providerMetadata"
 INPUT = (
     *("gen_ai.input.messages", "ai.prompt.messages", "langfuse.observation.input", "gen_ai.prompt"),
@@ -151,7 +151,8 @@ USAGE: Mapping[str, Sequence[str]] = {
         "gen_ai.usage.details.reasoning_tokens",
     ),
 }
-#: What changes the price of a call (runs.providers.price_tiers). What was asked for counts if the answer does not say.
+#: Attributes that affect the price of a call (runs.providers.price_tiers). The answer's values have precedence over the
+#: request's.
 TIERS: Mapping[str, Sequence[str]] = {
     "service_tier": (
         *("openai.response.service_tier", "gen_ai.openai.response.service_tier", "gen_ai.response.service_tier"),
@@ -160,21 +161,21 @@ TIERS: Mapping[str, Sequence[str]] = {
     "speed": ("gen_ai.response.speed", "gen_ai.request.speed"),
     "inference_geo": ("gen_ai.response.inference_geo", "gen_ai.request.inference_geo"),
 }
-#: What Vercel's AI SDK has of the answer by the provider's own names.
+#: Fields of the answer in Vercel's AI SDK, under the provider's own names.
 PROVIDER_METADATA = "ai.response.providerMetadata"
 LANGFUSE_USAGE, LANGFUSE_COST = "langfuse.observation.usage_details", "langfuse.observation.cost_details"
 LANGFUSE_LEVEL, LANGFUSE_STATUS = "langfuse.observation.level", "langfuse.observation.status_message"
-#: Of this site: see runs/telemetry/traces/otlp_encoding.py.
+#: Our own attribute: see runs/telemetry/traces/otlp_encoding.py.
 RUN_STATUS = "agentops.run.status"
 
 
 def first(attributes: Mapping[str, Any], names: Sequence[str]) -> Any:
-    """Return the value of the first attribute that is there; None without any."""
+    """Return the value of the first attribute that is present; None without any."""
     return next((attributes[name] for name in names if attributes.get(name) is not None), None)
 
 
 def label(attributes: Mapping[str, Any], names: Sequence[str], limit: int = 200) -> str:
-    """Return the first attribute that is a text, without what cannot be printed; empty without any."""
+    """Return the first attribute that is a text, without unprintable characters; empty without any."""
     texts = (attributes[name] for name in names if isinstance(attributes.get(name), str))
     printed = ("".join(letter for letter in text if letter.isprintable())[:limit] for text in texts)
     return next((text for text in printed if text), "")

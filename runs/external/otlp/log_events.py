@@ -1,6 +1,6 @@
 """Reads the log events of coding agents: Claude Code, Codex CLI and Gemini CLI.
 
-Their events name the session, and have no text of prompts, answers or outputs unless the user switches it on.
+Their events name the session. They have no text of prompts, answers or outputs unless the user enables it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PROMPT, ANSWER, ANSWER_TEXT, TOOL_RESULT, TOOL_REFUSED, FAILURE, NOTE = (
     *("log:prompt", "log:answer", "log:text", "log:result", "log:refused"),
     *("log:error", "log:note"),
 )
-#: The name of the program → the beginning of its events, and the attributes that name its session.
+#: The name of the program → the prefix of its events, and the attributes that name its session.
 _PROGRAMS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "claude-code": ("claude_code.", ("session.id",)),
     "codex": ("codex.", ("conversation.id",)),
@@ -41,7 +41,7 @@ _KINDS = {
 }
 _REFUSALS = {"reject", "denied", "abort"}
 _COMPLETED = "response.completed"
-#: What programs write in place of a text that the user has not switched on.
+#: Placeholders for a text that the user has not enabled.
 _WITHHELD = ("", "[REDACTED]", "<REDACTED>")
 _MAX_SESSION = 128
 _USAGE = {
@@ -59,18 +59,18 @@ _ERROR = ("error", "error.message", "error_message")
 
 
 class LogFacts(TypedDict, total=False):
-    """What a log event says."""
+    """The facts in a log event."""
 
     event: str
     program: str
     session: str
-    #: The place in the session, of programs that count their events.
+    #: The position in the session, for programs that number their events.
     number: int
     model: str
     text: str
     request_id: str
     usage: dict[str, int]
-    #: What the answer states of its tier (runs.providers.price_tiers).
+    #: The service tier in the answer (runs.providers.price_tiers).
     tier: dict[str, str]
     cost: float | str
     duration_ms: int
@@ -83,9 +83,9 @@ class LogFacts(TypedDict, total=False):
 
 
 def name_of(record: ReceivedLog) -> str:
-    """Return the full name of an event; empty if it is of no known program.
+    """Return the full name of an event; empty if its program is unknown.
 
-    It is the event name of the record, its body, or an attribute, which may lack the name of the program.
+    The name is the event name of the record, its body, or an attribute. It may lack the name of the program.
     """
     for value in (record.name, record.body, record.attributes.get("event.name")):
         if isinstance(value, str) and value.startswith(tuple(begin for begin, _ in _PROGRAMS.values())):
@@ -95,7 +95,7 @@ def name_of(record: ReceivedLog) -> str:
 
 
 def key_of(record: ReceivedLog) -> str | None:
-    """Return the program and the session of an event; None if one is not known."""
+    """Return the program and the session of an event; None if either is unknown."""
     program = _program(name_of(record))
     if program is None:
         return None
@@ -104,7 +104,7 @@ def key_of(record: ReceivedLog) -> str | None:
 
 
 def kind_of_log(record: ReceivedLog) -> str:
-    """Return what an event reports."""
+    """Return the kind of an event."""
     name, attributes = name_of(record), record.attributes
     if name == "codex.sse_event" and attributes.get("event.kind") == _COMPLETED:
         return FAILURE if first(attributes, _ERROR) else ANSWER
@@ -118,7 +118,7 @@ def kind_of_log(record: ReceivedLog) -> str:
 
 
 def log_facts(record: ReceivedLog) -> LogFacts:
-    """Return what an event says."""
+    """Return the facts in an event."""
     name, attributes, kind = name_of(record), record.attributes, kind_of_log(record)
     program = _program(name) or ""
     facts = LogFacts(event=name[:128], program=program)
@@ -141,7 +141,7 @@ def log_facts(record: ReceivedLog) -> LogFacts:
 
 
 def time_of(record: ReceivedLog) -> datetime | None:
-    """Return when an event happened, by the program's own attribute or by the record."""
+    """Return the time of an event, from the program's own attribute or from the record."""
     value = record.attributes.get("event.timestamp")
     try:
         own = believed(read_time(value)) if isinstance(value, str) else None
@@ -160,7 +160,7 @@ def _conversation_facts(attributes: Mapping[str, Any], program: str) -> LogFacts
     counts = {field: _number(first(attributes, known)) for field, known in _USAGE.items()}
     usage = {field: count for field, count in counts.items() if count is not None}
     if program == "claude-code":
-        # Its input tokens do not include the cached ones.
+        # Its input tokens do not include the cached tokens.
         cached = usage.get("cache_read_tokens", 0) + usage.get("cache_write_tokens", 0)
         usage["input_tokens"] = usage.get("input_tokens", 0) + cached
     elif program == "gemini-cli":

@@ -1,4 +1,4 @@
-"""Spans and log records as they were received, without protobuf. One that exceeds a limit is rejected alone."""
+"""Received spans and log records, without protobuf. An entry that exceeds a limit is rejected alone."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from runs.external.otlp.wire import ExportRequest
 
 T = TypeVar("T")
 
-#: Entries of one request, attributes of an entry, events of a span.
+#: Maximum entries of one request, attributes of an entry, and events of a span.
 MAX_ENTRIES = 10_000
 MAX_ATTRIBUTES = 1_000
 MAX_SPAN_EVENTS = 1_000
-#: Characters of all texts of an entry. A model call repeats the conversation before it.
+#: Maximum characters of all texts of an entry. A model call repeats the conversation before it.
 MAX_CHARACTERS = 2 * 1024 * 1024
-#: Levels of a value.
+#: Maximum nesting of a value.
 MAX_DEPTH = 32
-#: Times later than that are not believed: runs are listed by time.
+#: Times later than this are ignored, because runs are listed by time.
 MAX_AHEAD = timedelta(days=1)
 _REMOTE_KNOWN, _REMOTE = 0x100, 0x200
 _ERROR = 2
 _TRACE_BYTES, _SPAN_BYTES = 16, 8
-#: Codes of reasons.
+#: Reason codes.
 TOO_MANY, _TOO_LARGE = "too_many_entries", "entry_too_large"
 
 
 class RejectedEntry(ValueError):
-    """A span or a log record that is not stored. `code`: the reason, for counts; its text: for the exporter."""
+    """A rejected span or log record. `code`: the reason, for counts. The text is for the exporter."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -41,11 +41,11 @@ class RejectedEntry(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedSpan:
-    """A span. IDs in lower-case hexadecimal digits."""
+    """A span. Its IDs are lower-case hexadecimal digits."""
 
     trace_id: str
     span_id: str
-    #: Empty for a root.
+    #: Empty for a root span.
     parent_id: str
     #: Whether the parent belongs to another process.
     has_remote_parent: bool
@@ -59,7 +59,7 @@ class ReceivedSpan:
     events: tuple[tuple[str, Mapping[str, Any]], ...]
     resource: Mapping[str, Any]
     scope: str
-    #: Tells a repeat from another span with the same ID.
+    #: Distinguishes a repeat from a different span with the same ID.
     sha256: bytes
 
 
@@ -78,13 +78,13 @@ class ReceivedLog:
 
 @dataclass(slots=True)
 class ExportReport:
-    """What became of the entries of a request: how many were stored or known, and why others were rejected."""
+    """The results of a request: the numbers of stored and known entries, and the reasons for rejecting others."""
 
     accepted: int = 0
     known: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     codes: Counter[str] = field(default_factory=Counter)
-    #: Spans that name their work by a word that is not known, repeated ones included.
+    #: Spans with an unknown operation name, including repeats.
     unknown_operations: int = 0
 
     def reject(self, code: str, reason: str, count: int = 1) -> None:
@@ -115,7 +115,7 @@ def _received(
     entries: Iterable[tuple[dict[str, Any], str, Any]],
     report: ExportReport,
 ) -> list[T]:
-    """Return the entries that can be read."""
+    """Return the readable entries."""
     received = []
     for resource, scope, entry in entries:
         try:
@@ -188,7 +188,7 @@ def _log(record: Any, resource: Mapping[str, Any], scope: str) -> ReceivedLog:
 
 
 class _Budget:
-    """The characters that an entry may still have."""
+    """The number of characters that an entry may still use."""
 
     def __init__(self) -> None:
         self.left = MAX_CHARACTERS
@@ -207,7 +207,7 @@ def _attributes(pairs: Any, budget: _Budget) -> dict[str, Any]:
 
 
 def _value(value: Any, budget: _Budget, depth: int) -> Any:
-    """Return an attribute's value. Bytes become hexadecimal digits; numbers that are not finite become null."""
+    """Return an attribute's value. Bytes become hexadecimal digits; non-finite numbers become null."""
     kind = value.WhichOneof("value")
     if depth == 0:
         raise RejectedEntry(_TOO_LARGE, f"a value may have {MAX_DEPTH} levels")
@@ -231,12 +231,12 @@ def _digest(entry: Any) -> bytes:
 
 
 def _time(nanoseconds: int) -> datetime | None:
-    """Return a time; None for zero, and for what lies far in the future."""
+    """Return a time; None for zero, and for a time in the far future."""
     if not nanoseconds:
         return None
     return believed(datetime.fromtimestamp(nanoseconds // 1000 / 1_000_000, UTC))
 
 
 def believed(moment: datetime | None) -> datetime | None:
-    """Return a time, or None for one that lies far in the future."""
+    """Return a time; None for a time in the far future."""
     return None if moment is None or moment > database_clock.now() + MAX_AHEAD else moment

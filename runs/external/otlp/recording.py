@@ -1,6 +1,6 @@
-"""Stores what a request of OTLP reports: the entries of each trace or session in one transaction, each entry once.
+"""Stores the entries of an OTLP request: each trace or session in one transaction, each entry once.
 
-A worker files them under runs (runs.external.otlp.settling), once those that belong together have come.
+A worker files them under runs (runs.external.otlp.settling), when related entries have arrived.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from runs.external.otlp.span_facts import facts_of, is_known_work, kind_of
 from runs.lifecycle import wake
 from runs.models import OtlpGroup, OtlpItem
 
-#: Entries of one trace, or of one session.
+#: Maximum entries of one trace or session.
 MAX_ITEMS = 50_000
 _SAME_ID = ("span_id_conflict", "the trace has another span with this ID")
 _FULL = (TOO_MANY, f"a trace or a session may have {MAX_ITEMS} entries")
 
 
 def record_spans(sender: Sender, spans: Sequence[ReceivedSpan], report: ExportReport) -> None:
-    """Store spans, by trace. A repeated span changes nothing."""
+    """Store spans by trace. A repeated span changes nothing."""
     by_trace: dict[str, dict[str, OtlpItem]] = {}
     for span in spans:
         report.unknown_operations += not is_known_work(span)
@@ -40,7 +40,7 @@ def record_spans(sender: Sender, spans: Sequence[ReceivedSpan], report: ExportRe
 
 
 def record_logs(sender: Sender, logs: Sequence[ReceivedLog], report: ExportReport) -> None:
-    """Store the log events of coding agents, by session. Other log records are rejected."""
+    """Store the log events of coding agents by session. Other log records are rejected."""
     by_session: dict[str, dict[str, OtlpItem]] = {}
     for record in logs:
         key = key_of(record)
@@ -53,7 +53,7 @@ def record_logs(sender: Sender, logs: Sequence[ReceivedLog], report: ExportRepor
 
 
 def _add(items: dict[str, OtlpItem], item: OtlpItem, report: ExportReport) -> None:
-    """Add an entry to those of a request, of which each is stored once."""
+    """Add an entry to `items`, unless the request already has it."""
     first = items.setdefault(item.item_id, item)
     if first.sha256 != item.sha256:
         report.reject(*_SAME_ID)
@@ -66,7 +66,7 @@ def _record(sender: Sender, key: str, items: dict[str, OtlpItem], report: Export
     try:
         stored = store()
     except IntegrityError:
-        # Two requests opened the group at once: it exists now.
+        # Two requests opened the group concurrently. It exists now.
         stored = store()
     report.accepted += stored.new
     report.known += stored.known
@@ -76,7 +76,7 @@ def _record(sender: Sender, key: str, items: dict[str, OtlpItem], report: Export
 
 
 class StoredItems(NamedTuple):
-    """The numbers of entries that are new, known, of another content than the known one, and beyond the limit."""
+    """Numbers of entries: new, known, different from the known entry with the same ID, and beyond the limit."""
 
     new: int
     known: int
@@ -86,10 +86,10 @@ class StoredItems(NamedTuple):
 
 @transaction.atomic
 def store_items(sender: Sender, key: str, items: dict[str, OtlpItem]) -> StoredItems:
-    """Store the items of one trace or session, those that are not known yet, in a transaction."""
+    """Store the new items of one trace or session in one transaction."""
     now = database_clock.now()
     group = _locked_group(sender.project, key, now)
-    # All of them: there are more in a request than a query may have parameters.
+    # All of them, because a request can have more entries than a query may have parameters.
     known = {item_id: bytes(digest) for item_id, digest in group.items.values_list("item_id", "sha256")}
     conflicts = sum(known.get(item_id, item.sha256) != item.sha256 for item_id, item in items.items())
     new = [item for item_id, item in items.items() if item_id not in known]
@@ -106,13 +106,13 @@ def store_items(sender: Sender, key: str, items: dict[str, OtlpItem]) -> StoredI
 
 
 def _locked_group(project: Project, key: str, now: datetime) -> OtlpGroup:
-    """Return the group of a trace or session with its row locked. It is made if there is none."""
+    """Return the group of a trace or session with its row locked. Creates the group if it does not exist."""
     while True:
         OtlpGroup.objects.get_or_create(project=project, key=key, defaults={"received_at": now})
         group = OtlpGroup.objects.select_for_update().filter(project=project, key=key).first()
         if group is not None:
             return group
-        # A worker has deleted it meanwhile, because it had nothing of an agent.
+        # A worker deleted it concurrently, because it had no entries of an agent.
 
 
 def _span_item(span: ReceivedSpan) -> OtlpItem:

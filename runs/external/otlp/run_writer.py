@@ -1,6 +1,6 @@
-"""Writes the work of a group into its runs, through the same events and rows as everything external.
+"""Writes the work of a group into its runs, through the same events and rows as all external runs.
 
-A run has the reference `otlp:<trace>`, a child run `otlp:<trace>:<span>`; that of a session is named by its program.
+A run has the reference `otlp:<trace>`, a child run `otlp:<trace>:<span>`. The program names the run of a session.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _REQUESTS = (AgentRunMessage.Role.SYSTEM, AgentRunMessage.Role.USER)
 
 @dataclass
 class RunWriter:
-    """One run that new work is written into. The caller holds the lock of the group, and calls `flush` at the end."""
+    """One run that receives new work. The caller holds the lock of the group, and calls `flush` at the end."""
 
     run: AgentRun
     projection: Projection
@@ -45,7 +45,7 @@ class RunWriter:
 
     @classmethod
     def load(cls, run: AgentRun, by: str) -> RunWriter:
-        """Lock a run and load what its next events continue from."""
+        """Lock a run, and load the state that its next events continue."""
         run = AgentRun.objects.select_for_update(no_key=True, of=("self",)).select_related("project").get(pk=run.pk)
         calls = AgentRunToolCall.objects.filter(run=run, result_message=None).order_by("step_number", "id")
         conversation = ImportedConversation(
@@ -59,7 +59,7 @@ class RunWriter:
 
     @classmethod
     def open(cls, project: Project, reported: ReportedRun, session_id: str) -> RunWriter:
-        """Open a run and start it. It has no reference if another run has that already."""
+        """Open a run and start it. Omits its reference if another run already has it."""
         if reported_runs.id_of_external(project, str(reported.external_id)) is not None:
             reported = replace(reported, external_id=None)
         run = reported_runs.open_run(project, reported)
@@ -75,13 +75,14 @@ class RunWriter:
             try:
                 handlers.apply(self.projection, event)
             except RejectedEvent:
-                # It speaks of a call that the run does not have.
+                # It refers to a call that the run does not have.
                 continue
 
     def take_request(self, events: Iterable[IncomingEvent]) -> None:
-        """Project the messages that a model was sent.
+        """Project the messages that were sent to a model.
 
-        Of the first request of a run, the last user message is its prompt: those before it are the conversation so far.
+        In the first request of a run, the last user message is the prompt. The messages before it are earlier
+        conversation.
         """
         is_first, title = self.run.prompt is None, self.run.title
         self.take(events)
@@ -103,9 +104,9 @@ class RunWriter:
     def end(
         self, at: datetime, *, error: tuple[str, str] | None = None, result: str | None = None, is_stopped: bool = False
     ) -> None:
-        """Report that the run has ended, unless it has. The outcome of calls without a result is unknown.
+        """Report the end of the run, unless it has already ended. The outcome of calls without a result is unknown.
 
-        `error`: the type and the text of what it failed of, or, with `is_stopped`, of why it was stopped.
+        `error`: the type and the text of the failure or, with `is_stopped`, of the reason for the stop.
         """
         if self.run.is_final:
             return
@@ -121,6 +122,6 @@ class RunWriter:
             self.report(RunCompleted(result=result), at)
 
     def wait(self, at: datetime) -> None:
-        """Report that the run may continue, and that nothing has come of it for long."""
+        """Report that the run may continue, and that it has been silent for a long time."""
         if self.run.state is RunStatus.RUNNING:
             self.report(RunWaiting(reason=WaitReason.INPUT), at)

@@ -25,7 +25,7 @@ from runs.lifecycle.reported_runs import ReportedRun
 from runs.models import AgentRun, OtlpGroup, OtlpItem
 from runs.providers.messages import canonical
 
-#: Events after which nothing is added to the answer before them.
+#: Events that complete the preceding answer.
 _TURNS = (PROMPT, ANSWER)
 _CALLS = (TOOL_RESULT, TOOL_REFUSED)
 _NOT_ALLOWED = "The call was not allowed."
@@ -36,20 +36,20 @@ class SessionFiling:
     """The filing of a session whose group is locked."""
 
     group: OtlpGroup
-    #: The events that wait, in their order.
+    #: The waiting events, in order.
     waiting: list[OtlpItem]
     waited_since: datetime
-    #: Whether no event has come for a moment.
+    #: Whether no event arrived recently.
     is_quiet: bool
 
     @classmethod
     def load(cls, group: OtlpGroup, waited_since: datetime, *, is_quiet: bool = True) -> SessionFiling:
-        """Load the events of a session that are not filed yet."""
+        """Load the unfiled events of a session."""
         waiting = sorted(group.items.filter(filed_under=None), key=_order)
         return cls(group, waiting, waited_since, is_quiet)
 
     def file(self) -> None:
-        """File the events up to the last answer, whose tool calls may still come, or which has waited."""
+        """File the events up to the last answer, and the last answer itself if it has waited long enough."""
         ready = self._ready()
         if not any(item.kind != NOTE for item in ready):
             return
@@ -94,7 +94,7 @@ def _order(item: OtlpItem) -> tuple[Any, ...]:
 
 
 def _turns(items: Sequence[OtlpItem]) -> list[list[OtlpItem]]:
-    """Return the events in lists, each with a prompt, an answer or an error first, or with calls alone."""
+    """Return the events in lists. Each begins with a prompt, an answer or an error, or has only calls."""
     turns: list[list[OtlpItem]] = []
     for item in items:
         joins = item.kind in (*_CALLS, ANSWER_TEXT) and turns and turns[-1][0].kind in (ANSWER, *_CALLS, ANSWER_TEXT)
@@ -153,7 +153,7 @@ def _write_answer(writer: RunWriter, turn: Sequence[OtlpItem]) -> None:
 
 
 def _unique(results: Any) -> list[OtlpItem]:
-    """Return one event of each call: a result counts more than the decision before it."""
+    """Return one event for each call. A result has precedence over the decision before it."""
     by_call: dict[str, OtlpItem] = {}
     for item in results:
         key = _facts(item).get("call_id") or item.item_id

@@ -1,4 +1,4 @@
-"""Files what has waited long enough, and ends the runs of complete traces. A task of upkeep."""
+"""Files entries that have waited long enough, and ends the runs of complete traces. A periodic upkeep task."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from runs.database_errors import concerns_all
 from runs.models import OtlpGroup
 
 log = logging.getLogger(__name__)
-#: How long a group must have been silent before entries are filed whose place is known.
+#: How long a group must be silent before entries with a known place are filed.
 QUIET = timedelta(seconds=2)
-#: How long an entry waits for those that it belongs to, and a run for its last entries. Exporters send every 5 seconds.
+#: How long an entry waits for related entries, and a run for its last entries. Exporters send every 5 seconds.
 SETTLE = timedelta(seconds=10)
 #: The period of the clock, with a margin.
 LOOK_AHEAD = timedelta(seconds=7)
 #: Groups of one project that are settled in a row while other projects wait.
 TURN = 10
-#: After so long without an entry, a run whose end is unknown waits.
+#: After this time without an entry, a run whose end is unknown waits.
 SILENCE = timedelta(minutes=10)
 
 
 def settle_due() -> int:
     """File the entries that have waited, and end or suspend runs, in one turn of each project.
 
-    Returns the number of groups. 0: none is due, or other workers have those that are.
+    Returns the number of groups. 0: no group is due, or other workers hold all due groups.
     """
     due = OtlpGroup.objects.filter(due_at__lte=database_clock.now())
     waiting = list(due.values_list("project", flat=True).distinct())
@@ -50,12 +50,12 @@ def _settle_some(due: QuerySet[OtlpGroup]) -> int:
         try:
             count += _settle(group_id)
         except IntegrityError:
-            # Somebody opened a run with the same reference at the same time.
+            # A concurrent transaction opened a run with the same reference.
             OtlpGroup.objects.filter(pk=group_id).update(due_at=database_clock.now() + SETTLE)
         except Exception as error:
             if concerns_all(error):
                 raise
-            # One group must not keep the others waiting.
+            # One group must not delay the others.
             log.exception("the entries of an OTLP group cannot be filed", extra={"group": group_id})
             OtlpGroup.objects.filter(pk=group_id).update(due_at=None)
     return count
@@ -72,7 +72,7 @@ def _settle(group_id: int) -> bool:
     with project_scope.limited_to(group.project_id):
         group.due_at = settle(group, now)
     if group.run_id is None and group.due_at is None:
-        # Spans of no agent, model or tool.
+        # Spans without an agent, model or tool call.
         group.delete()
     else:
         group.save(update_fields=["due_at"])
@@ -80,8 +80,8 @@ def _settle(group_id: int) -> bool:
 
 
 def _settle_session(group: OtlpGroup, now: datetime) -> datetime | None:
-    """Returns when to look again."""
-    # Imported here, because what reads entries takes memory that most workers do not need.
+    """Settle a session. Return when to look again."""
+    # Imported here, because the modules that read entries take memory that most workers do not need.
     from runs.external.otlp.session_filing import SessionFiling
 
     SessionFiling.load(group, now - SETTLE, is_quiet=_is_quiet(group, now)).file()
@@ -89,7 +89,7 @@ def _settle_session(group: OtlpGroup, now: datetime) -> datetime | None:
 
 
 def _settle_trace(group: OtlpGroup, now: datetime) -> datetime | None:
-    """Returns when to look again."""
+    """Settle a trace. Return when to look again."""
     from runs.external.otlp.trace_filing import TraceFiling
 
     TraceFiling.load(group, now - SETTLE, is_quiet=_is_quiet(group, now)).file()

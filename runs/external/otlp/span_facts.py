@@ -1,6 +1,6 @@
-"""Reads what a span says: what kind of work it was, and its model, tokens, messages, tool or error.
+"""Reads the facts in a span: the kind of work, and its model, tokens, messages, tool or error.
 
-The facts are JSON: they are stored until the place of the span in its trace is known.
+The facts are JSON. They are stored until the span's place in its trace is known.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from runs.providers.price_tiers import details_of
 from runs.statuses import RunStatus
 
 _MAX_NAME = 256
-#: The service name of a program that was not given one begins with it.
+#: Prefix of the service name of a program without a configured name.
 _UNNAMED = "unknown_service"
 
 
 class ErrorFacts(TypedDict):
-    """Why the work of a span failed."""
+    """The reason why the work of a span failed."""
 
     type: str
     text: str
 
 
 class SpanFacts(TypedDict, total=False):
-    """What is known of a span's work. Which fields are there depends on its kind."""
+    """The facts about a span's work. The fields depend on its kind."""
 
     name: str
     error: ErrorFacts
-    #: Whether a person stopped the run; its error says why.
+    #: Whether a person stopped the run; its error has the reason.
     is_stopped: bool
     session: str
     agent: str
@@ -42,7 +42,7 @@ class SpanFacts(TypedDict, total=False):
     model: str
     response_id: str
     usage: dict[str, int]
-    #: What the answer states of its tier (runs.providers.price_tiers).
+    #: The service tier in the answer (runs.providers.price_tiers).
     tier: dict[str, str]
     cost: float | str
     input: Any
@@ -54,9 +54,9 @@ class SpanFacts(TypedDict, total=False):
 
 
 def kind_of(span: ReceivedSpan) -> str:
-    """Return what kind of work a span is.
+    """Return the kind of work of a span.
 
-    A name of work that is not known says nothing: other attributes decide, and then the end of that name.
+    An unknown operation name is ignored: other attributes decide, and then the suffix of that name.
     """
     values = names_of_work(span)
     known = (names.KINDS[attribute].get(value) for attribute, value in values.items())
@@ -71,13 +71,13 @@ def kind_of(span: ReceivedSpan) -> str:
 
 
 def names_of_work(span: ReceivedSpan) -> dict[str, str]:
-    """Return what a span calls its work, by attribute."""
+    """Return a span's operation names by attribute."""
     values = ((attribute, span.attributes.get(attribute)) for attribute in names.KINDS)
     return {attribute: value for attribute, value in values if isinstance(value, str)}
 
 
 def is_known_work(span: ReceivedSpan) -> bool:
-    """Return whether one of a span's names of its work is known, or it has none."""
+    """Return whether any operation name of a span is known, or it has no operation name."""
     values = names_of_work(span)
     return not values or any(value in names.KINDS[attribute] for attribute, value in values.items())
 
@@ -87,13 +87,13 @@ def _kind_by_ending(values: Iterable[str]) -> str | None:
 
 
 def facts_of(span: ReceivedSpan, kind: str) -> SpanFacts:
-    """Return what a span says."""
+    """Return the facts in a span."""
     attributes = with_details(span.attributes, span.events)
     facts = SpanFacts(name=span.name[:_MAX_NAME])
     error = _error(span, attributes)
     if error is not None:
         facts["error"] = error
-        # The conventions know errors only; this is what the OTLP sink of this site says beside them.
+        # The conventions only define errors. Our OTLP sink adds this attribute.
         if attributes.get(names.RUN_STATUS) == RunStatus.STOPPED:
             facts["is_stopped"] = True
     session = label({**span.resource, **attributes}, names.SESSION, 128)
@@ -160,7 +160,7 @@ def _model_facts(span: ReceivedSpan, attributes: Mapping[str, Any], kind: str) -
 
 
 def _id_in(value: Any) -> str:
-    """Return the ID of a response that OpenInference has recorded as it was."""
+    """Return the ID of a raw response that OpenInference recorded."""
     found = value.get("id") if isinstance(value, dict) else None
     return found[:200] if isinstance(found, str) and found.isprintable() else ""
 
@@ -172,7 +172,7 @@ def _cost(attributes: Mapping[str, Any]) -> float | str | None:
         total, all_parts = details.get("total"), sum(parts)
         if isinstance(total, int | float | str) and not isinstance(total, bool):
             return total
-        # No column of JSON holds infinity, which finite parts can add up to.
+        # JSON columns cannot store infinity, which finite parts can add up to.
         return all_parts if all_parts and isfinite(all_parts) else None
     value = first(attributes, names.COST)
     return value if isinstance(value, int | float | str) and not isinstance(value, bool) else None

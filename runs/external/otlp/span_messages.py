@@ -1,4 +1,4 @@
-"""The messages of a model call's span, which each vocabulary writes in its own way, as lists of JSON messages.
+"""The messages of a model call's span, which each vocabulary writes differently, as lists of JSON messages.
 
 The messages have the forms that `runs.external.importers.reading.observed_messages` reads.
 """
@@ -20,14 +20,14 @@ _MAX_INDEX = 5_000
 #: Events of a span that are messages: `gen_ai.user.message`, and `gen_ai.choice`.
 _MESSAGE_EVENT = re.compile(r"gen_ai\.(system|user|assistant|tool)\.message")
 _CHOICE = "gen_ai.choice"
-#: Events whose attributes are those of their span.
+#: Events whose attributes belong to their span.
 _DETAILS = ("gen_ai.client.inference.operation.details", "gen_ai.content.prompt", "gen_ai.content.completion")
 Attributes = Mapping[str, Any]
 Events = Iterable[tuple[str, Attributes]]
 
 
 def with_details(attributes: Attributes, events: Events) -> dict[str, Any]:
-    """Return the attributes of a span, and those that its events hold in their place."""
+    """Return the attributes of a span, with the attributes that its events have on its behalf."""
     all_attributes = dict(attributes)
     for name, details in events:
         if name in _DETAILS:
@@ -36,7 +36,7 @@ def with_details(attributes: Attributes, events: Events) -> dict[str, Any]:
 
 
 def input_of(attributes: Attributes, events: Events) -> Any:
-    """Return what a model was sent: a list of messages, or another JSON value; None if it is not known."""
+    """Return the input of a model: a list of messages, or another JSON value; None if unknown."""
     flat = _flattened(attributes, _FLAT_INPUT)
     sent = [message for name, message in _message_events(attributes, events) if name != _CHOICE]
     value = flat or sent or decoded(first(attributes, INPUT))
@@ -48,14 +48,14 @@ def input_of(attributes: Attributes, events: Events) -> Any:
 
 
 def output_of(attributes: Attributes, events: Events) -> Any:
-    """Return what a model has answered, in the forms of `input_of`."""
+    """Return the output of a model, in the forms of `input_of`."""
     flat = _flattened(attributes, _FLAT_OUTPUT)
     choices = [message for name, message in _message_events(attributes, events) if name == _CHOICE]
     return flat[:1] or choices[:1] or _vercel_answer(attributes) or decoded(first(attributes, OUTPUT))
 
 
 def decoded(value: Any) -> Any:
-    """Parse a JSON text. Anything else is returned unchanged."""
+    """Parse a JSON text. Other values are returned unchanged."""
     if not isinstance(value, str) or value[:1] not in ("{", "[", '"'):
         return value
     try:
@@ -89,7 +89,7 @@ def _put(root: dict[str, Any], path: list[str], value: Any) -> None:
 
 
 def _items(value: Any) -> list[Any]:
-    """Return the members of an object whose names are indexes, in their order."""
+    """Return the members of an object whose names are indexes, in index order."""
     if not isinstance(value, dict):
         return []
     indexed = sorted((int(name), item) for name, item in value.items() if _INDEX.fullmatch(name)) if value else []
@@ -134,7 +134,10 @@ def _flat_call(item: Any, index: int) -> dict[str, Any]:
 
 
 def call_of(call_id: Any, name: Any, arguments: Any, index: int = 0) -> dict[str, Any]:
-    """Return a requested call as a chat message has it. Without an ID it gets one by its index in the answer."""
+    """Return a requested call in the form of a chat message.
+
+    A call without an ID gets one from its index in the answer.
+    """
     arguments = decoded(arguments)
     function = {"name": name if isinstance(name, str) and name else "tool", "arguments": arguments}
     return {"id": call_id if isinstance(call_id, str) and call_id else f"call-{index}", "function": function}

@@ -13,9 +13,9 @@ from runs.external.otlp import attribute_names as names
 from runs.external.otlp.attribute_names import first, label
 from runs.external.otlp.span_messages import decoded
 
-#: Providers that count cached tokens beside the input tokens. Version 5 of the AI SDK passes their counts on.
+#: Providers that do not include cached tokens in the input tokens. Version 5 of the AI SDK passes their counts through.
 _COUNT_BESIDE = ("anthropic", "bedrock")
-#: Attributes that count tokens, and the words of those whose names names.USAGE does not have.
+#: Prefixes of attributes that count tokens, and words in attribute names that names.USAGE does not list.
 _COUNTS = ("gen_ai.usage.", "llm.usage.", "llm.token_count.", "ai.usage.")
 _WRITTEN = frozenset({"write", "writes", "written", "creation", "created"})
 _REASONING = frozenset({"reasoning", "thinking", "thoughts"})
@@ -25,7 +25,7 @@ _FIELDS = ("input_tokens", "output_tokens", *_CACHED, "reasoning_tokens")
 
 
 def own_usage(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what the AI SDK passes on of the usage, by the names of the provider; empty without it."""
+    """Return the provider's own usage that the AI SDK passes through, under the provider's names; empty without it."""
     metadata = decoded(attributes.get(names.PROVIDER_METADATA))
     own: dict[str, Any] = {}
     for facts in metadata.values() if isinstance(metadata, Mapping) else ():
@@ -36,9 +36,9 @@ def own_usage(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def usage_of_span(attributes: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, int]:
-    """Return the tokens of a span, of which input tokens include the cached ones. Empty if none are reported.
+    """Return the tokens of a span. Input tokens include the cached ones. Empty if no tokens are reported.
 
-    `own`: the usage by the names of the provider. It fills in the cached tokens that the span does not have.
+    `own`: the usage under the provider's names. It fills in cached tokens that the span does not have.
     """
     details = decoded(attributes.get(names.LANGFUSE_USAGE))
     if isinstance(details, Mapping):
@@ -78,10 +78,10 @@ def _field_of(name: str) -> str | None:
 
 
 def _has_cached_beside(attributes: Mapping[str, Any], usage: Mapping[str, int]) -> bool:
-    """Return whether the input tokens leave the cached ones out, as far as the span proves it.
+    """Return whether the span proves that the input tokens exclude the cached ones.
 
-    The details of the input prove it, then the total, then a provider that is known for it, and at last a number of
-    cached tokens above that of input tokens. Otherwise they are included, as the conventions say.
+    The evidence, in order: the details of the input, the total, a provider known for it, and more cached tokens than
+    input tokens. Otherwise they are included, as in the conventions.
     """
     cached, all_input = _cached(usage), usage.get("input_tokens", 0)
     if not cached:

@@ -1,4 +1,4 @@
-"""Files the spans of a trace under its runs: what can be placed now, and the end once the trace is complete."""
+"""Files the spans of a trace under its runs: spans with a known place, and the end of a complete trace."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from runs.providers.messages import canonical
 from timeline.events.child import ChildRunStarted
 
 _UNNAMED_AGENT = "otlp"
-#: Where values of spans are read as those of a file.
+#: A placeholder file, so that values of spans can be read like values of a file.
 _NO_FILE = ImportFile("span", b"")
 _LONGEST_RESULT = 200_000
 
@@ -46,7 +46,7 @@ class TraceFiling:
 
     group: OtlpGroup
     tree: TraceTree
-    #: By the ID of the agent's span; the run of the trace by an empty one.
+    #: By the ID of the agent's span; the key of the trace's run is empty.
     _writers: dict[str, RunWriter] = field(default_factory=dict)
 
     @classmethod
@@ -55,7 +55,7 @@ class TraceFiling:
         return cls(group, TraceTree(list(group.items.order_by("started_at", "item_id")), waited_since, is_quiet))
 
     def file(self) -> None:
-        """File what can be placed now. A trace without an agent, a model call or a tool call becomes no run."""
+        """File the spans whose place is known. A trace without an agent, a model call or a tool call creates no run."""
         current = plan(self.tree)
         if not current.units and self.group.run_id is None:
             return
@@ -73,7 +73,7 @@ class TraceFiling:
         OtlpItem.objects.bulk_update(filed.values(), ["filed_under", "facts"], batch_size=500)
 
     def end(self, root: OtlpItem) -> None:
-        """End the runs of the trace, children first. `root` is the span whose outcome is that of the trace."""
+        """End the runs of the trace, children first. The outcome of `root` is the outcome of the trace."""
         agents = {item.filed_under: item for item in self.tree.items if self.tree.kind(item) == AGENT}
         for run in AgentRun.objects.filter(pk__in=self._children()).order_by("-pk"):
             agent = agents.get(run.pk, root)
@@ -126,7 +126,7 @@ class TraceFiling:
         parent = self._writer_of(self.tree.owner(enclosing) if enclosing is not None else None)
         run = AgentRun.objects.filter(project=self.group.project_id, external_id=reference).first()
         if run is not None:
-            # One that is not of this trace keeps its reference, and the agent belongs to the run around it.
+            # A run of another trace keeps its reference, and the agent belongs to the enclosing run.
             return RunWriter.load(run, self.group.sender) if run.parent_run_id == parent.run.pk else parent
         reported = replace(self._reported(agent), external_id=reference, parent=parent.run)
         writer = RunWriter.open(self.group.project, reported, self._session())
@@ -137,7 +137,7 @@ class TraceFiling:
         return writer
 
     def _reported(self, agent: OtlpItem | None) -> ReportedRun:
-        """Return what is known of a run when it is opened: its agent is the outermost, or else the program."""
+        """Return the facts about a run when it is opened. Its agent is the outermost agent, or else the program."""
         known = [item for item in self.tree.items if item.facts]
         agents = [agent] if agent is not None else [item for item in known if self.tree.kind(item) == AGENT]
         names = [(item.facts or {}).get("agent", "") for item in [*agents, *known]]
@@ -154,7 +154,7 @@ class TraceFiling:
         )
 
     def _title(self, agent: OtlpItem | None, known: Iterable[OtlpItem]) -> str:
-        """Return what the trace, or an agent within it, was asked by its outermost span; empty if that says nothing."""
+        """Return the request in the outermost span of the trace, or in an agent's span; empty without a request."""
         names = [str((item.facts or {}).get("title", "")) for item in known if agent is None]
         outermost = agent or self.tree.root() or self.tree.outermost_agent()
         asked = asked_text(_place((outermost.facts or {}).get("input"))) if outermost is not None else ""
@@ -181,11 +181,11 @@ class TraceFiling:
             self._write_tool_call(unit.main, facts, writer)
 
     def _write_agent(self, unit: Unit, facts: SpanFacts, writer: RunWriter, *, is_asked: bool) -> None:
-        """Add what an agent was asked, unless a model call says it."""
+        """Add an agent's request, unless a model call has it."""
         projection, agent = writer.projection, facts.get("agent", "")
         place, config = self.tree.place(unit.main), projection.run.agent_config
         if agent and unit.owner is None and place.agent is None and config.get("agent_id") != agent:
-            # It came after its first calls, whose run was named after the program.
+            # The agent's span arrived after its first calls, whose run was named after the program.
             projection.set_run(agent_config={**config, "agent_id": agent})
         if not projection.run.session_id and facts.get("session"):
             # Cut again: masking can make a text longer.
@@ -226,7 +226,7 @@ class TraceFiling:
         )
         message = _answered(output, main.item_id)
         if output is None:
-            # Programs send no contents by default: the calls are those whose tools then run.
+            # Programs send no contents by default. The calls are derived from the tools that run next.
             message = replace(message, calls=_calls_after(unit, following, set(writer.conversation.open_calls)))
         writer.take(writer.conversation.add(message, answer))
 
@@ -255,7 +255,7 @@ class TraceFiling:
 
 
 def _kept(item: OtlpItem) -> dict[str, Any] | None:
-    """Return the facts that later spans and the end of a run need: those of a span that encloses others."""
+    """Return the facts that later spans and the end of a run need, from a span that encloses others."""
     names = ("name", "error", "is_stopped", "output") if item.kind == AGENT or not item.parent_id else ()
     names = (*names, "call_id") if item.kind == TOOL_CALL else names
     return {name: (item.facts or {})[name] for name in names if (item.facts or {}).get(name)} or None
@@ -287,7 +287,7 @@ def _place(value: Any) -> JsonPlace:
 
 
 def _sent(value: Any) -> list[ChatMessage]:
-    """Return the messages of a request; one with the whole as text if it has a form that nobody knows."""
+    """Return the messages of a request. A request in an unknown form becomes one message with its text."""
     try:
         return sent_messages(_place(value), {})
     except ImportRefused:

@@ -1,4 +1,4 @@
-"""Decides what of a trace can be filed now, and as what: answers of models, tool calls, and agents, in their order."""
+"""Decides which spans of a trace can be filed now, and as which units: model answers, tool calls and agents."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _RANKS = {AGENT: 0, MODEL_CALL: 1, TOOL_CALL: 2}
 
 @dataclass(eq=False)
 class Unit:
-    """Work that becomes events of one run: an agent, a model call, which several spans may report, or a tool call."""
+    """Work that becomes events of one run: an agent, a model call (which several spans may report), or a tool call."""
 
     kind: str
     #: The agent whose child run it belongs to; None: the run of the trace.
     owner: OtlpItem | None
-    #: The span with the message, or the only one.
+    #: The span with the message, or the only span.
     main: OtlpItem
-    #: All of them.
+    #: All spans of the unit.
     items: list[OtlpItem] = field(default_factory=list)
-    #: Those whose tokens count.
+    #: The spans whose tokens count.
     counted: list[OtlpItem] = field(default_factory=list)
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """What units are sorted by: when they began."""
+        """Return the sort key: when the unit began."""
         items = self.items or [self.main]
         begin = min(item.started_at for item in items)
         return begin, _RANKS[self.kind], self.main.ended_at, self.main.item_id
@@ -38,21 +38,21 @@ class Unit:
 
 @dataclass
 class TracePlan:
-    """What can be filed now."""
+    """The spans that can be filed now."""
 
     units: list[Unit] = field(default_factory=list)
-    #: Spans that add nothing: they only enclose others, or repeat what was filed before.
+    #: Spans without news: they only enclose others, or repeat filed spans.
     silent: list[OtlpItem] = field(default_factory=list)
 
     @cached_property
     def asked(self) -> set[OtlpItem | None]:
-        """The owners of model calls that say what they were sent."""
+        """Return the owners of model calls that have their input."""
         calls = (unit for unit in self.units if unit.kind == MODEL_CALL)
         return {unit.owner for unit in calls if (unit.main.facts or {}).get("input")}
 
 
 def plan(tree: TraceTree) -> TracePlan:
-    """Return what can be filed now of the spans that wait."""
+    """Return the plan for the waiting spans of a trace that can be filed now."""
     result = TracePlan()
     calls: list[OtlpItem] = []
     for item in tree.items:
@@ -87,7 +87,7 @@ def _add(tree: TraceTree, item: OtlpItem, kind: str, result: TracePlan) -> None:
 
 
 def _may_be_a_model(tree: TraceTree, item: OtlpItem) -> bool:
-    """Return whether a span reports tokens of model calls that have no spans of their own, as far as is known."""
+    """Return whether a span seems to report the tokens of model calls without spans."""
     is_other = tree.kind(item) not in (*MODEL_KINDS, TOOL_CALL)
     return is_other and bool(usage_of(item)) and item.item_id not in tree.enclosing_models
 
@@ -118,7 +118,7 @@ def _add_model_calls(tree: TraceTree, calls: Sequence[OtlpItem], result: TracePl
 
 
 def _joined(groups: Iterable[list[OtlpItem]]) -> list[list[OtlpItem]]:
-    """Return the groups, of which those with a response ID in common are joined."""
+    """Return the groups, with groups that share a response ID joined."""
     joined: list[list[OtlpItem]] = []
     by_response: dict[str, list[OtlpItem]] = {}
     for group in groups:
@@ -133,7 +133,7 @@ def _joined(groups: Iterable[list[OtlpItem]]) -> list[list[OtlpItem]]:
 
 
 def _main(tree: TraceTree, members: Sequence[OtlpItem]) -> OtlpItem:
-    """Return the span with the message: the outermost with an answer, or else with what was sent."""
+    """Return the span with the message: the outermost span with an answer, or else the outermost with an input."""
 
     def richness(item: OtlpItem) -> tuple[bool, bool, bool, float]:
         facts = item.facts or {}
@@ -144,7 +144,7 @@ def _main(tree: TraceTree, members: Sequence[OtlpItem]) -> OtlpItem:
 
 
 def _counted(tree: TraceTree, members: Sequence[OtlpItem]) -> list[OtlpItem]:
-    """Return the spans whose tokens count: the innermost that report any, of each response one."""
+    """Return the spans whose tokens count: the innermost spans that report tokens, one for each response."""
     reporting = [item for item in members if usage_of(item)]
     inner = [item for item in reporting if item.item_id not in tree.enclosing_models] or reporting
     by_response: dict[str, OtlpItem] = {}

@@ -1,6 +1,6 @@
-"""The tree of a trace's spans, as far as they have come: which run and which model call each belongs to.
+"""The tree of the received spans of a trace: the run and the model call that each span belongs to.
 
-An agent within another is a child run. What no other agent encloses belongs to the run of the trace.
+An agent within another agent is a child run. Spans outside of all agents belong to the run of the trace.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ from runs.external.otlp.attribute_names import AGENT, EMBEDDING, MODEL_CALL, OTH
 from runs.models import OtlpItem
 
 MODEL_KINDS = (MODEL_CALL, EMBEDDING)
-#: Child runs of one trace. Further agents belong to the run around them.
+#: Maximum child runs of one trace. Further agents belong to the enclosing run.
 MAX_CHILDREN = 200
 _WORK = (*MODEL_KINDS, TOOL_CALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What encloses a span."""
+    """The spans that enclose a span."""
 
-    #: The outermost span that is known.
+    #: The outermost known span.
     top: OtlpItem
-    #: Whether nothing unknown encloses it.
+    #: Whether all enclosing spans are known.
     is_rooted: bool
-    #: The innermost agent around it, and the innermost tool call within that agent.
+    #: The innermost enclosing agent, and the innermost tool call within that agent.
     agent: OtlpItem | None = None
     tool: OtlpItem | None = None
-    #: The outermost model call around it, within that agent and outside of that tool call: the same call, seen twice.
+    #: The outermost enclosing model call within that agent and outside of that tool call: the same call, seen twice.
     model: OtlpItem | None = None
 
 
 @dataclass
 class TraceTree:
-    """The spans of a trace. Nothing in it changes a row."""
+    """The spans of a trace. Changes no rows."""
 
     items: list[OtlpItem]
-    #: Spans that came before are no longer kept waiting for what encloses them.
+    #: Spans received before this time no longer wait for the spans that enclose them.
     waited_since: datetime
-    #: Whether no span has come for a moment: requests that were sent one after the other may overtake each other.
+    #: Whether no span arrived recently. Requests sent in sequence may overtake each other.
     is_quiet: bool = True
-    #: Spans that are named like a model call, and enclose several.
+    #: Spans that are named like a model call, but enclose several calls.
     wrappers: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.by_id = {item.item_id: item for item in self.items}
         self._places: dict[str, Place] = {}
-        # A wrapper within a wrapper is found once the inner one is known; programs nest no deeper.
+        # A wrapper within a wrapper is detected once the inner one is known. Programs do not nest deeper.
         for _ in range(3):
             found = self._find_wrappers()
             if not found:
@@ -63,7 +63,7 @@ class TraceTree:
         return OTHER if item.item_id in self.wrappers else str(item.kind)
 
     def place(self, item: OtlpItem) -> Place:
-        """Return what encloses a span. A span that encloses itself, by its IDs, is a root."""
+        """Return the place of a span. A span that encloses itself, by its IDs, is a root."""
         path: list[OtlpItem] = []
         on_path: set[str] = set()
         at: OtlpItem | None = item
@@ -94,7 +94,7 @@ class TraceTree:
         return item.received_at <= self.waited_since
 
     def is_ready(self, item: OtlpItem) -> bool:
-        """Return whether the place of a span is final: all around it is known, or was waited for."""
+        """Return whether the place of a span is final: all enclosing spans are known, or the wait for them is over."""
         return (self.is_quiet and self.place(item).is_rooted) or self.has_waited(item)
 
     def owner(self, item: OtlpItem) -> OtlpItem | None:
@@ -105,14 +105,14 @@ class TraceTree:
         return agent
 
     def is_child(self, agent: OtlpItem) -> bool:
-        """Return whether an agent has a run of its own, within that of another.
+        """Return whether an agent has a separate run, below the run of another agent.
 
-        If what encloses it has not come yet, its parent is an agent if it calls models or tools by itself.
+        If its enclosing spans have not arrived, its parent counts as an agent if it directly calls models or tools.
         """
         return agent.item_id in self._children
 
     def started_by(self, tool: OtlpItem) -> list[OtlpItem]:
-        """Return the agents with runs of their own that a tool call has started."""
+        """Return the agents with separate runs that a tool call started."""
         return self._started_by.get(tool.item_id, [])
 
     @cached_property
@@ -127,7 +127,7 @@ class TraceTree:
     @cached_property
     def _children(self) -> set[str]:
         agents = [item for item in self.items if self.kind(item) == AGENT and self._has_agent_around(item)]
-        # Those that have a run keep it.
+        # Agents that already have a run keep it.
         agents.sort(key=lambda item: (item.filed_under is None, item.started_at, item.item_id))
         return {item.item_id for item in agents[:MAX_CHILDREN]}
 
@@ -139,7 +139,7 @@ class TraceTree:
 
     @cached_property
     def _busy_parents(self) -> set[str]:
-        """The IDs of spans that have not come yet, below which there are models or tools without an agent between."""
+        """Return the IDs of missing spans that have models or tools below them without an agent in between."""
         busy = set()
         for item in self.items:
             place = self.place(item)
@@ -149,7 +149,7 @@ class TraceTree:
 
     @cached_property
     def enclosing_models(self) -> set[str]:
-        """The IDs of all spans with a model call somewhere within them."""
+        """Return the IDs of all spans with a model call somewhere within them."""
         found: set[str] = set()
         for item in self.items:
             if self.kind(item) not in MODEL_KINDS:
@@ -161,18 +161,18 @@ class TraceTree:
         return found
 
     def root(self) -> OtlpItem | None:
-        """Return the span that encloses the trace, once it has come: its end is that of the run."""
+        """Return the span that encloses the trace, if it has arrived. Its end is the end of the run."""
         tops = [self.place(item) for item in self.items]
         roots = {place.top.item_id: place.top for place in tops if place.is_rooted}
         return min(roots.values(), key=lambda item: (item.started_at, item.item_id), default=None)
 
     def outermost_agent(self) -> OtlpItem | None:
-        """Return the agent that began first of those that no other encloses."""
+        """Return the earliest agent without an enclosing agent."""
         agents = [item for item in self.items if self.kind(item) == AGENT and self.owner(item) is None]
         return min(agents, key=lambda item: item.started_at, default=None)
 
     def _find_wrappers(self) -> set[str]:
-        """Return the model calls that enclose several answers of models, each of which counts by itself."""
+        """Return the model calls that enclose several model answers, each of which counts separately."""
         answers = Counter(
             place.model.item_id
             for item, place in self._model_calls()

@@ -24,20 +24,20 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from agentops.base.http import strict_json
 from agentops.base.redaction.redact import BARE
 
-#: Limits of a JSON body, whose size in bytes was checked before. Attribute values may be long texts.
+#: Limits of a JSON body, in addition to the earlier size check. Attribute values may be long texts.
 JSON_LIMITS = strict_json.Limits(nodes=200_000, string=5 * 1024 * 1024)
-#: Messages and texts in a protobuf body. An empty one takes two bytes on the wire, and a hundred in memory.
+#: Maximum messages and texts in a protobuf body. An empty message takes two bytes on the wire, and a hundred in memory.
 MAX_MESSAGES = 400_000
-#: Fields whose values are bytes, which OTLP/JSON writes in hexadecimal digits and not in base64.
+#: Byte fields that OTLP/JSON writes in hexadecimal digits instead of base64.
 _HEX = {"traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id"}
 _LONGEST_MESSAGE = 2_000
-#: The level of spans, log records and metrics, and the bytes of fields without a length, by their kind.
+#: The nesting level of spans, log records and metrics, and the byte sizes of fixed-size fields by wire type.
 _SPAN_LEVEL = 3
 _FIXED = {1: 8, 5: 4}
 
 
 class Signal(StrEnum):
-    """What a body reports."""
+    """The signal that a body reports."""
 
     TRACES = "traces"
     LOGS = "logs"
@@ -59,12 +59,12 @@ _KINDS: dict[Signal, tuple[Any, Any, str]] = {
     Signal.LOGS: (ExportLogsServiceRequest, ExportLogsServiceResponse, "rejected_log_records"),
     Signal.METRICS: (ExportMetricsServiceRequest, ExportMetricsServiceResponse, "rejected_data_points"),
 }
-#: A request of OTLP: its classes are made at run time, without types.
+#: An OTLP request. Its classes are created at run time, without types.
 ExportRequest: TypeAlias = Any
 
 
 class InvalidBody(ValueError):
-    """The body is not a request of OTLP."""
+    """The body is not an OTLP request."""
 
     code = "invalid_otlp"
     status = 400
@@ -85,7 +85,7 @@ def decode(signal: Signal, encoding: Encoding, body: bytes) -> ExportRequest:
 
 
 def encode_success(signal: Signal, encoding: Encoding, *, rejected: int = 0, message: str = "") -> bytes:
-    """Return the answer of a request that was accepted, with how many of its entries were rejected, and why."""
+    """Return the answer to an accepted request, with the number of its rejected entries, and the reasons."""
     _, response_class, rejected_field = _KINDS[signal]
     answer = response_class()
     if rejected or message:
@@ -95,7 +95,7 @@ def encode_success(signal: Signal, encoding: Encoding, *, rejected: int = 0, mes
 
 
 def encode_error(encoding: Encoding, http_status: int, message: str) -> bytes:
-    """Return the answer of a request that was refused: a google.rpc.Status."""
+    """Return the answer to a refused request: a google.rpc.Status."""
     text = BARE.clean_text(message)[0][:_LONGEST_MESSAGE]
     return _encode(Status(code=_RPC_CODES.get(http_status, _UNKNOWN), message=text), encoding)
 
@@ -120,12 +120,12 @@ def _from_json(request: ExportRequest, body: bytes) -> ExportRequest:
     try:
         return ParseDict(_with_base64(document), request, ignore_unknown_fields=True)
     except (ParseError, TypeError, ValueError, AttributeError, RecursionError):
-        # What it says repeats the input.
+        # The original message would repeat the input.
         raise InvalidBody(f"the body is not the JSON form of {type(request).__name__}") from None
 
 
 def _with_base64(value: Any) -> Any:
-    """Return a JSON value whose IDs are written as protobuf's own JSON form has them."""
+    """Return a JSON value with its IDs converted to protobuf's own JSON form."""
     if isinstance(value, list):
         return [_with_base64(item) for item in value]
     if not isinstance(value, Mapping):
@@ -143,9 +143,9 @@ def _id(value: object) -> str:
 
 
 def _count_messages(body: bytes) -> int:
-    """Return how many fields the four outer levels have, at most one more than allowed.
+    """Return the number of fields on the four outer levels, at most one more than allowed.
 
-    What is not protobuf counts as far as it can be read: the parser refuses it.
+    Invalid protobuf is counted as far as it can be read; the parser refuses it.
     """
     count = 0
     todo = [(0, len(body), 0)]
@@ -155,14 +155,14 @@ def _count_messages(body: bytes) -> int:
             count += 1
             if count > MAX_MESSAGES:
                 return count
-            # Field 2 of a resource has the scopes, and that of a scope the spans, log records or metrics.
+            # Field 2 of a resource has the scopes; field 2 of a scope has the spans, log records or metrics.
             if level == 0 or (level < _SPAN_LEVEL and field == 2):
                 todo.append((inner, inner_end, level + 1))
     return count
 
 
 def _entries(body: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the number, the begin and the end of each field; those without a length are empty."""
+    """Yield the number, the begin and the end of each field; fields without a length are empty."""
     at = begin
     while at < end:
         tag, at = _varint(body, at, end)

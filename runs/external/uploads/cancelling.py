@@ -1,4 +1,4 @@
-"""Cancels imports, before a worker takes them and while one works on them. Nothing of a cancelled import is stored."""
+"""Cancels imports before or while a worker processes them. Nothing of a cancelled import is stored."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from runs.models import FileImport, ImportState
 def cancel(actor: Actor, file_import: FileImport) -> FileImport:
     """Cancel an import and return it. Cancelling it again changes nothing.
 
-    The caller has checked the permission. A worker that has the import loses its claim: it notices that after the next
-    part of its work, and then rolls back. Raises `ImportFinished` if the import was done or refused, or has failed, and
+    The caller has checked the permission. The worker of the import loses its claim: it detects this after the next part
+    of its work, and then rolls back. Raises `ImportFinished` if the import was done or refused, or has failed, and
     `ImportNotFound` if it was deleted.
     """
     with transaction.atomic():
-        # A worker that stores the result has this row until its commit.
+        # A worker that stores the result locks this row until its commit.
         row = FileImport.objects.select_for_update(no_key=True, of=("self",)).filter(pk=file_import.pk).first()
         if row is None:
             raise ImportNotFound("no such import")

@@ -1,8 +1,8 @@
 """Imports uploaded files, one at a time. Workers call this.
 
-The import, its result and the deletion of the content are one transaction. A worker that dies leaves nothing of it, and
-the next one begins again; after the commit there is nothing to repeat. An import that is cancelled loses its claim, and
-its worker notices that after the next part of the work.
+The import, its result and the deletion of the content are one transaction. A worker that dies stores nothing, and the
+next worker starts again. After the commit nothing is repeated. A cancelled import loses its claim; its worker detects
+this after the next part of the work.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from runs.models import FileImport, FileImportPiece, ImportState
 from timeline.display import clean
 
 log = logging.getLogger(__name__)
-#: Attempts that ended with their worker, or with the database, after which an import fails.
+#: Attempts interrupted by the death of the worker or the database, after which an import fails.
 MAX_ATTEMPTS = 5
 MAX_ERROR = 2000
 IsStopping = Callable[[], bool]
 
 
 class ContentDamaged(Exception):
-    """The content is not what was uploaded, by its checksum."""
+    """The content does not match the checksum of the upload."""
 
 
 class ImportInterrupted(Exception):
@@ -51,9 +51,9 @@ class ImportInterrupted(Exception):
 
 
 def import_next(is_stopping: IsStopping = lambda: False) -> bool:
-    """Import the next uploaded file. Returns False if there is none.
+    """Import the next uploaded file. Returns False if no file waits.
 
-    Raises `DatabaseError`: nothing is stored then, and the import is tried again when the claim has expired.
+    Raises `DatabaseError`: then nothing is stored, and the import is tried again when the claim has expired.
     """
     taken = import_claims.take()
     if taken is None:
@@ -95,7 +95,7 @@ def _import(taken: FileImport, is_stopping: IsStopping) -> None:
     watch = _Watch(taken, is_stopping)
     file = ImportFile(taken.file_name, _content(taken), is_strict=taken.is_strict)
     importer = formats.find(file, taken.format)
-    # Before the transaction, so that an invalid file costs no lock, and the progress has a total.
+    # Before the transaction, so that an invalid file takes no lock, and the progress has a total.
     expanded = _read(importer, file, watch)
     import_claims.update(taken, events=expanded.events, format=importer.name)
     progress = partial(_report, ProgressReport(taken.pk))
@@ -107,7 +107,7 @@ def _import(taken: FileImport, is_stopping: IsStopping) -> None:
 
 
 class _Watch:
-    """Ends an import whose worker stops, or that was cancelled."""
+    """Interrupts an import if its worker stops, or if it was cancelled."""
 
     def __init__(self, taken: FileImport, is_stopping: IsStopping) -> None:
         self._is_stopping, self._check_claim = is_stopping, ClaimCheck(taken)
@@ -118,13 +118,13 @@ class _Watch:
         self._check_claim()
 
     def check_stop(self) -> None:
-        """Raise `ImportInterrupted`. Without a query."""
+        """Raise `ImportInterrupted` if the worker is stopping. No query."""
         if self._is_stopping():
             raise ImportInterrupted
 
 
 class _Expanded(NamedTuple):
-    """What a file expands to."""
+    """The expanded size of a file."""
 
     events: int
     #: In bytes.
@@ -170,8 +170,8 @@ def _report(progress: ProgressReport, report: ImportReport) -> None:
 
 
 def _end_without_runs(taken: FileImport, state: ImportState, error: str, *, code: str = "") -> None:
-    """End an import that has stored nothing, and delete the content of its file."""
-    # The place in the file is at the beginning of the text; a value of it may follow.
+    """End an import without storing runs, and delete the content of its file."""
+    # The text begins with the place in the file; a value of the file may follow.
     text = truncate(clean(error), MAX_ERROR)
     with transaction.atomic():
         import_claims.update(taken, state=state, taken_until=None, finished_at=Now(), error=text, error_code=code)

@@ -1,4 +1,4 @@
-"""What is stored of an import that is done: for uploads, and for what commands import without an upload."""
+"""Stores the result of a finished import, for uploads and for files that commands import without an upload."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from runs.external.import_runs import ImportReport
 from runs.models import FileImport, ImportState
 from timeline.display import clean
 
-#: Runs of a file that are remembered by their ID.
+#: Runs of a file that are stored by their ID.
 MAX_LISTED_RUNS = 100
 MAX_NAME = 255
 
 
 def result_of(report: ImportReport) -> dict[str, Any]:
-    """Return the columns of an import that is done."""
+    """Return the columns of a finished import."""
     continued = sum(1 for run in report.runs if report.events_of[run.pk] and run.pk not in report.opened)
     return {
         "state": ImportState.DONE,
@@ -44,9 +44,9 @@ def note_import(
     sha256: bytes = b"",
     format_name: str = "",
 ) -> FileImport:
-    """Store that a command has imported a file, or has begun to follow it.
+    """Record that a command imported a file, or started to follow it.
 
-    `size` in bytes. It is 0 and `sha256` empty where the file is no single one, or grows.
+    `size` is in bytes. `size` is 0 and `sha256` is empty for several files, or for a growing file.
     """
     return FileImport.objects.create(
         project=project, file_name=truncate(clean(name), MAX_NAME), size=size, sha256=sha256, format=format_name,
@@ -55,7 +55,7 @@ def note_import(
 
 
 def _masked(left_out: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Mask secrets in what is said about lines that were left out: it may repeat a value of the file."""
+    """Mask secrets in the report of omitted lines, which may repeat a value of the file."""
     if left_out is not None:
         left_out["lines"] = [{**line, "reason": clean(line["reason"])} for line in left_out["lines"]]
     return left_out

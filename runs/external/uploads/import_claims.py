@@ -1,7 +1,7 @@
 """Claims of workers on uploaded files: one worker imports a file, and another continues if it dies.
 
-A claim is a conditional UPDATE that raises `attempts`, the fencing token, and lasts AGENTOPS_LEASE_S. The worker renews
-it. Every later change of the row requires that `attempts` is unchanged.
+A claim is a conditional UPDATE that increments `attempts`, the fencing token, and lasts AGENTOPS_LEASE_S. The worker
+renews it. Every later change of the row requires that `attempts` is unchanged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ClaimLost(Exception):
 
 
 def take() -> FileImport | None:
-    """Claim the next import and return it; None if there is none."""
+    """Claim the next import and return it; None if no import waits."""
     while (candidate := FileImport.objects.next_to_take()) is not None:
         mine = FileImport.objects.free().filter(pk=candidate.pk, attempts=candidate.attempts)
         # The condition makes the claim exclusive.
@@ -47,9 +47,9 @@ def update(taken: FileImport, **values: Any) -> None:
 
 
 class ClaimCheck:
-    """Checks that an import is still claimed, on the connection that this thread has now.
+    """Checks that an import is still claimed, on this thread's connection at the time of creation.
 
-    The import may use another one meanwhile, a database of its own, which does not show what happens on the site.
+    The import itself may use a private database, which does not show changes on the site.
     """
 
     def __init__(self, taken: FileImport) -> None:
@@ -69,7 +69,7 @@ def _why_lost(taken: FileImport) -> str:
 
 
 def release(taken: FileImport) -> None:
-    """Hand an import back, so that another worker takes it at once. This attempt does not count."""
+    """Hand an import back, so that another worker takes it immediately. This attempt does not count."""
     _mine(taken).update(state=ImportState.WAITING, taken_until=None, attempts=F("attempts") - 1)
 
 
@@ -92,7 +92,7 @@ def _renew(taken: FileImport, done: threading.Event) -> None:
             try:
                 _mine(taken).update(taken_until=_until())
             except Error as error:
-                # On SQLite, while the import writes: then nobody else can take it either.
+                # On SQLite, while the import writes: then no other worker can take it either.
                 connection.close()
                 log.debug("cannot renew the claim of an import: %s", type(error).__name__)
     finally:

@@ -1,6 +1,6 @@
-"""How far an import has come, in Django's cache: a row could not change before the end of the import's transaction.
+"""The progress of imports, in Django's cache: a row could not change before the end of the import's transaction.
 
-Without Redis the cache is in memory, and the web server knows of the worker of its own process only.
+Without Redis the cache is in memory, and the web server only sees the worker in its own process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from django.core.cache import cache
 from runs.models import FileImport, ImportState
 
 log = logging.getLogger(__name__)
-#: Seconds between two reports, and until a report is forgotten.
+#: Seconds between two reports, and until a report expires.
 EVERY_S, KEPT_S = 0.5, 3600
 
 
@@ -38,7 +38,7 @@ class ProgressReport:
 
 
 def set_progress(imports: Sequence[FileImport]) -> None:
-    """Set `events_done` of imports: of those that are running, what their workers have reported."""
+    """Set `events_done` of running imports, from the reports of their workers."""
     keys = {_key(one.pk): one for one in imports if one.state == ImportState.RUNNING and one.events}
     for one in imports:
         one.events_done = one.events or 0 if one.state == ImportState.DONE else 0
@@ -48,7 +48,7 @@ def set_progress(imports: Sequence[FileImport]) -> None:
         log.debug("progress of imports: the cache does not answer (%s)", type(error).__name__)
         reports = {}
     for key, events in reports.items():
-        # A report of an earlier attempt may still be there, and Redis is not trusted.
+        # The report may be from an earlier attempt, and Redis is not trusted.
         if isinstance(events, int):
             keys[key].events_done = max(0, min(events, keys[key].events or 0))
 

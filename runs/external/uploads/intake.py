@@ -1,4 +1,4 @@
-"""Stores uploaded files, and wakes a worker, which imports them, after the commit."""
+"""Stores uploaded files, and after the commit wakes a worker, which imports them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from timeline.display import clean
 PIECE_BYTES = 1024 * 1024
 MIB = 1024 * 1024
 MAX_NAME = 255
-#: Files of one request, and unfinished imports of a project: files and bytes that the database keeps for them.
+#: Files of one request, and a project's unfinished imports: the files and bytes that the database keeps for them.
 MAX_FILES = 100
 MAX_UNFINISHED, MAX_UNFINISHED_BYTES = 500, 512 * MIB
 RETRY_AFTER_S = 60
@@ -38,14 +38,14 @@ class UploadInvalid(InvalidInput):
 
 
 class UploadTooLarge(RunRefusal):
-    """The files are larger than AGENTOPS_UPLOAD_MIB together."""
+    """The total size of the files exceeds AGENTOPS_UPLOAD_MIB."""
 
     code = "body_too_large"
     status = 413
 
 
 class TooManyImports(RunRefusal):
-    """The project has too many files that wait for their import."""
+    """The project has too many files waiting for import."""
 
     code = "too_many_imports"
     status = 429
@@ -61,7 +61,7 @@ class ImportAuditAction(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Upload:
-    """A file as it was received. `content` is at its beginning and can be read twice."""
+    """An uploaded file. `content` is at its beginning and can be read twice."""
 
     name: str
     content: IO[bytes]
@@ -78,8 +78,8 @@ def store(
 ) -> list[FileImport]:
     """Store files for import, all or none, and return their imports in the same order.
 
-    `is_strict`: refuse a file of which a line is damaged. The caller has checked the permission.
-    Raises `UploadInvalid`, `UploadTooLarge` or `TooManyImports`.
+    `is_strict`: refuse a file with a damaged line. The caller has checked the permission. Raises `UploadInvalid`,
+    `UploadTooLarge` or `TooManyImports`.
     """
     _check(files, format_name)
     with transaction.atomic():
@@ -128,7 +128,7 @@ def _check(files: Sequence[Upload], format_name: str) -> None:
 
 
 def _check_queue(project: Project, imports: Sequence[FileImport]) -> None:
-    """Refuse what would fill the database. Two requests at once may exceed the limit by one upload."""
+    """Refuse an upload that would fill the database. Two concurrent requests may exceed the limit by one upload."""
     waiting = FileImport.objects.unfinished().filter(project=project).aggregate(files=Count("pk"), size=Sum("size"))
     size = (waiting["size"] or 0) + sum(one.size for one in imports)
     if waiting["files"] + len(imports) > MAX_UNFINISHED or size > MAX_UNFINISHED_BYTES:

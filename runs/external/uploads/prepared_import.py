@@ -1,7 +1,7 @@
-"""Imports of files: prepared without a transaction, if possible, and stored by the caller's.
+"""Imports of files: prepared outside a transaction, if possible, and stored in the caller's transaction.
 
-On SQLite, where everybody waits for a transaction that writes, the rows of a large file are made in a database of their
-own. PostgreSQL locks the runs of the file only, and imports in the caller's transaction.
+On SQLite, a write transaction blocks all other writers. So the rows of a large file are created in a private database.
+PostgreSQL locks only the runs of the file, and imports in the caller's transaction.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from runs.external.import_runs import ImportReport, Progress, adopt_early_childr
 from runs.external.importers.base import ImportedRun, Importer, ImportFile, Item
 from runs.external.uploads.private_database import CallsOfOthers, PrivateDatabase
 
-#: Bytes from which on a database of its own is worth while: less takes less than a tenth of a second.
+#: Minimum file size in bytes for a private database. A smaller import takes less than 0.1 s.
 PREPARED_FROM = 128 * 1024
 
 
@@ -35,9 +35,9 @@ def prepared(
     progress: Progress = lambda report: None,
     watch: Callable[[], None] | None = None,
 ) -> Iterator[Callable[[], ImportReport]]:
-    """Give a function that imports a file in the caller's transaction. Raises `ImportRefused`, as the function does.
+    """Yield a function that imports a file in the caller's transaction. Raises `ImportRefused`, as the function does.
 
-    `size`: the bytes that the file expands to, if they are known. `progress` and `watch`: as of `import_file`.
+    `size`: the expanded size of the file in bytes, if known. `progress` and `watch`: see `import_file`.
     """
     directly = partial(import_file, project, file, importer, by=by, progress=progress, watch=watch)
     if connection.vendor != "sqlite" or connection.in_atomic_block or max(file.stored.size, size) < PREPARED_FROM:
@@ -50,7 +50,7 @@ def prepared(
                 bringing = _Bringing(importer, project, private)
                 report = import_file(project, file, bringing, by=by, progress=progress, watch=watch)
         except CallsOfOthers:
-            yield directly  # since rows of the other runs change, too
+            yield directly  # since rows of other runs also change
             return
         with private.attached():
             yield partial(_store, private, report, directly)
@@ -58,11 +58,11 @@ def prepared(
 
 def _store(private: PrivateDatabase, report: ImportReport, directly: Callable[[], ImportReport]) -> ImportReport:
     if not private.copy():
-        # Rare: something has changed, such as the session of a program that is being watched.
+        # Rare: a concurrent change, such as of a session that is being watched.
         return directly()
     for run in report.runs:
         if run.pk in report.opened:
-            # They are no runs of the file, so that its database did not have them.
+            # They are not runs of the file, so the private database did not have them.
             report.family.adopted += adopt_early_children(run)
             origins.look_again(run)
     end_joined(report)
@@ -70,14 +70,14 @@ def _store(private: PrivateDatabase, report: ImportReport, directly: Callable[[]
 
 
 class _Bringing:
-    """An importer that tells of each run before it is imported."""
+    """An importer that reports each run before it is imported."""
 
     def __init__(self, importer: Importer, project: Project, private: PrivateDatabase) -> None:
         self.name, self.title, self.detect = importer.name, importer.title, importer.detect
         self._importer, self._project, self._private = importer, project, private
 
     def read(self, file: ImportFile) -> Iterator[Item]:
-        """Yield what the importer yields. Raises `CallsOfOthers`."""
+        """Yield the items of the importer. Raises `CallsOfOthers`."""
         for item in self._importer.read(file):
             if isinstance(item, ImportedRun):
                 self._private.bring(self._project, item)

@@ -1,6 +1,6 @@
-"""A database of one import, on SQLite: its rows are made there, and then copied into that of the site.
+"""A private SQLite database for one import: its rows are created there, and then copied into the site's database.
 
-SQLite has one writer at a time. Making the rows of a large file takes seconds, copying them a small part of that.
+SQLite has one writer at a time. Creating the rows of a large file takes seconds; copying them takes a fraction of that.
 """
 
 # ruff: noqa: S608 - names of tables and columns, never values
@@ -42,22 +42,22 @@ _WRITTEN: dict[type[models.Model], str] = {
     RunError: "run_id",
     Event: "log_id",
 }
-#: Those of them whose rows may change.
+#: The written tables whose existing rows may change.
 _CHANGED = (Log, AgentRun, AgentRunToolCall, RunCommand, ExternalRun)
 #: The tables that it only reads. An access to any other table fails.
 _READ: tuple[type[models.Model], ...] = (Project, RedactionRule)
-#: New rows get higher numbers than all that are copied from the site.
+#: New rows get higher numbers than all rows copied from the site.
 _FIRST_NUMBER = 2**62
-#: Runs and logs as they were in the site.
+#: Tables with the site's runs and logs from before the import.
 _BEFORE = {AgentRun: "runs_before", Log: "logs_before"}
 
 
 class CallsOfOthers(Exception):
-    """Runs that were not brought have reported the same model calls."""
+    """Runs outside of this database have reported the same model calls."""
 
 
 class PrivateDatabase:
-    """A database with the tables of an import. It gets the runs that the import continues one by one."""
+    """A database with the tables of an import. The runs that the import continues are added one by one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -66,7 +66,7 @@ class PrivateDatabase:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Let all queries of this thread go to this database. What they announce, `copy` announces."""
+        """Route all queries of this thread to this database. Its announcements are deferred to `copy`."""
         private = self._site.copy()
         private.settings_dict["NAME"] = str(self._path)
         connections[DEFAULT_DB_ALIAS] = private
@@ -74,7 +74,7 @@ class PrivateDatabase:
             self._create_tables()
             with transaction.atomic():
                 yield
-                # Not at this commit: nobody sees the rows before they are copied.
+                # Not at this commit: the rows are invisible to others until they are copied.
                 self._announcements = [hook[1] for hook in private.run_on_commit]
                 private.run_on_commit = []
         finally:
@@ -82,7 +82,7 @@ class PrivateDatabase:
             private.close()
 
     def bring(self, project: Project, head: ImportedRun) -> None:
-        """Copy the run that an import continues, and its parent, as they were when the import began."""
+        """Copy the run that an import continues, and its parent, in their state at the start of the import."""
         for reference in filter(None, (head.run_ref, head.parent_ref, head.forked_ref)):
             run = f"(SELECT id FROM site.{_table(AgentRun)} WHERE project_id = %s AND external_id = %s)"
             for model, key in _WRITTEN.items():
@@ -100,7 +100,7 @@ class PrivateDatabase:
 
     @contextmanager
     def attached(self) -> Iterator[None]:
-        """Let the site's connection read this database. SQLite can do so only between transactions."""
+        """Attach this database to the site's connection. SQLite can do this only between transactions."""
         _execute("ATTACH %s AS prepared", str(self._path))
         try:
             yield
@@ -108,7 +108,10 @@ class PrivateDatabase:
             _execute("DETACH prepared")
 
     def copy(self) -> bool:
-        """Copy the rows into the site, in the caller's transaction. False if a run of it has changed meanwhile."""
+        """Copy the rows into the site, in the caller's transaction.
+
+        Return False if a run of the import has changed there.
+        """
         if self._has_changed():
             return False
         for model, key in _WRITTEN.items():
@@ -119,7 +122,7 @@ class PrivateDatabase:
 
     def _create_tables(self) -> None:
         _execute("PRAGMA foreign_keys = OFF")
-        # It is deleted if the process dies.
+        # The file is deleted if the process dies.
         _execute("PRAGMA synchronous = OFF")
         _execute("ATTACH %s AS site", f"file:{quote(str(self._site.settings_dict['NAME']))}?mode=ro")
         for model in (*_WRITTEN, *_READ):
@@ -134,7 +137,7 @@ class PrivateDatabase:
             _execute(f"CREATE TABLE {before} AS SELECT * FROM site.{_table(model)} WHERE FALSE")
 
     def _has_changed(self) -> bool:
-        """Return whether a run that the import continues is not as it was, or somebody has opened a new one."""
+        """Return whether a run that the import continues has changed, or a run that it opens now exists on the site."""
         runs = _table(AgentRun)
         changes = [
             f"SELECT 1 FROM (SELECT * FROM prepared.{before} EXCEPT SELECT * FROM main.{_table(model)})"
@@ -149,7 +152,7 @@ class PrivateDatabase:
 
 
 def _copy(model: type[models.Model], key: str) -> None:
-    """Copy the new rows of a table, and the changed ones of runs that were continued."""
+    """Copy the new rows of a table, and the changed rows of continued runs."""
     table, pk, columns = _table(model), model._meta.pk.column, _columns(model)
     known = f"SELECT {pk} FROM main.{table} WHERE {key} IN (SELECT id FROM prepared.{_BEFORE[AgentRun]})"
     if model in _CHANGED:
@@ -164,7 +167,7 @@ def _copy(model: type[models.Model], key: str) -> None:
 
 
 def _columns(model: type[models.Model]) -> str:
-    """Return the columns of a table without a number that the database assigns."""
+    """Return the columns of a table without the number that the database assigns."""
     skipped = model._meta.pk.column if _is_numbered(model) else ""
     return ", ".join(f'"{field.column}"' for field in model._meta.concrete_fields if field.column != skipped)
 

@@ -1,1 +1,1 @@
-"""Follows the session files of agent programs while they grow, and stores what is new, here or on another site."""
+"""Follows the session files of agent programs while they grow, and stores new events, here or on another site."""

@@ -1,4 +1,4 @@
-"""Where agent programs keep their sessions."""
+"""The folders in which agent programs keep their sessions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 from runs.external.importers.reading.claude_agent_files import is_about_agent
 
-#: The endings of session files.
+#: The extensions of session files.
 _SUFFIXES = (".jsonl", ".json")
-#: What `/chat save` of Gemini CLI writes: copies of chats, which have files of their own.
+#: Files of `/chat save` of Gemini CLI: copies of chats that also have separate files.
 _SAVED_CHATS = "checkpoint-*.json"
 
 
@@ -24,7 +24,7 @@ def session_folders(environ: Mapping[str, str], home: Path) -> list[Path]:
 
 
 def may_be_session(path: Path) -> bool:
-    """Return whether a path is named as session files are."""
+    """Return whether a path has the name of a session file."""
     return path.suffix in _SUFFIXES and not path.match(_SAVED_CHATS) and not is_about_agent(path)
 
 
@@ -40,6 +40,6 @@ def session_files(folders: list[Path], since: float) -> Iterator[Path]:
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
-    """Yield the files below a folder. Not by `rglob`, which fails if a folder is deleted meanwhile."""
+    """Yield the files below a folder. Not with `rglob`, which fails if a folder is deleted concurrently."""
     for parent, _, names in os.walk(folder):
         yield from (Path(parent, name) for name in names)

@@ -1,4 +1,4 @@
-"""The hooks of Claude Code that tell a site when a session waits: a script, its configuration, and the settings."""
+"""The Claude Code hooks that notify a site when a session waits: a script, its configuration, and the settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from agentops.base.http import strict_json
 
-#: The hooks, and whether they are asked for by the name of a tool.
+#: The hooks, and whether each is registered with the name of a tool.
 HOOKS = {
     "UserPromptSubmit": False,
     "PreToolUse": True,
@@ -26,8 +26,8 @@ HOOKS = {
 #: Seconds after which Claude Code ends the script, which takes some milliseconds.
 TIMEOUT_S = 5
 PATH = "/api/internal/agent-hooks/claude-code"
-#: It reads its input to the end, lets another process send it, and succeeds: whatever happens to that process, Claude
-#: Code does not wait for it, and is not told.
+#: The script reads its whole input, starts another process that sends it, and succeeds. Claude Code does not wait for
+#: that process, and does not see its errors.
 _SCRIPT = """#!/bin/sh
 # Tells agentops what Claude Code tells its hooks. Prints nothing, and always succeeds at once.
 input=$(cat)
@@ -38,12 +38,12 @@ exit 0
 
 
 class BadSettings(ValueError):
-    """The settings of Claude Code are not what they should be. They are left as they are."""
+    """The settings of Claude Code are invalid. They are not changed."""
 
 
 @dataclass(frozen=True)
 class HookFiles:
-    """What is installed: a script, and its configuration, which has the API key and is for its owner only."""
+    """The installed files: a script, and its configuration, which has the API key and is readable only by its owner."""
 
     folder: Path
 
@@ -57,7 +57,7 @@ class HookFiles:
 
     @property
     def command(self) -> str:
-        """The command of the hooks. It succeeds although the script is gone."""
+        """Return the command of the hooks. It succeeds even if the script has been deleted."""
         return f"sh {shlex.quote(str(self.script))} 2>/dev/null || true"
 
     def script_text(self) -> str:
@@ -73,19 +73,19 @@ class HookFiles:
 
 
 def settings_path(environ: Mapping[str, str], home: Path) -> Path:
-    """Return where Claude Code keeps the settings of its user."""
+    """Return the path of the Claude Code user settings."""
     return Path(environ.get("CLAUDE_CONFIG_DIR") or home / ".claude") / "settings.json"
 
 
 def added_settings(command: str) -> dict[str, Any]:
-    """Return the settings with these hooks and nothing else."""
+    """Return settings that contain only these hooks."""
     return _with_hooks({}, command)
 
 
 def install(settings: Path, command: str, *, now: datetime) -> Path | None:
-    """Add the hooks to a settings file, and return the backup of what it was; None if there is none.
+    """Add the hooks to a settings file. Return the backup of the old file; None without an old file.
 
-    If it has them already, it is not written. Raises `BadSettings` or `OSError`.
+    A file that already has the hooks is not written. Raises `BadSettings` or `OSError`.
     """
     settings = settings.resolve()
     text = settings.read_text() if settings.exists() else None
@@ -109,7 +109,7 @@ def _parse(path: Path, text: str | None) -> dict[str, Any]:
     if text is None or not text.strip():
         return {}
     try:
-        # Strictly: of duplicate keys, one would be lost when the file is written again.
+        # Strict parsing: of duplicate keys, one would be lost when the file is written again.
         settings = strict_json.parse(text, strict_json.FILE)
     except strict_json.NotJson as error:
         raise BadSettings(f"{path} is not JSON: {error}") from None
@@ -138,7 +138,7 @@ def _commands(entries: list[Any]) -> list[object]:
 
 
 def _replace(path: Path, text: str, mode: int) -> None:
-    """Write a file in one step, so that nobody reads half of it."""
+    """Write a file atomically, so that no reader sees a partial file."""
     made = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

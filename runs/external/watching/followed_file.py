@@ -1,4 +1,4 @@
-"""One session file: what is new in it is stored, and its sessions wait when nothing more comes."""
+"""One session file: stores its new events, and sets its sessions to waiting when it stops growing."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from runs.external.watching.live_items import live_items
 from runs.external.watching.watch_sinks import SinkRefused, WatchSink
 from runs.statuses import RunStatus
 
-#: A file is read again after so many times the duration of the last read, so that a long one takes a part of a core.
+#: Pause before a file is read again, as a multiple of the last read's duration. Limits the CPU use for a long file.
 PAUSE_FACTOR = 3.0
 #: Items that are stored at a time, so that memory does not grow with the file.
 BATCH = 2_000
-#: How programs name the files of their sessions.
+#: The names that programs give to session files.
 _NAMED_LIKE_SESSION = re.compile(
     r"(?:rollout-.+|agent-.+|session-.+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.jsonl?"
 )
 #: Seconds without a new line after which an answer is complete, and a session waits.
 QUIET_S = 15.0
-#: Seconds without a new line after which a session waits although a tool may still be at work.
+#: Seconds without a new line after which a session waits although a tool may still be running.
 OPEN_CALLS_S = 900.0
 
 
 @dataclass(eq=False)
 class FollowedFile:
-    """A session file, and what is stored of it."""
+    """A session file, and the record of its stored events."""
 
     path: Path
     sink: WatchSink
@@ -45,23 +45,23 @@ class FollowedFile:
     labels: Sequence[str] = ()
     quiet_s: float = QUIET_S
     open_calls_s: float = OPEN_CALLS_S
-    #: Whether there may be something new.
+    #: Whether the file may have new content.
     is_changed: bool = True
     now: Callable[[], float] = time.monotonic
     changed_at: float = 0.0
     not_before: float = 0.0
-    #: The events of each run that are stored.
+    #: The stored events of each run.
     _known: dict[str, set[str]] = field(default_factory=dict)
-    #: The final status of each run, as it was stored.
+    #: The stored final status of each run.
     _ended: dict[str, RunStatus | None] = field(default_factory=dict)
-    #: The title of each run, as it was read last.
+    #: The last title read for each run.
     _titles: dict[str, str] = field(default_factory=dict)
     #: Runs that may still have to be set to waiting.
     _at_work: set[str] = field(default_factory=set)
     _is_complete: bool = False
     _is_unknown: bool = False
     _importer: Importer | None = None
-    #: Size and time of the file when it was read.
+    #: Size and modification time of the file when it was read.
     _signature: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
@@ -70,40 +70,40 @@ class FollowedFile:
 
     @property
     def is_recognised(self) -> bool:
-        """Whether the file is in a known format."""
+        """Return whether the file is in a known format."""
         return self._importer is not None
 
     @property
     def format_title(self) -> str:
-        """What the format is, in a few words; empty if it is not known."""
+        """Return a short description of the format; empty if it is unknown."""
         return self._importer.title if self._importer is not None else ""
 
     @property
     def is_unknown_session(self) -> bool:
-        """Whether the file is named like a session, and has content, but in no known format."""
+        """Return whether the file has the name of a session and content in an unknown format."""
         return self._is_unknown and _NAMED_LIKE_SESSION.fullmatch(self.path.name) is not None
 
     @property
     def left_out(self) -> LeftOut:
-        """What the last reading has left out."""
+        """Return the records that the last reading left out."""
         return self._file.left_out
 
     @property
     def is_at_work(self) -> bool:
-        """Whether the last answer or a status still has to be stored once the file stops growing."""
+        """Return whether the last answer or a status still has to be stored once the file stops growing."""
         return self.is_recognised and (not self._is_complete or bool(self._at_work))
 
     @property
     def holds_content(self) -> bool:
-        """Whether the content of the file is kept in memory."""
+        """Return whether the content of the file is kept in memory."""
         return self._file.holds_content
 
     def look(self) -> None:
-        """Note a change that the file itself shows."""
+        """Check the file itself for a change."""
         self.is_changed = self.is_changed or self._sign() != self._signature
 
     def advance(self) -> int:
-        """Store what is new, and return the number of events. Raises `ImportRefused`, and what the sink raises."""
+        """Store new events, and return their number. Raises `ImportRefused`, and the errors of the sink."""
         now = self.now()
         if now < self.not_before:
             return 0
@@ -132,7 +132,8 @@ class FollowedFile:
             try:
                 self._importer = formats.find(self._file)
             except ImportRefused:
-                # Its first lines may still be missing. Most such files are something else: they are not kept in memory.
+                # Its first lines may still be missing. Most such files have other contents, so they are not kept in
+                # memory.
                 self._is_unknown = self._file.holds_content
                 self._file.forget()
                 return 0
@@ -160,14 +161,14 @@ class FollowedFile:
         return stored
 
     def _complete(self) -> int:
-        """Store what the whole file has, and return the number of events."""
+        """Store the complete content of the file, and return the number of new events."""
         if not self._file.holds_content:
             self._file.refresh()
         self._file.takes_rest = True
         try:
             stored = self._store(self._items())
         except (ImportRefused, SinkRefused):
-            # The same would be refused again: the rest follows when the file changes.
+            # The same content would be refused again: the rest follows when the file changes.
             self._is_complete = True
             if not self._at_work:
                 self._file.forget()
@@ -176,7 +177,7 @@ class FollowedFile:
         return stored
 
     def _store(self, items: Iterable[Item]) -> int:
-        """Store what is new, in batches, and return the number of events."""
+        """Store new items, in batches, and return the number of events."""
         heads: dict[str, ImportedRun] = {}
         stored = 0
         for batch, is_last in _batches(items):
@@ -185,7 +186,7 @@ class FollowedFile:
         return stored
 
     def _store_batch(self, batch: Sequence[Item], heads: Mapping[str, ImportedRun], *, is_last: bool) -> int:
-        # Of what an earlier watcher has stored, too: it may have ended before it let the session wait.
+        # Includes runs that an earlier watcher stored: it may have ended before it set the session to waiting.
         self._at_work.update(ref for ref, head in heads.items() if head.ended is None and ref not in self._ended)
         for ref in heads:
             self._ended.setdefault(ref, None)
@@ -194,7 +195,7 @@ class FollowedFile:
         changed = {event.run_ref for event in news}
         if is_last:
             changed |= {ref for ref, head in heads.items() if head.ended and self._ended.get(ref) is None}
-            # A program gives a title at any time, without an event.
+            # A program can set a title at any time, without an event.
             changed |= {ref for ref, head in heads.items() if self._titles.setdefault(ref, head.title) != head.title}
         if not changed:
             return 0
@@ -223,7 +224,7 @@ class FollowedFile:
 
 
 def _batches(items: Iterable[Item]) -> Iterator[tuple[list[Item], bool]]:
-    """Yield the items in parts, and whether each is the last one."""
+    """Yield the items in batches, and whether each batch is the last one."""
     iterator = iter(items)
     batch = list(islice(iterator, BATCH))
     while batch:

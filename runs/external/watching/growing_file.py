@@ -1,4 +1,4 @@
-"""A session file that grows. Of one that is not very large, each line is read and parsed once."""
+"""A growing session file. Unless it is very large, each line is read and parsed once."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from runs.external.importers.reading.json_lines import BOM, Whole, split_line
 from runs.external.importers.reading.left_out import LeftOut
 from runs.external.importers.reading.stored_bytes import BLOCK, MAX_LINE, StoredBytes, StoredLine
 
-#: Bytes before the end of what was read by which a file that was written anew is recognised.
+#: Bytes before the end of the read part. If they differ, the file was rewritten.
 TAIL = 256
-#: Bytes of the largest file whose records are kept in memory. Those of a larger one are read from disk each time.
+#: Bytes of the largest file whose records are kept in memory. Records of larger files are read from disk each time.
 MAX_KEPT = 64 * MIB
 
 
@@ -37,21 +37,21 @@ class GrowingFile(ImportFile):
         super().__init__(path.name)
         self.path: Path = path
         self._has_lines = path.suffix == ".jsonl"
-        #: Whether the file is complete, so that its last line may have no end.
+        #: Whether the file is complete, so that its last line may have no line end.
         self.takes_rest = False
         self._inode = 0
-        #: Bytes of complete lines, the last of them, and what follows these lines.
+        #: The size of the complete lines, their last bytes, and the bytes that follow them.
         self._end, self._tail, self._rest = 0, b"", b""
-        #: The records that are kept, why other parts of lines are none, and the lines that were not looked at yet.
+        #: The kept records, the refusals of damaged parts, and the lines that are not parsed yet.
         self._kept: list[Record | ImportRefused] = []
         self._unparsed: deque[tuple[int, bytes]] = deque()
         #: The number of the last line, if its records are kept.
         self._number = 0
 
     def refresh(self) -> bool:
-        """Read what is new, and return whether there is anything. Raises `ImportRefused`.
+        """Read new content, and return whether there was any. Raises `ImportRefused`.
 
-        The last line is left for the next time as long as it has no end.
+        A last line without a line end is left for the next call.
         """
         try:
             with os.fdopen(open_regular(self.path), "rb") as file:
@@ -61,18 +61,18 @@ class GrowingFile(ImportFile):
 
     @property
     def holds_content(self) -> bool:
-        """Whether what was read is in memory, or its places are."""
+        """Return whether content is held: in memory, or as a reference to the file."""
         return self.stored.size > 0
 
     @property
     def keeps_records(self) -> bool:
-        """Whether the file is so small that its records are kept in memory."""
+        """Return whether the file is so small that its records are kept in memory."""
         return not self._has_lines or self._end <= MAX_KEPT
 
     def records(self) -> Iterator[Record]:
-        """Yield the records of each complete line; what is none is left out.
+        """Yield the records of each complete line, without damaged parts.
 
-        With `takes_rest`, also those of what follows the last line end.
+        With `takes_rest`, also the records after the last line end.
         """
         if not self._has_lines:
             yield from super().records()
@@ -124,7 +124,7 @@ class GrowingFile(ImportFile):
         return self._take(file, status.st_size)
 
     def _take(self, file: BinaryIO, size: int) -> bool:
-        """Take what follows the lines that are known."""
+        """Read the bytes that follow the known lines."""
         end = _end_of_lines(file, self._end, size)
         file.seek(end)
         self._rest = file.read(size - end).strip() if size - end <= MAX_LINE else b""
@@ -145,7 +145,7 @@ class GrowingFile(ImportFile):
         return True
 
     def _read_part(self, begin: int, end: int) -> bytes:
-        """Read a part of the file. It is not kept open, because very many files may be followed."""
+        """Read a part of the file. The file is not kept open, because very many files may be followed."""
         try:
             descriptor = open_regular(self.path)
             try:
@@ -170,7 +170,7 @@ class GrowingFile(ImportFile):
 
 
 def _end_of_lines(file: BinaryIO, begin: int, end: int) -> int:
-    """Return the offset after the last line end between two offsets; `begin` if there is none."""
+    """Return the offset after the last line end between two offsets; `begin` without a line end."""
     while end > begin:
         start = max(end - BLOCK, begin)
         file.seek(start)

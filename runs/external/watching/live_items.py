@@ -1,4 +1,4 @@
-"""The items of a session that is still at work: its last answer may not be complete."""
+"""The items of a session that is still running. Its last answer may be incomplete."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from timeline.events.llm import LlmText, LlmThinking
 
 
 def live_items(read: Callable[[], Iterable[Item]]) -> Iterator[Item]:
-    """Yield the items, with the texts of an incomplete answer in place of its end and of its calls.
+    """Yield the items, with the texts of an incomplete answer instead of its end and its calls.
 
-    `read` returns the items, the same each time. It is called twice.
+    `read` is called twice, and returns the same items each time.
     """
     last = _last_answers(read())
     for item in read():
@@ -30,7 +30,7 @@ def live_items(read: Callable[[], Iterable[Item]]) -> Iterator[Item]:
 
 
 def _last_answers(items: Iterable[Item]) -> dict[str, GrowingEvent]:
-    """Return by run the answer at its end that may go on."""
+    """Return the last answer of each run that may still grow."""
     last: dict[str, GrowingEvent] = {}
     for item in items:
         if isinstance(item, ImportedRun) or item.type == EventType.IMPORT_LEFT_OUT:
@@ -43,7 +43,7 @@ def _last_answers(items: Iterable[Item]) -> dict[str, GrowingEvent]:
 
 
 def _is_of(answer: GrowingEvent, event: IncomingEvent) -> bool:
-    """Whether the event is the start of a call of the answer."""
+    """Return whether the event is the start of a call of the answer."""
     if event.type != EventType.TOOL_START or not isinstance(answer.message, ModelResponse):
         return False
     return getattr(event.payload, "call_id", None) in {call.tool_call_id for call in answer.message.tool_calls}

@@ -1,4 +1,4 @@
-"""Where watched sessions are stored: on another site, over its API."""
+"""Stores watched sessions on another site, through its API."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from runs.external.live_sessions import KnownEvents
 from runs.external.session_items import MAX_RUNS, dump_event, dump_head
 from runs.external.watching.watch_sinks import SinkRefused, SinkUnavailable
 
-#: Seconds until an answer.
+#: Timeout of a request in seconds.
 TIMEOUT_S = 30.0
-#: Bytes and events of a request, and event IDs of a question.
+#: Bytes and events of a request, and event IDs of a lookup.
 BATCH_BYTES, BATCH_EVENTS, ASKED = 2 * 1024 * 1024, 500, 5_000
 #: Bytes of the largest event. A site accepts a body of 5 MiB.
 MAX_EVENT = 5 * 1024 * 1024 - 256 * 1024
-#: Bytes from which a body is compressed.
+#: Minimum bytes of a compressed body.
 COMPRESSED = 2_048
 
 
@@ -34,7 +34,7 @@ class RemoteSink:
     """Another site. Its API key has the scope `ingest`, and names the project."""
 
     def __init__(self, url: str, key: str, *, transport: httpx.BaseTransport | None = None) -> None:
-        """`transport`: another one than the network. Raises `ValueError` for what is not the URL of a site."""
+        """Create it. `transport` replaces the network. Raises `ValueError` for a URL that cannot be a site."""
         base = httpx.URL(url.rstrip("/"))
         if base.scheme not in ("http", "https") or not base.host or base.userinfo:
             raise ValueError(f"{url!r} is not the URL of a site: http:// or https://, and a host")
@@ -54,7 +54,7 @@ class RemoteSink:
         return KnownEvents(frozenset(stored), open_id)
 
     def store(self, items: Sequence[Item]) -> None:
-        """Store runs and events. What a request stored before another one failed stays stored."""
+        """Store runs and events. If a later request fails, the results of earlier requests remain stored."""
         heads = {item.run_ref: item for item in items if isinstance(item, ImportedRun)}
         events = [item for item in items if isinstance(item, IncomingEvent)]
         # A run must not end before its last event.
@@ -68,7 +68,7 @@ class RemoteSink:
         self._send([head for head in heads.values() if head.ended is not None], [])
 
     def let_wait(self, run_ref: str, *, with_open_calls: bool) -> bool:
-        """Set a running session to waiting. Return whether it is not running any more."""
+        """Set a running session to waiting. Return False if it still runs."""
         answer = self._post("sessions/wait", {"runId": run_ref, "with_open_calls": with_open_calls})
         return bool(answer["settled"])
 
@@ -112,7 +112,7 @@ def _seconds(text: str) -> float:
 
 
 def _batches(events: Sequence[IncomingEvent]) -> Iterator[list[dict[str, Any]]]:
-    """Yield the JSON forms of the events, as many at a time as a request may have."""
+    """Yield the JSON forms of the events, in batches that fit a request."""
     batch: list[dict[str, Any]] = []
     size = 0
     for event in events:

@@ -1,4 +1,4 @@
-"""Where watched sessions are stored: in the database of this site."""
+"""Stores watched sessions in the database of this site."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runs.external.live_sessions import KnownEvents
 
 
 class SinkUnavailable(Exception):
-    """Nothing can be stored at the moment. The same is tried again later, after `retry_after` seconds at least."""
+    """The sink is temporarily unavailable. Retry after at least `retry_after` seconds."""
 
     def __init__(self, text: str, *, retry_after: float = 0.0) -> None:
         super().__init__(text)
@@ -25,7 +25,7 @@ class SinkUnavailable(Exception):
 
 
 class SinkRefused(Exception):
-    """What was sent cannot be stored, and will not be."""
+    """The items cannot be stored. A retry will fail too."""
 
 
 class WatchSink(Protocol):
@@ -40,7 +40,7 @@ class WatchSink(Protocol):
         ...
 
     def let_wait(self, run_ref: str, *, with_open_calls: bool) -> bool:
-        """Set a running session to waiting. Return whether it is not running any more."""
+        """Set a running session to waiting. Return False if it still runs."""
         ...
 
 
@@ -66,11 +66,11 @@ class LocalSink:
 
 @contextmanager
 def _storing() -> Iterator[None]:
-    """Translate errors. After one of the database, its connection is opened anew."""
+    """Translate errors. After a database error, reopen the connection."""
     try:
         yield
     except DataError as error:
-        # Not the database, but what it was given: others can be stored.
+        # The data is invalid, not the database: other items can be stored.
         raise SinkRefused(f"the database refuses it: {error}") from error
     except Error as error:
         close_old_connections()

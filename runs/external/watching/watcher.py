@@ -1,4 +1,4 @@
-"""Follows all session files below some folders: the operating system says which of them have changed."""
+"""Follows all session files below some folders. The operating system reports which of them have changed."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from runs.external.watching.agent_folders import may_be_session, session_files
 from runs.external.watching.followed_file import QUIET_S, FollowedFile
 from runs.external.watching.watch_sinks import SinkRefused, SinkUnavailable, WatchSink
 
-#: Milliseconds: changes within this time are one, and the longest time between two rounds.
+#: Milliseconds: changes within this time are combined, and the longest time between two rounds.
 STEP_MS, ROUND_MS = 20, 200
-#: Seconds between two looks at all files, for changes that the operating system does not tell, as of network drives.
+#: Seconds between two scans of all files, for changes that the operating system does not report, as on network drives.
 SCAN_S = 30.0
-#: The same where the operating system tells of no changes.
+#: The same interval if the operating system reports no changes.
 POLL_S = 2.0
-#: Seconds before a sink that was not available is tried again: doubled each time, up to the second number.
+#: Seconds before an unavailable sink is tried again: doubled each time, up to the second number.
 RETRY_S = (0.5, 30.0)
 
 
@@ -33,7 +33,7 @@ class Watcher:
     folders: Sequence[Path]
     sink: WatchSink
     labels: Sequence[str] = ()
-    #: Files that have not changed since then, in seconds since 1970, are not read.
+    #: Files unchanged since this time (in seconds since 1970) are not read.
     since: float = 0.0
     quiet_s: float = QUIET_S
     scan_s: float = SCAN_S
@@ -43,7 +43,7 @@ class Watcher:
     files: dict[Path, FollowedFile] = field(default_factory=dict)
     _told: dict[Path, set[str]] = field(default_factory=dict)
     _scanned_at: float | None = None
-    #: Whether the operating system cannot tell which files have changed.
+    #: Whether the operating system cannot report changed files.
     _polls: bool = False
     _retry_at: float = 0.0
     _retry_s: float = RETRY_S[0]
@@ -62,7 +62,7 @@ class Watcher:
                     break
 
     def _changes(self, folders: Sequence[Path], stop: Event) -> Iterator[set[FileChange]]:
-        """Yield what has changed, which may be nothing, again and again. Without the operating system if it cannot."""
+        """Yield the changes repeatedly, possibly none. Polls if the operating system cannot report them."""
         try:
             yield from watch(
                 *folders, watch_filter=_is_session, debounce=STEP_MS * 2, step=STEP_MS, rust_timeout=ROUND_MS,
@@ -76,16 +76,16 @@ class Watcher:
             yield set()
 
     def run_once(self) -> None:
-        """Store everything that is there, and let the sessions wait."""
+        """Store all existing content, and set the sessions to waiting."""
         self._scan()
         for path, file in list(self.files.items()):
             file.quiet_s = file.open_calls_s = 0.0
-            for _ in range(3):  # what is new, the end of the last answer, and the status
+            for _ in range(3):  # new events, the end of the last answer, and the status
                 file.not_before = 0.0
                 self._advance(path, file)
 
     def round(self) -> None:
-        """Store what is new in all files that have changed."""
+        """Store the new events of all changed files."""
         now = time.monotonic()
         if now >= self._retry_at:
             self._advance_all()
@@ -94,7 +94,7 @@ class Watcher:
         return [folder for folder in self.folders if folder.exists()]
 
     def note(self, paths: Iterable[Path]) -> None:
-        """Look at these files in the next round, because the operating system says that they have changed."""
+        """Check these files in the next round, because the operating system reported a change."""
         for path in paths:
             self._follow(path).is_changed = True
 
@@ -104,7 +104,7 @@ class Watcher:
         return self.files[path]
 
     def _scan(self) -> None:
-        """Look for files that have changed, whether the operating system has told so or not."""
+        """Check all files for changes, whether or not the operating system reported them."""
         now, before = time.monotonic(), self._scanned_at
         if before is not None and now - before < (0.0 if self._polls else self.scan_s):
             return

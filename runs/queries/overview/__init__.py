@@ -1,1 +1,1 @@
-"""What the start page of a project shows: what needs a person, what runs now, and sums of the last days."""
+"""Reads for the start page of a project: entries that need a person, running work, and sums of the last days."""

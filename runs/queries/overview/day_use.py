@@ -1,4 +1,4 @@
-"""What a project has used of its daily budgets."""
+"""The use of a project's daily budgets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ACTIVE = [status for status in RunStatus if not status.terminal]
 def used_since(project_id: UUID, moment: datetime) -> tuple[int, Decimal]:
     """Return the tokens and the cost of the native model calls of a project since `moment`. One query.
 
-    Of runs that have not ended, or ended after `moment`: both have an index.
+    It reads runs that have not ended, or that ended after `moment`. Both conditions have an index.
     """
     native_runs = AgentRun.objects.filter(project=project_id, source=AgentRun.Source.NATIVE)
     runs = native_runs.filter(Q(status__in=_ACTIVE) | Q(completed_at__isnull=False, completed_at__gte=moment))

@@ -1,7 +1,7 @@
 """Sums of the runs of a project that have ended since a time: outcomes, durations, tokens and cost.
 
 One query reads the newest ended runs by the index `run_retention`, at most `MAX_RUNS`, so that its cost does not grow
-with the project; everything else is added up from them. A run counts when it ends, with all its tokens and its whole
+with the project. All sums are computed from these rows. A run counts when it ends, with all its tokens and its whole
 cost.
 """
 
@@ -22,9 +22,9 @@ from runs.models import AgentRun
 from runs.queries.durations import with_times
 from runs.statuses import RunStatus
 
-#: The newest ended runs that are read.
+#: Maximum number of newest ended runs to read.
 MAX_RUNS = 10_000
-#: The time buckets begin at whole multiples of their size after this.
+#: Time buckets start at multiples of their size after this time.
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TRIED = (RunStatus.COMPLETED, RunStatus.FAILED)
 _COLUMNS = (
@@ -47,12 +47,12 @@ class EndedRun(NamedTuple):
     unpriced_calls: int
     started_at: datetime | None
     worked_time: timedelta | None
-    #: The name of the agent as the run has recorded it.
+    #: The name of the agent, as recorded in the run.
     agent_name: str | None = None
 
     @property
     def duration_s(self) -> float | None:
-        """The time with workers; of an external run, from its start to its end. None if it never started."""
+        """Return the time with workers or, for an external run, from its start to its end. None if it never started."""
         if self.worked_time is not None:
             return self.worked_time.total_seconds()
         if self.started_at is None:
@@ -62,19 +62,19 @@ class EndedRun(NamedTuple):
 
 @dataclass
 class Sums:
-    """What a group of ended runs has come to."""
+    """The sums of a group of ended runs."""
 
     #: Status → number of runs.
     by_status: dict[str, int] = field(default_factory=dict)
-    #: Of completed and failed runs, in seconds, without waits.
+    #: Durations of completed and failed runs, in seconds, without waits.
     durations_s: list[float] = field(default_factory=list)
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: Decimal = Decimal(0)
-    #: Runs with tokens, and those of them whose cost is unknown.
+    #: Number of runs with tokens, and how many of these have an unknown cost.
     with_tokens: int = 0
     unpriced: int = 0
-    #: Model calls whose cost is unknown, and not part of `cost_usd`.
+    #: Model calls with unknown cost, which `cost_usd` does not include.
     unpriced_calls: int = 0
 
     @property
@@ -91,7 +91,7 @@ class Sums:
 
     @property
     def failure_rate(self) -> float | None:
-        """The failed share of those that completed or failed, from 0 to 1. None if there are none."""
+        """Return failed / (completed + failed), from 0 to 1; None without such runs."""
         tried = self.completed + self.failed
         return self.failed / tried if tried else None
 
@@ -113,7 +113,7 @@ class Sums:
         if run.input_tokens or run.output_tokens:
             self.with_tokens += 1
             self.unpriced += run.cost_usd is None
-            # A runner may report tokens of a run without its calls.
+            # A runner may report a run's tokens without its calls.
             self.unpriced_calls += run.cost_usd is None and not run.unpriced_calls
 
 
@@ -134,7 +134,7 @@ def sums_of(runs: Iterable[EndedRun]) -> Sums:
 
 
 def sums_by(runs: Iterable[EndedRun], key: Callable[[EndedRun], Key]) -> dict[Key, Sums]:
-    """Return the sums of each group of runs, by what `key` returns of them."""
+    """Return the sums of each group of runs with the same `key`."""
     groups: dict[Key, Sums] = {}
     for run in runs:
         groups.setdefault(key(run), Sums()).add(run)
@@ -142,5 +142,5 @@ def sums_by(runs: Iterable[EndedRun], key: Callable[[EndedRun], Key]) -> dict[Ke
 
 
 def period_of(at: datetime, size: timedelta) -> datetime:
-    """Return the beginning of the period that contains a time."""
+    """Return the start of the period that contains a time."""
     return at - (at - EPOCH) % size

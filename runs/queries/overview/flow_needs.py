@@ -1,6 +1,6 @@
-"""Flow runs that need a person: paused ones, flows that failed by themselves, and those that no worker moves.
+"""Flow runs that need a person: paused flow runs, flows that failed on their own, and flow runs that no worker moves.
 
-The runs of nodes are entries of their own, except those that are paused because their flow is.
+The runs of nodes are separate entries, unless they are paused because of their flow.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Projects = Sequence[UUID] | QuerySet[Project]
 
 
 def paused_flow_runs(projects: Projects) -> QuerySet[Any]:
-    """Return the paused flow runs. Uses the index `flow_run_unended`. The pause is the last event of nearly all."""
+    """Return the paused flow runs. Uses the index `flow_run_unended`. For nearly all, the pause is the last event."""
     rows = FlowRun.objects.filter(project__in=projects, status=RunStatus.PAUSED, completed_at=None)
     return _rows(rows, Coalesce("log__last_event_at", "created_at"))
 
 
 def failed_flow_runs(projects: Projects, failed_for: timedelta) -> FlowRunQuerySet:
-    """Return the flows that failed by themselves and that nobody has dismissed. Uses the index `flow_run_failures`.
+    """Return the undismissed flows that failed on their own. Uses the index `flow_run_failures`.
 
-    One that failed with a run of a node is left out: that run is an entry.
+    A flow that failed because of a node's run is left out: that run is an entry.
     """
     return FlowRun.objects.filter(
         project__in=projects,
@@ -47,7 +47,7 @@ def failed_flow_rows(projects: Projects, failed_for: timedelta) -> QuerySet[Any]
 
 
 def stuck_flow_runs(projects: Projects, queued_for: timedelta, lost_for: timedelta) -> QuerySet[Any]:
-    """Return the flow runs that could move and that no worker moves. Uses the index `flow_run_moving`."""
+    """Return the flow runs that could move but that no worker moves. Uses the index `flow_run_moving`."""
     is_late = Q(status=RunStatus.QUEUED, stuck_since__lt=Now() - queued_for)
     is_late |= ~Q(status=RunStatus.QUEUED) & Q(stuck_since__lt=Now() - lost_for)
     rows = FlowRun.objects.filter(project__in=projects).with_stuck_since().filter(is_late)

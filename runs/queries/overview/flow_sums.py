@@ -1,4 +1,4 @@
-"""How the flows of a project do: their runs that have not ended, and the outcomes of those that have."""
+"""Sums for the flows of a project: unended flow runs by status, and outcomes of ended ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def unended_by_status(project: Project) -> Mapping[str, int]:
 def ended_by_flow(project: Project, since: datetime) -> Mapping[str, Sums]:
     """Return the outcomes of the flow runs that ended since a time, by flow. One query, by `flow_run_retention`.
 
-    Only outcomes: tokens, cost and durations are those of the runs of their nodes. Deleted flows have no name.
+    Outcomes only: tokens, cost and durations belong to the runs of the nodes. Deleted flows have no name.
     """
     ended = FlowRun.objects.filter(project=project, completed_at__isnull=False, completed_at__gte=since)
     sums: dict[str, Sums] = {}

@@ -1,9 +1,9 @@
-"""What needs a person, as one list: the start page, the inbox and the bell show the same one.
+"""The list of entries that need a person, which the start page, the inbox and the bell share.
 
-An entry leaves the list when it is done: decided, answered, resolved, resumed or stopped. A failed run leaves it when
-somebody dismisses it or forks it, and after `FAILED_FOR`; so does a flow run that failed by itself. A silent runner
-leaves it when it sends events again, when somebody dismisses it, and after `FAILED_FOR`; a session of another program
-when it goes on, or is dismissed.
+An entry leaves the list when a person handles it: decides, answers, resolves, resumes or stops it. A failed run, or a
+flow run that failed on its own, leaves it when it is dismissed or forked, and after `FAILED_FOR`. A silent runner
+leaves it when it sends events again or is dismissed, and after `FAILED_FOR`. A session of another program leaves it
+when it continues or is dismissed.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ from runs.queries.waiting_for_people import waiting_sessions
 from runs.queries.waiting_items import ItemKind, WaitingItem, load_items, question_runs, unknown_outcome_calls
 from runs.statuses import RunStatus
 
-#: Failed runs, and runners that are silent, leave the list after this time.
+#: Failed runs and silent runners leave the list after this time.
 FAILED_FOR = timedelta(days=7)
-#: A run should have found a worker by then. A worker takes over a lost run within seconds.
+#: Time after which a queued run should have found a worker. A worker takes over a lost run within seconds.
 QUEUED_FOR = timedelta(minutes=5)
 LOST_FOR = timedelta(minutes=1)
-#: The largest number that is counted of each kind; more are shown as "99+".
+#: Maximum count of each kind; a larger number is displayed as "99+".
 MAX_COUNT = 100
 
 Projects = Sequence[UUID] | QuerySet[Project]
 
 
 class NeedKind(enum.StrEnum):
-    """Why a person is needed."""
+    """The reason why a person is needed."""
 
     APPROVAL = "approval"
     QUESTION = "question"
     UNKNOWN_OUTCOME = "unknown_outcome"
-    #: Sessions of other programs that wait for a permission or for their user, where they run.
+    #: Sessions of other programs that wait, on their own machine, for a permission or for their user.
     SESSION = "session"
     #: Paused and escalated runs.
     PAUSED = "paused"
     FAILED = "failed"
-    #: Runs and flow runs that should go on and do not: no worker takes them, or their runner is silent.
+    #: Runs and flow runs that should continue but do not: no worker takes them, or their runner is silent.
     STALLED = "stalled"
 
 
-#: The kinds that are tool calls; the others are runs.
+#: The kinds whose entries are tool calls; the other kinds are runs.
 CALL_KINDS = (NeedKind.APPROVAL, NeedKind.QUESTION, NeedKind.UNKNOWN_OUTCOME)
 
 
 @dataclass(frozen=True)
 class NeedPosition:
-    """A position in the list: since when, then the ID of the entry."""
+    """A position in the list: the start time of an entry, then its ID."""
 
     since: datetime
     id: UUID
@@ -70,14 +70,14 @@ class NeedPosition:
 
 @dataclass(frozen=True)
 class Need:
-    """Something that needs a person. `run` and its project are loaded."""
+    """An entry that needs a person. `run` and its project are loaded."""
 
     kind: NeedKind
     #: The ID of the approval, of the tool call, of the run, or of the flow run.
     id: UUID
     since: datetime
     run: AgentRun | FlowRun
-    #: What waits, for the kinds in `CALL_KINDS`.
+    #: The waiting item, for the kinds in `CALL_KINDS`.
     item: WaitingItem | None = None
 
     @property
@@ -97,7 +97,7 @@ class NeedPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class NeedCounts:
-    """How much of each kind needs a person, each at most `MAX_COUNT`."""
+    """The number of entries of each kind, each at most `MAX_COUNT`."""
 
     by_kind: Mapping[NeedKind, int] = field(default_factory=dict)
 
@@ -107,12 +107,12 @@ class NeedCounts:
 
     @property
     def label(self) -> str:
-        """The total as text: "7", or "99+"."""
+        """Return the total as text: "7", or "99+"."""
         return label_of(self.total)
 
 
 def label_of(number: int) -> str:
-    """Return a count as text, with "99+" for all above."""
+    """Return a count as text, with "99+" for larger counts."""
     return str(number) if number < MAX_COUNT else f"{MAX_COUNT - 1}+"
 
 
@@ -121,14 +121,15 @@ def needs(
 ) -> list[Need]:
     """Return the oldest entries of these projects after a position, at most `limit`.
 
-    Bounded queries for each kind find them, and at most five load them, whatever their number is.
+    The number of queries is bounded: each kind is searched with bounded queries, and at most five queries load the
+    entries.
     """
     found = [place for kind in kinds for rows in _ROWS[kind](projects) for place in _placed(kind, rows, after, limit)]
     return _load(sorted(found, key=lambda place: (place.since, place.item))[:limit])
 
 
 def need_counts(project_ids: Collection[UUID]) -> dict[UUID, NeedCounts]:
-    """Return what needs a person in each of these projects. One query, of which each part is bounded."""
+    """Return the counts of entries in each of these projects. One query with bounded parts."""
     if not project_ids:
         return {}
     key = Project._meta.pk
@@ -144,7 +145,7 @@ def need_counts(project_ids: Collection[UUID]) -> dict[UUID, NeedCounts]:
 
 
 def count_of(project_id: UUID) -> NeedCounts:
-    """Return what needs a person in a project. One query."""
+    """Return the counts of entries in a project. One query."""
     return need_counts([project_id]).get(project_id, NeedCounts())
 
 
@@ -171,13 +172,13 @@ def _sessions(projects: Projects) -> list[QuerySet[Any]]:
 
 
 def _paused(projects: Projects) -> list[QuerySet[Any]]:
-    """Uses the index `run_list_by_status`. The pause is the last event of nearly all paused runs.
+    """Return the paused runs. Uses the index `run_list_by_status`. For nearly all, the pause is the last event.
 
-    Runs that are paused because their flow is are resumed with it: the flow run is the entry.
+    Runs that are paused because of their flow are resumed with it, so only the flow run is an entry.
     """
     runs = AgentRun.objects.filter(
         project__in=projects, status=RunStatus.PAUSED, source=AgentRun.Source.NATIVE
-    )  # those of other runners are resumed there
+    )  # runs of other runners are resumed there
     runs = runs.exclude(flow_run__status=RunStatus.PAUSED)
     return [_run_rows(runs, Coalesce("log__last_event_at", "created_at")), paused_flow_runs(projects)]
 
@@ -187,9 +188,9 @@ def _failed(projects: Projects) -> list[QuerySet[Any]]:
 
 
 def failed_runs(projects: Projects) -> QuerySet[AgentRun]:
-    """Return the failed runs that are on the list. Uses the index `run_failures`.
+    """Return the failed runs in the list. Uses the index `run_failures`.
 
-    Imported runs are records: nobody has to act on them.
+    Imported runs are records that need no action.
     """
     runs = AgentRun.objects.filter(
         project__in=projects,
@@ -203,7 +204,10 @@ def failed_runs(projects: Projects) -> QuerySet[AgentRun]:
 
 
 def _stalled(projects: Projects) -> list[QuerySet[Any]]:
-    """Uses the indexes `run_list_by_status` and `run_order`. Of a queue, only the oldest run is an entry."""
+    """Return the stalled runs. Uses the indexes `run_list_by_status` and `run_order`.
+
+    Only the oldest run of a queue is an entry.
+    """
     runs = AgentRun.objects.filter(project__in=projects, status__in=CLAIMED_FROM)
     native = runs.filter(source=AgentRun.Source.NATIVE)
     earlier = AgentRun.objects.filter(
@@ -253,7 +257,7 @@ def _placed(kind: NeedKind, rows: QuerySet[Any], after: NeedPosition | None, lim
 
 # --- Counting ---------------------------------------------------------------------------------------------------------
 
-#: Stands for the project in a query that is compiled once, because every page has a bell.
+#: Placeholder for the project in a query that is compiled once, because every page has a bell.
 _PLACE = UUID(int=0)
 
 
@@ -282,7 +286,7 @@ def _count_sql(vendor: str) -> tuple[str, list[Any]]:
 
 
 def _load(found: Sequence[NeedPlace]) -> list[Need]:
-    """Return the entries in this order. One that is gone meanwhile is left out."""
+    """Return the entries in this order, without entries that were handled or deleted since."""
     calls = [(each.item, ItemKind(each.kind), each.run_id) for each in found if each.kind in CALL_KINDS]
     items = {item.id: item for item in load_items(calls)}
     runs = _runs_by_id(found)
@@ -297,7 +301,7 @@ def _load(found: Sequence[NeedPlace]) -> list[Need]:
 
 
 def _runs_by_id(found: Sequence[NeedPlace]) -> dict[UUID, AgentRun | FlowRun]:
-    """Return the runs and flow runs of entries that are no tool calls. At most two queries."""
+    """Return the runs and flow runs of entries that are not tool calls. At most two queries."""
     loaded: dict[UUID, AgentRun | FlowRun] = {}
     others = [place for place in found if place.kind not in CALL_KINDS]
     if run_ids := [place.run_id for place in others if not place.is_of_flow]:

@@ -1,6 +1,6 @@
-"""What the newest ended runs of a project have used of each model, and how their tools have done.
+"""Usage by model, and calls by tool, in the newest ended runs of a project.
 
-Of the newest runs only: a model call and a tool call have no time index of their own, and a run has many of them.
+Limited to the newest runs, because model calls and tool calls have no time index, and a run has many of them.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from agentops.accounts.models import Project
 from runs.models import AgentRun, AgentRunToolCall, TurnUsage
 from runs.statuses import ToolStatus
 
-#: The newest ended runs that are looked at.
+#: Maximum number of newest ended runs to read.
 MAX_RUNS = 2000
-#: Models and tools that are named.
+#: Models and tools that are listed.
 MAX_NAMES = 20
 
 
 @dataclass(frozen=True)
 class ModelSums:
-    """What was used of a model, by the name in its answers."""
+    """The usage of a model, by the name in its answers."""
 
     model: str
     calls: int
@@ -38,7 +38,7 @@ class ModelSums:
 
 @dataclass(frozen=True)
 class ToolSums:
-    """How the calls of a tool have done."""
+    """The outcomes of a tool's calls."""
 
     name: str
     calls: int

@@ -1,4 +1,4 @@
-"""The values of the filters of run lists, parsed alike for the page, the API and the command line.
+"""Parses the values of run-list filters in the same way for the page, the API and the command line.
 
 Each function returns the value, or raises ValueError with a text that continues the name of the filter.
 """
@@ -18,11 +18,11 @@ from runs.models import AgentRun
 from runs.statuses import RunStatus
 
 MAX_TEXT = 200
-#: Characters of a value that are searched for secrets before it is repeated, and that are repeated.
+#: Characters of a value that are searched for secrets before it is repeated in an error, and characters repeated.
 MAX_SEARCHED, MAX_ECHO = 4096, 64
 #: Larger offsets do not exist, and PostgreSQL refuses them.
 MAX_OFFSET = timedelta(hours=16)
-#: What an input of type datetime-local sends.
+#: The format that an input of type datetime-local sends.
 LOCAL_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?", re.ASCII)
 ZONED_TIME = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?(?:[Zz]|[+-][0-9]{2}:[0-9]{2})",
@@ -33,7 +33,7 @@ SECONDS = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
 def statuses(values: Iterable[str]) -> tuple[RunStatus, ...]:
-    """Return the statuses without duplicates, in the order of the enum. A value may have several, with commas."""
+    """Return the statuses without duplicates, in the order of the enum. A value may hold several, with commas."""
     selected = {each for value in values for each in value.split(",") if each}
     unknown = sorted(selected - set(RunStatus))
     if unknown:
@@ -42,7 +42,7 @@ def statuses(values: Iterable[str]) -> tuple[RunStatus, ...]:
 
 
 def agent(text: str) -> str:
-    """Return the name of an agent; empty for any. Runners may give theirs any name, which is stored redacted."""
+    """Return the name of an agent; empty for any. Runners may use any name, which is stored redacted."""
     return label(text)
 
 
@@ -61,7 +61,7 @@ def schedule(text: str) -> str:
 
 
 def line(text: str) -> str:
-    """Return a text without white space around it, as texts are stored: without NUL and lone surrogates."""
+    """Return a text in its stored form: without surrounding white space, NUL and lone surrogates."""
     text = text.strip()
     if len(text) > MAX_TEXT:
         raise ValueError(f"can have at most {MAX_TEXT} characters, not {len(text)}")
@@ -69,7 +69,7 @@ def line(text: str) -> str:
 
 
 def label(text: str) -> str:
-    """Return a label as it is stored: redacted."""
+    """Return a label in its stored form: redacted."""
     return REDACTOR.clean_text(line(text))[0]
 
 
@@ -99,7 +99,7 @@ def local_time(text: str) -> str:
 
 
 def zoned_time(text: str) -> datetime:
-    """Return a time as in RFC 3339, with its zone, in UTC."""
+    """Return a time of RFC 3339 with a zone, converted to UTC."""
     # An unescaped plus arrives as a space.
     text = re.sub(r" (?=[0-9]{2}:[0-9]{2}\Z)", "+", text, flags=re.ASCII)
     try:
@@ -114,7 +114,7 @@ def zoned_time(text: str) -> datetime:
 
 
 def _echo(text: str) -> str:
-    """Return a value for an error text. Masked before it is cut, because half a secret is not recognised."""
+    """Return a value for an error text. It is masked before it is cut, because half a secret is not recognised."""
     return repr(REDACTOR.clean_text(text[:MAX_SEARCHED])[0][:MAX_ECHO])
 
 

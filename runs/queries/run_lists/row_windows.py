@@ -1,4 +1,4 @@
-"""The filters of the run list that have no index, for lists whose rows the database writes as JSON.
+"""The run-list filters without an index, for lists whose rows the database writes as JSON.
 
 They are tested on the next WINDOW runs only, so that the time for a page is bounded (see run_windows).
 """
@@ -40,9 +40,9 @@ def unindexed_conditions(filters: Filters) -> Where:
 
 
 def read_window(read: Read, where: Where, conditions: Where, span: RowSpan) -> Rows:
-    """Return the rows of the next WINDOW runs that meet `where` which also meet `conditions`. One statement more.
+    """Return the rows that meet `conditions` among the next WINDOW runs that meet `where`. One more statement.
 
-    If there are more runs, the position where the search stopped is in the result.
+    If more runs follow, the result has the position where the search stopped.
     """
     end = RUNS.position_at(where, span, run_windows.WINDOW)
     if end is not None:

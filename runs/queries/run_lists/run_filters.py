@@ -26,14 +26,14 @@ from timeline.display import LOOKAHEAD, clean, make_legible
 
 T = TypeVar("T")
 V = TypeVar("V")
-#: Characters of a prompt that a filter by text looks at.
+#: Maximum characters of a prompt that a text filter reads.
 MAX_PROMPT = 20_000
 #: A label that at most this many runs of the site have is looked up by its index.
 RARE = 2_000
 
 
 class _PromptText(Func):
-    """The text of a prompt that is a text; its JSON if it has media."""
+    """The prompt itself if it is a text; its JSON if it has media."""
 
     output_field = TextField()
     template = "JSON_EXTRACT(%(expressions)s, '$')"
@@ -64,7 +64,7 @@ class Filters:
     statuses: tuple[RunStatus, ...] = ()
     #: For external runs, the name that their runner gave.
     agent: str = ""
-    #: In the title or the first prompt, or the ID of a run.
+    #: Matches the title, the first prompt, or the ID of a run.
     text: str = ""
     source: str = ""
     root_only: bool = False
@@ -104,7 +104,7 @@ class Filters:
         )
 
     def apply(self, runs: RunQuerySet) -> RunQuerySet:
-        """Return the runs that match. `matches` says of each whether the text is visible in it."""
+        """Return the matching runs. `matches` then checks each run for whether its text is visible."""
         runs = self._in_range(runs)
         if self.statuses:
             runs = runs.filter(status__in=self.statuses)
@@ -125,8 +125,9 @@ class Filters:
         return self._within_limits(runs)
 
     def indexed(self, project: Project, among: RunQuerySet | None = None) -> tuple[RunQuerySet, Filters]:
-        """Return the runs of a project narrowed by creation time and by the one filter whose index is used, and the
-        remaining filters, which have to be tested run by run. `among`: the queryset to narrow.
+        """Narrow the runs of a project by creation time and by the one filter whose index is used.
+
+        Return them with the remaining filters, which have to be tested run by run. `among`: the queryset to narrow.
         """
         runs = self._in_range((AgentRun.objects.all() if among is None else among).filter(project=project))
         rest = replace(self, created_after="", created_before="")
@@ -146,8 +147,9 @@ class Filters:
         return runs, rest
 
     def matches(self, title: str, prompt: str) -> bool:
-        """Return whether the text is in the redacted title, or in the part of the redacted prompt that is looked at.
-        Stored ones may contain secrets, which must not be searchable. `prompt`: as `prompt_to_mask` reads it.
+        """Return whether the text is in the redacted title, or in the start of the redacted prompt.
+
+        Stored texts may contain secrets, which must not be searchable. `prompt`: in the form of `prompt_to_mask`.
         """
         return not self.text or _is_id(self.text) or _shows(title, self.text) or _shows(prompt, self.text)
 
@@ -162,7 +164,7 @@ class Filters:
 
     @property
     def has_more(self) -> bool:
-        """Whether a filter is set that the form shows under "More filters"."""
+        """Return whether a filter in the form's section "More filters" is set."""
         limits = (self.cost_min, self.cost_max, self.duration_min, self.duration_max)
         return any((self.created_after, self.created_before, self.reason, *limits))
 
@@ -177,7 +179,7 @@ class Filters:
     def _with_text(self, runs: RunQuerySet) -> RunQuerySet:
         if _is_id(self.text):
             return runs.filter(pk=UUID(self.text))
-        # Django escapes what LIKE would read as a pattern.
+        # Django escapes the wildcards of LIKE.
         runs = runs.annotate(prompt_start=Left(_PromptText(F("prompt")), MAX_PROMPT))
         return runs.filter(Q(title__icontains=self.text) | Q(prompt_start__icontains=self.text))
 
@@ -194,15 +196,15 @@ class Filters:
 
 
 def prompt_to_mask() -> Left:
-    """Return the expression of the part of a prompt that `Filters.matches` masks before it looks at the start."""
+    """Return the expression for the part of a prompt that `Filters.matches` masks before it reads the start."""
     return Left(_PromptText(F("prompt")), MAX_PROMPT + LOOKAHEAD)
 
 
 def _shows(stored: str, text: str) -> bool:
     cleaned = clean(stored)
-    # Without secrets the stored text holds, as for the database: control characters are no reason to hide a run.
+    # Without secrets, the stored text counts, as in the database: control characters do not hide a run.
     visible = stored if cleaned == make_legible(stored) else cleaned
-    # Cut after it was masked, because half a secret is not recognised.
+    # Cut after masking, because half a secret is not recognised.
     return text.casefold() in visible[:MAX_PROMPT].casefold()
 
 
@@ -215,12 +217,12 @@ def _with_label(label: str) -> Any:
 
 
 def _has_external_runs(project: Project) -> bool:
-    """Return whether a project has runs whose agents are known by name only, for which there is no index."""
+    """Return whether a project has runs with only the name of an agent, which has no index."""
     return AgentRun.objects.filter(project=project).exclude(source=AgentRun.Source.NATIVE).exists()
 
 
 def _rare_runs(label: str) -> list[UUID] | None:
-    """Return the runs with a label that few runs have; None for a frequent one, and on SQLite, which has no index."""
+    """Return the runs with a rare label; None for a frequent label, and on SQLite, which has no index."""
     if connection.vendor != "postgresql":
         return None
     runs = AgentRun.objects.filter(_with_label(label)).order_by().values_list("pk", flat=True)[: RARE + 1]

@@ -35,7 +35,7 @@ from runs.models.querysets import RunQuerySet
 from timeline.events.moments import moved
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: 18 digits: the microseconds of all years. Below 0 are times before 1970, and durations by clocks that differ.
+#: 18 digits: the microseconds of all years. Values below 0 are times before 1970, and durations with clock differences.
 POSITION = re.compile(r"(-?[0-9]{1,18})-([0-9a-f]{32})", re.ASCII)
 #: The sort values of runs whose value is unknown. Known values are between them.
 LOWEST, HIGHEST = 1 - 10**18, 10**18 - 1
@@ -51,7 +51,7 @@ class InvalidListQuery(RunRefusal):
 
 
 class SortKey(enum.StrEnum):
-    """What the list can be sorted by."""
+    """The sort keys of the list."""
 
     CREATED = "created"
     DURATION = "duration"
@@ -92,7 +92,7 @@ class ListPosition:
 
     @property
     def created_at(self) -> datetime:
-        """The creation time, of a position in the order of creation."""
+        """Return the creation time of a position in the order of creation."""
         return moved(EPOCH, timedelta(microseconds=self.number))
 
     def __str__(self) -> str:
@@ -100,7 +100,7 @@ class ListPosition:
 
 
 class _Microseconds(Func):
-    """A duration as microseconds, which SQLite stores as such."""
+    """A duration in microseconds, which is SQLite's stored form."""
 
     output_field = BigIntegerField()
     template = "%(expressions)s"
@@ -168,7 +168,7 @@ class RunOrder:
 
     @property
     def is_by_creation(self) -> bool:
-        """Whether the order follows an index."""
+        """Return whether the order follows an index."""
         return self.key is SortKey.CREATED
 
     def pairs(self) -> list[tuple[str, str]]:
@@ -177,7 +177,7 @@ class RunOrder:
         return [*pairs, ("order", "asc")] if self.ascending else pairs
 
     def with_numbers(self, runs: RunQuerySet) -> RunQuerySet:
-        """Annotate runs with `sort_number`, for an order other than that of creation."""
+        """Annotate runs with `sort_number`, for all orders except creation."""
         known = ExpressionWrapper(_value(self.key) + 1, output_field=BigIntegerField())
         unknown = Value(HIGHEST if self.ascending else LOWEST, output_field=BigIntegerField())
         return runs.annotate(sort_number=Coalesce(known, unknown))
@@ -185,7 +185,7 @@ class RunOrder:
     def beyond(self, runs: RunQuerySet, position: ListPosition | None, *, backward: bool) -> RunQuerySet:
         """Return the runs after a position, or before it if `backward`, nearest first.
 
-        For an order other than that of creation, `runs` comes from `with_numbers`.
+        Except in the order of creation, `runs` comes from `with_numbers`.
         """
         ascending = self.ascending != backward
         if self.is_by_creation:

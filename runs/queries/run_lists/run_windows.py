@@ -1,7 +1,7 @@
 """The search for a page of the run list, in bounded time.
 
-The order of creation, and one filter at a time, have indexes. Other filters and orders have none, because they concern
-columns that each step of a run changes. They look at the next WINDOW runs only, and say where they stopped.
+The order of creation, and one filter at a time, have indexes. Other filters and orders have none, because each step of
+a run changes their columns. They read the next WINDOW runs only, and report where they stopped.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from runs.models.querysets import RunQuerySet
 from runs.queries.run_lists.run_filters import Filters, prompt_to_mask
 from runs.queries.run_lists.run_order import ListPosition, RunOrder
 
-#: The number of runs that one request looks at.
+#: The number of runs that one request reads.
 WINDOW = 10_000
-#: The number of queries for runs in which a text is visible. More are needed only if most matches are in secrets.
+#: The number of queries for runs in which a text is visible. More would be needed only if most matches are in secrets.
 MAX_ROUNDS = 5
 #: The number of new runs that are tested against the filters.
 MAX_TESTED = 2_000
@@ -29,14 +29,14 @@ class FoundRuns:
     """The runs of a page, in the direction of the search."""
 
     positions: list[ListPosition]
-    #: The position at which the search stopped although there are more runs. None: it has seen all.
+    #: The position at which the search stopped before the end of the list. None: it has read all runs.
     stopped_at: ListPosition | None = None
-    #: Whether runs are missing from the order, because it is made of the newest WINDOW runs.
+    #: Whether runs are missing from the order, because it covers only the newest WINDOW runs.
     is_partial: bool = False
 
     @property
     def ids(self) -> list[UUID]:
-        """The IDs of the runs."""
+        """Return the IDs of the runs."""
         return [position.run_id for position in self.positions]
 
 
@@ -112,9 +112,9 @@ def count_newer(project: Project, filters: Filters, since: ListPosition, limit: 
 
 
 def _within_window(runs: RunQuerySet, *, ascending: bool) -> tuple[RunQuerySet, ListPosition | None]:
-    """Return the first WINDOW runs, which are in the order of creation, and the position of the last one of them.
+    """Return the first WINDOW runs in the order of creation, and the position of the last one.
 
-    None: there are no more runs.
+    The position is None if no more runs follow.
     """
     last = list(runs.values_list("created_at", "pk")[WINDOW - 1 : WINDOW])
     if not last:

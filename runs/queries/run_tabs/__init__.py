@@ -1,1 +1,1 @@
-"""What the tabs of a run's page list: one bounded query, or two, for each."""
+"""Queries for the tabs of a run's page: one or two bounded queries for each."""

@@ -13,15 +13,15 @@ from django.db.models.functions import Left
 from runs.models import AgentRunToolCall
 from runs.queries.long_texts import JsonText
 
-#: Characters of the arguments of a call in the list.
+#: Maximum characters of a call's arguments in the list.
 ARGUMENT_CHARACTERS = 400
-#: Names of tools in the filter.
+#: Maximum number of tool names in the filter.
 MAX_NAMES = 200
 
 
 @dataclass(frozen=True)
 class UsedTool:
-    """What a run has done with one tool."""
+    """The use of one tool in a run."""
 
     name: str
     calls: int
@@ -45,7 +45,7 @@ def calls_after(
 
 
 def used_tools(run_id: UUID, failed_statuses: Sequence[str]) -> list[UsedTool]:
-    """Return the tools of a run with their calls, those with most time first. One query."""
+    """Return the tools of a run with their calls, ordered by total time, longest first. One query."""
     rows: Any = AgentRunToolCall.objects.filter(run=run_id).values_list("tool_name")
     counted = rows.annotate(
         calls=Count("pk"), failed=Count("pk", filter=Q(status__in=failed_statuses)), ms=Sum("duration_ms")

@@ -1,4 +1,4 @@
-"""The conversation of a run with the model, with the messages that were rolled back."""
+"""The conversation of a run with the model, including messages that were rolled back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MessagePage:
 
 
 def conversation_page(run: AgentRun, segment_of: UUID | None, after: int, limit: int) -> MessagePage | None:
-    """Return the messages after position `after` of the run's segment, or of that of an earlier run.
+    """Return the messages after position `after` of a segment: the run's own, or an earlier run's.
 
     None if the conversation has no messages of `segment_of`. Three queries, and two more for each fork on the way.
     """

@@ -1,4 +1,4 @@
-"""The events of a run as they are stored, by type, and the event of a tool call."""
+"""The stored events of a run by type, and the event of a tool call."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ def stored_events(run_id: UUID, after: int, limit: int, *, prefix: str = "", chu
 
 
 def event_of_call(run_id: UUID, call_id: UUID) -> int | None:
-    """Return the seq of the first event of a tool call: its start, or else its end. Scans the log for it."""
+    """Return the seq of the first event of a tool call: its start, or else its end. Scans the log."""
     events = log.events_of(run_id).filter(type__in=[EventType.TOOL_START, EventType.TOOL_END], ref_id=call_id)
     return events.values_list("seq", flat=True).first()

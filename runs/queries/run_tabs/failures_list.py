@@ -1,4 +1,4 @@
-"""The events of a run that report a failure. They are found by a scan of its log, so only on request."""
+"""The events of a run that report a failure. They require a scan of its log, so they are read only on request."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def message_of(payload: Mapping[str, Any]) -> str:
 
 
 def context_of(payload: Mapping[str, Any]) -> str:
-    """Return what a failure is about: the name of a tool, or the context of an error; empty if it says neither."""
+    """Return the subject of a failure: a tool name, or the context of an error; empty without either."""
     values = (payload.get(name) for name in ("tool_name", "context"))
     return next((value for value in values if isinstance(value, str)), "")
 
@@ -39,6 +39,6 @@ def kind_of(payload: Mapping[str, Any]) -> str:
 
 
 def next_failure(run_id: UUID, after: int) -> int | None:
-    """Return the seq of the next failure after event `after`, or else of the first one; None if there is none."""
+    """Return the seq of the next failure after event `after`, or else of the first failure; None without failures."""
     seqs = log.events_of(run_id).filter(FAILURES).values_list("seq", flat=True)
     return (seqs.filter(seq__gt=after).first() if after else None) or seqs.first()

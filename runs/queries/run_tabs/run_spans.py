@@ -1,6 +1,6 @@
-"""What a run did when: its model calls, tool calls and waits as spans, made from its events.
+"""The timeline of a run: its model calls, tool calls and waits as spans, made from its events.
 
-An attempt that was repeated is a span of its own.
+A repeated attempt is a separate span.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FIELDS = ("call_id", "tool_name", "attempt", "status", "reason", "model", "dura
 
 
 class SpanKind(StrEnum):
-    """What a span is."""
+    """The kind of a span."""
 
     QUEUE = "queue"
     MODEL = "model"
@@ -48,19 +48,19 @@ class Span:
     kind: SpanKind
     #: The model, the tool, or the reason of a wait as a code.
     name: str
-    #: The event that it begins with.
+    #: The seq of its first event.
     seq: int
     step: int | None
     begin: datetime
     end: datetime | None = None
     attempt: int = 0
     is_failed: bool = False
-    #: How it ended, if not as usual.
+    #: How it ended, if it did not end normally.
     outcome: str = ""
 
 
 class SpanEvent(NamedTuple):
-    """The values of an event that spans are made of. Those of the payload are texts."""
+    """The columns of an event that are needed for spans. Values from the payload are texts."""
 
     seq: int
     type: str
@@ -84,7 +84,7 @@ class RunSpans:
 
     spans: list[Span]
     last_ts: datetime | None = None
-    #: The rest of the run is after this event; None if there is no rest.
+    #: The last event read, if more events follow; otherwise None.
     more: int | None = None
 
 
@@ -101,18 +101,18 @@ def spans_of(run_id: UUID, after: int = 0, limit: int = MAX_EVENTS) -> RunSpans:
 
 @dataclass
 class _Open:
-    """The spans that have begun and not ended, by what ends them."""
+    """The open spans, by the key of the event that ends them."""
 
     spans: dict[Any, Span] = field(default_factory=dict)
     done: list[Span] = field(default_factory=list)
 
     def begin(self, key: Any, span: Span) -> None:
-        """Begin a span. One with the same key that has not ended was lost."""
+        """Begin a span. An open span with the same key was lost."""
         self.end(key, span.begin, failure="lost")
         self.spans[key] = span
 
     def end(self, key: Any, at: datetime, *, failure: str = "") -> bool:
-        """End the span, with the outcome `failure` if it failed; return whether there is one."""
+        """End a span, with the outcome `failure` if it failed. Return whether it was open."""
         span = self.spans.pop(key, None)
         if span is not None:
             self.done.append(replace(span, end=max(at, span.begin), is_failed=bool(failure), outcome=failure))
@@ -209,7 +209,7 @@ def _reported(event: SpanEvent, kind: SpanKind, name: str | None) -> Span:
 
 
 def _ms(text: str | None) -> timedelta:
-    """Return milliseconds of a payload, at most a year: other runners may send any number."""
+    """Return a duration from milliseconds in a payload, at most a year: other runners may send any number."""
     try:
         return timedelta(milliseconds=min(max(float(text or 0), 0), 31_536_000_000))
     except ValueError:

@@ -1,4 +1,4 @@
-"""What each step of a run has used: tokens and cost of its model calls, including those without an answer."""
+"""The usage of each step of a run: tokens and cost of its model calls, including calls without an answer."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from runs.models import TurnUsage
 
 @dataclass(frozen=True)
 class StepCost:
-    """The model calls of a step. Tokens read from the cache and written to it are part of the input."""
+    """The model calls of a step. The input includes tokens read from the cache and written to it."""
 
     step: int
     calls: int
-    #: Calls without a known cost.
+    #: Calls with unknown cost.
     unpriced: int
     input_tokens: int
     output_tokens: int
@@ -32,7 +32,7 @@ class StepCost:
 
 
 def step_costs(run_id: UUID, after: int, limit: int) -> list[StepCost]:
-    """Return what the next steps after step `after` have used, in order. One query."""
+    """Return the usage of the next steps after step `after`, in order. One query."""
     rows: Any = TurnUsage.objects.filter(run=run_id, step_number__gt=after).values("step_number")
     summed = rows.annotate(
         n=Count("pk"),

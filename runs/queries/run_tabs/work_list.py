@@ -1,4 +1,4 @@
-"""What a run has changed: files, commits and deployments, from the events that report them."""
+"""The changes that a run made: files, commits and deployments, from the events that report them."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from django.db import connection
 
 from runs.queries.json_lists import Where, id_param
 
-#: Runs whose IDs SQLite compares with those of entries, instead of reading the runs.
+#: Up to this many matching runs, SQLite compares the entries' run IDs with a list instead of reading the runs.
 FEW_RUNS = 1000
 
 
@@ -24,7 +24,7 @@ def project_tag(project_id: UUID) -> str:
 
 
 def of_project(project_id: UUID) -> Where:
-    """Return the conditions for the entries of a project, without those of runs that are being removed."""
+    """Return the conditions for the entries of a project, without entries of runs that are being removed."""
     conditions = ("e.project_id = %s", "r.removed_at IS NULL", "f.removed_at IS NULL")
     return Where(conditions, (id_param(project_id),))
 
@@ -44,9 +44,9 @@ def with_status(where: Where, project_id: UUID, statuses: Sequence[str]) -> Wher
     if not run_ids and not has_flow_runs:
         return where.also("FALSE")
     if is_sqlite and len(run_ids) <= FEW_RUNS:
-        # SQLite reads the texts before the runs. So it compares the IDs first. Flow runs have nothing but events.
+        # SQLite reads the texts before the runs, so it compares the IDs first. Flow runs have only event entries.
         is_event = "e.kind = 'event'" if has_flow_runs else "FALSE"
         where = where.also(f"(+e.run_id IN (SELECT value FROM JSON_EACH(%s)) OR {is_event})", json.dumps(run_ids))  # noqa: S608 - constants only
-    # Without flow runs, PostgreSQL can begin with the runs, if few have the status.
+    # Without flow runs, PostgreSQL can start from the runs, if few have the status.
     status = "COALESCE(r.status, f.status)" if has_flow_runs else "r.status"
     return where.also(f"{status} IN ({marks})", *statuses)

@@ -1,7 +1,7 @@
 """Search for runs by a literal text in their titles and messages.
 
 There is no index over texts, so a search reads them. One request therefore searches at most 500 runs and returns the
-position where it stopped. Messages contain secrets that readers see masked. A run matches only if the text is in
+position where it stopped. Messages contain secrets, which are masked for readers. A run matches only if the text is in
 the masked version; otherwise a secret could be guessed character by character.
 """
 

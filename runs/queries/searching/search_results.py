@@ -21,9 +21,9 @@ from runs.queries.veiled_ids import unveil, veil
 from timeline.display import clean, make_legible
 from timeline.outgoing import indexes_with_secrets
 
-#: How many matches, from the newest on, are ranked.
+#: Number of matches, from the newest on, that are ranked.
 RANKED = 200
-#: How often the index is read for a page. More than once only if some of its texts do not match when they are masked.
+#: Maximum reads of the index for a page. A second read is needed only if a masked text no longer matches.
 MAX_ROUNDS = 5
 
 
@@ -36,12 +36,12 @@ class SearchOrder(StrEnum):
 
 @dataclass(frozen=True)
 class SearchFilters:
-    """What is searched. Empty and None: not filtered."""
+    """The filters of a search. Empty and None: not filtered."""
 
     run_id: UUID | None = None
     kinds: tuple[str, ...] = ()
     agent: str = ""
-    #: The name of a tool: finds its calls only.
+    #: The name of a tool: finds only its calls.
     tool: str = ""
     statuses: tuple[str, ...] = ()
     errors_only: bool = False
@@ -106,7 +106,7 @@ class Result:
     step: int | None
     #: The role of a message, the tool of a call, or the type of an event.
     name: str
-    #: The status of a tool call, as of its last event.
+    #: The status of a tool call, according to its last event.
     status: str
     is_error: bool
     at: datetime
@@ -120,10 +120,11 @@ class Result:
 
 
 def search(query: Search, span: RowSpan) -> Rows:
-    """Return the results of a page. `search_end` says where a search stopped that took too long; `tail`, of ranked
-    results, whether there are more matches than were ranked.
+    """Return the results of a page.
 
-    A position is an ID or, for ranked results, the newest ID of all, a rank and an ID. IDs in it are veiled.
+    `search_end` is the position where a search stopped that took too long. `tail`, for ranked results, is whether more
+    matches exist than were ranked. A position is an ID or, for ranked results, the newest ID of all, a rank and an ID.
+    Its IDs are veiled.
     """
     scope = query.filters.scope(query.project_id)
     read = _ranked if query.order is SearchOrder.RELEVANCE else _newest
@@ -182,7 +183,7 @@ def _is_beyond(key: tuple[int, ...], place: tuple[int, ...], span: RowSpan) -> b
 
 
 def _place(span: RowSpan, order: Sequence[Key]) -> tuple[int, ...]:
-    """Return the position of a span; empty for the first page. Raises `InvalidSearch` if it is of another order."""
+    """Return the position of a span; empty for the first page. Raises `InvalidSearch` if it is for another order."""
     if len(span.position) not in (0, len(order)):
         raise InvalidSearch("the position is not one of this search")
     return tuple(key.from_cursor(value) for key, value in zip(order, span.position, strict=False))
@@ -194,8 +195,8 @@ def _place(span: RowSpan, order: Sequence[Key]) -> tuple[int, ...]:
 def _rows(query: Search, keyed: Sequence[tuple[tuple[int, ...], tuple[Any, ...]]], order: Sequence[Key]) -> Rows:
     """Return the results of rows from the index.
 
-    Texts were masked when they were indexed, possibly by a version with fewer detectors. Those that do not match any
-    more are left out, so that no secret can be guessed by searching for it.
+    Texts were masked when they were indexed, possibly by a version with fewer detectors. Texts that no longer match
+    after masking are left out, so that no secret can be guessed by searching for it.
     """
     stored = [text for _, row in keyed for text in (row[10], row[11], row[13] or "")]
     shown = list(map(make_legible, stored))

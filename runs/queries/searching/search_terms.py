@@ -1,7 +1,7 @@
-"""The terms of a search: parsed from what a person types, found in texts, and marked in excerpts.
+"""The terms of a search: parsed from user input, found in texts, and marked in excerpts.
 
-A term is a literal part of a text: `%`, `_` and parts of words are nothing special. Upper and lower case of all letters
-are equal, and so is all white space. There is no stemming: "running" does not find "run".
+A term is a literal part of a text: `%`, `_` and parts of words have no special meaning. Case is ignored for all
+letters, and all white space is equal. There is no stemming: "running" does not find "run".
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from timeline.display import make_legible
 
 MAX_TEXT = 200
 MAX_TERMS = 10
-#: Characters of an excerpt, and of what stands before its first match.
+#: Characters of an excerpt, and of the text before its first match.
 EXCERPT, BEFORE = 320, 80
-#: Occurrences of a term that count for its rank.
+#: Maximum occurrences of a term that count for the rank.
 MAX_OCCURRENCES = 8
-#: A quoted term, or a word. A quotation mark without a second one is part of a word.
+#: A quoted term, or a word. An unpaired quotation mark is part of a word.
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
 
 
@@ -36,7 +36,7 @@ _SIGMAS = re.compile("[Σς]")
 
 @dataclass(frozen=True)
 class Excerpt:
-    """A part of a text, and where the terms are in it: pairs of first character and end, in order, without overlaps."""
+    """A part of a text, and the positions of the terms in it: pairs of start and end, in order, without overlaps."""
 
     text: str
     marks: list[tuple[int, int]]
@@ -56,7 +56,7 @@ class Excerpt:
 def fold(text: str) -> str:
     """Return the text in lower case, with the same number of characters, so that positions stay the same."""
     lowered = text.lower()
-    # Letters alone, if the case of one depends on its neighbours (sigma) or has two characters.
+    # Letter by letter, if a letter's case depends on its neighbours (sigma) or has two characters.
     if len(lowered) != len(text) or _SIGMAS.search(text):
         return "".join(map(_fold_letter, text))
     return lowered
@@ -94,7 +94,7 @@ def matches(text: str, terms: Sequence[str]) -> bool:
 
 
 def rank(text: str, terms: Sequence[str]) -> int:
-    """Return how well a text that contains all terms matches them: more is better.
+    """Return a rank for a text that contains all terms: a higher value is a better match.
 
     Whole words count more than parts of words, several occurrences more than one, and short texts more than long ones.
     """

@@ -1,10 +1,10 @@
 """Reads the search index: entries that contain all terms, from a place in the index, newest or oldest first.
 
-The index is read in windows of IDs, which grow as long as they are read quickly, so that a search for a frequent text
-reads little, and one for a rare text takes few statements. A search that takes too long stops between two windows and
-says where. PostgreSQL finds the entries of a window by one GIN index over windows, filters and trigrams; SQLite by
-a full-text table of trigrams (runs/migrations/0009_search_index.py). Both find candidates; the condition on the text
-decides.
+The index is read in windows of IDs, which grow as long as they are read quickly. So a search for a frequent text reads
+little, and a search for a rare text takes few statements. A search that takes too long stops between two windows and
+reports its position. PostgreSQL finds the entries of a window by one GIN index over windows, filters and trigrams;
+SQLite by a full-text table of trigrams (runs/migrations/0009_search_index.py). Both find candidates; the condition on
+the text decides.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from django.db import connection, transaction
 from runs.queries.json_lists import Where
 from runs.queries.searching.text_parts import MAX_PARTS
 
-#: How many bits of an ID are within a window, by the letter of the window in the index.
+#: The number of ID bits within a window, by the letter of the window in the index.
 WINDOWS = {"a": 12, "b": 15, "c": 18, "d": 21}
-#: The small ones.
+#: The small windows.
 WALKED = ("a", "b")
-#: A window that is read faster than this is followed by a larger one; a slower one by a smaller one.
+#: A window that is read faster than the first value is followed by a larger one; one slower than the second by a
+#: smaller one.
 FAST_S, SLOW_S = 0.012, 0.05
-#: When a search stops. It always reads at least one window.
+#: Seconds after which a search stops. It always reads at least one window.
 BUDGET_S = 0.4
-#: Bits of an ID within a block: what is skipped, if no entry of it is of the time that is searched.
+#: Number of ID bits within a block. A block is skipped if no entry in it is in the searched period.
 BLOCK = 12
 #: Trigrams of all terms that SQLite looks up; more would hardly exclude further entries.
 MAX_TRIGRAMS = 24
@@ -43,18 +44,18 @@ _LOW_LINE = "\ua000"
 _INDEXED = f"replace({_FOLDED['postgresql']}, '_', '{_LOW_LINE}')"
 _TAGS = """(ARRAY['a' || (e.id >> 12)::text, 'b' || (e.id >> 15)::text, 'c' || (e.id >> 18)::text,
     'd' || (e.id >> 21)::text, 'p' || e.project_id::text, 'k' || e.kind, 'n' || e.name, 'e' || e.is_error::text])"""
-#: PostgreSQL's index of them.
+#: PostgreSQL's index of the texts.
 _INDEX = "search_entry_texts"
 _COLUMNS = """e.id, e.run_id, e.kind, e.key, e.seq, e.step, e.name, e.status, e.is_error, e.at, e.text,
     COALESCE(r.title, NULLIF(w.title, ''), w.slug, ''), COALESCE(r.status, f.status), {agent}, f.id"""
 _AGENT = {"postgresql": "r.agent_config->>'agent_id'", "sqlite": "JSON_EXTRACT(r.agent_config, '$.agent_id')"}
-#: Which text an entry is a part of. Not a condition on the run, whose index the planner would prefer to the IDs.
+#: The text that an entry is a part of. Not a condition on the run: the planner would prefer the run's index to the IDs.
 _TEXT = {
     "postgresql": "e.run_id::text || split_part(replace(e.key, '-', ''), '.', 1)",
     "sqlite": "e.run_id || SUBSTR(REPLACE(e.key, '-', ''), 1, INSTR(REPLACE(e.key, '-', '') || '.', '.') - 1)",
 }
 _HAS_TRIGRAM = re.compile(r"[^\W_]{3}")
-# An entry is of a run or of a flow run.
+# An entry belongs to a run or to a flow run.
 _OWNERS = """LEFT JOIN agent_runs r ON r.id = e.run_id LEFT JOIN flow_runs f ON f.id = e.run_id
     LEFT JOIN flows w ON w.id = f.flow_id"""
 _ENTRIES = f"agent_run_search_entries e {_OWNERS}"
@@ -73,7 +74,7 @@ def has_trigrams() -> bool | None:
 
 
 def add_trigrams() -> None:
-    """Make PostgreSQL's index anew, with trigrams. Raises `ProgrammingError` without the extension pg_trgm."""
+    """Rebuild PostgreSQL's index with trigrams. Raises `ProgrammingError` without the extension pg_trgm."""
     columns = [_TAGS, f"({_INDEXED}) gin_trgm_ops"]
     expressions = ", ".join(column.replace("e.", "") for column in columns)
     with transaction.atomic(), connection.cursor() as cursor:
@@ -86,8 +87,9 @@ def add_trigrams() -> None:
 
 @dataclass(frozen=True)
 class SearchScope:
-    """Which entries are searched: conditions on `e` (entries), `r` (runs) and `f` (flow runs), and the entries' tags in
-    PostgreSQL's index.
+    """The scope of a search.
+
+    Conditions on `e` (entries), `r` (runs) and `f` (flow runs), and the entries' tags in PostgreSQL's index.
     """
 
     where: Where
@@ -100,7 +102,7 @@ class SearchScope:
 
 @dataclass(frozen=True)
 class Found:
-    """The rows of a search, and the ID at which it stopped early, from which it can be continued."""
+    """The rows of a search, and the ID at which it stopped early and from which it can be continued."""
 
     rows: list[tuple[Any, ...]]
     stopped_at: int | None = None
@@ -138,12 +140,12 @@ class _IdWindow:
     tag: str
     span: tuple[int, int]
     next_id: int | None
-    #: How much of the range is searched, from 0 to 1: the first window is mostly a part of one.
+    #: The searched share of the range, from 0 to 1: the first window is mostly a part of a range.
     share: float
 
 
 class _IdWindows:
-    """The windows from an ID to the end of the index. Iterate once: their size depends on the time between two."""
+    """The windows from an ID to the end of the index. Iterate once: their size depends on the time between windows."""
 
     def __init__(self, begin: int, newest: int, in_time: Where | None, *, upward: bool) -> None:
         self._next: int | None = begin if upward else min(begin, newest)
@@ -164,11 +166,11 @@ class _IdWindows:
                 level = max(level - 1, 0)
 
     def _skip(self, in_time: Where) -> bool:
-        """Go on to the next block with an entry of the time. Return False if there is none."""
+        """Skip to the next block with an entry in the period. Return False if no block is left."""
         first, last = (self._next or 0) >> BLOCK, self._newest >> BLOCK if self._upward else 0
         step = "+ 1" if self._upward else "- 1"
         conditions = " AND ".join(in_time.conditions)
-        # Not EXISTS, of which PostgreSQL could make a join with all entries. `+ 0`, so that SQLite uses its index.
+        # Not EXISTS, which PostgreSQL could turn into a join with all entries. `+ 0` makes SQLite use its index.
         statement = f"""WITH RECURSIVE b (block) AS (
                 SELECT CAST(%s AS bigint) UNION ALL SELECT block {step} FROM b WHERE block <> %s
             ) SELECT block FROM b WHERE (
@@ -204,10 +206,10 @@ def _read(
     low, high = span
     where, tables, ident = scope.where, _ENTRIES, "e.id"
     if connection.vendor == "postgresql":
-        # Without trigrams and filters, small windows are walked by their IDs: often, the first texts are enough.
+        # Without trigrams and filters, small windows are scanned by ID: often, the first texts are enough.
         is_walked = tag[:1] in WALKED and len(scope.tags) == 1 and not any(map(_has_trigram, terms))
         by_tags = bool(tag) and not is_walked
-        # Not e.id: the planner could walk the primary key instead, which is as long as the window is large.
+        # Not e.id: the planner could scan the primary key instead, which is as long as the window.
         ident = "e.id + 0" if by_tags else ident
         if by_tags:
             where = where.also(f"{_TAGS} @> %s::text[]", [tag, *scope.tags])
@@ -233,7 +235,7 @@ def _contains(term: str) -> tuple[str, ...]:
     if not _has_trigram(term):
         return condition, term
     pattern = indexed.replace("\\", "\\\\").replace("%", "\\%")
-    # LIKE, because that is what trigrams are looked up for. Without any, PostgreSQL would read the whole table.
+    # LIKE, because the index supports it with trigrams. Without a trigram, PostgreSQL would read the whole table.
     like = f"{_INDEXED} LIKE %s", f"%{pattern}%"
     return (f"{like[0]} AND {condition}", like[1], term) if _LOW_LINE in indexed else like
 
@@ -251,14 +253,14 @@ def _first_part(terms: Sequence[str]) -> tuple[str, ...]:
 
 
 def _has_trigram(term: str) -> bool:
-    """Return whether PostgreSQL can look the term up: three letters or digits are next to each other."""
+    """Return whether PostgreSQL can look the term up: it needs three adjacent letters or digits."""
     return _HAS_TRIGRAM.search(term.replace("_", _LOW_LINE)) is not None
 
 
 def _trigrams(terms: Sequence[str]) -> str:
     """Return the full-text query for entries with the trigrams of the terms. Empty if all terms are shorter."""
     by_term = [[term[at : at + 3] for at in range(len(term) - 2)] for term in terms]
-    # Those that do not overlap first: they exclude the most.
+    # Trigrams without overlap come first, because they exclude the most.
     spread = [[grams[at] for first in range(3) for at in range(first, len(grams), 3)] for grams in by_term]
     share = max(MAX_TRIGRAMS // max(len(terms), 1), 1)
     chosen = dict.fromkeys(gram for grams in spread for gram in grams[:share])

@@ -1,7 +1,8 @@
-"""The parts of a long text in the search index: an entry for its beginning and end, and entries for what is between.
+"""The parts of a long text in the search index: one entry for its beginning and end, and more entries for its middle.
 
-A search reads, ranks and masks entries, so that none may be large. Parts overlap by as much as a term can be long, so
-that a term is whole in one of them. All parts of a text are of one run, and their keys begin with the key of the text.
+A search reads, ranks and masks entries, so no entry may be large. Parts overlap by the maximum length of a term, so
+that each term is whole in at least one part. All parts of a text belong to one run, and their keys begin with the key
+of the text.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from runs.queries.searching.search_terms import MAX_TEXT
 
 #: Characters of the first part: the beginning of a text, and its end, where tools report errors.
 HEAD, TAIL = 6000, 2000
-#: Characters of each other part, and of what it repeats of the part before it.
+#: Characters of each other part, and of its overlap with the preceding part.
 PART, OVERLAP = HEAD + TAIL, MAX_TEXT
-#: Characters from the beginning of a text that are indexed, besides its end. The others are not found.
+#: Characters from the beginning of a text that are indexed, in addition to its end. The rest is not found.
 LIMIT = 256 * 1024
-#: More parts than any text has.
+#: An upper bound of the number of parts.
 MAX_PARTS = LIMIT // (PART - OVERLAP) + 2
 #: Between the beginning and the end.
 GAP = " … "
@@ -34,7 +35,10 @@ def split(line: str, end: str) -> list[str]:
 
 
 def part_key(key: str, number: int) -> str:
-    """Return the key of a part: of the first, 0, that of its text. As long as an ID at most, as the column is."""
+    """Return the key of a part. Part 0 has the key of its text.
+
+    A key is at most as long as an ID, because of its column.
+    """
     return f"{key.replace('-', '')}.{number}" if number else key
 
 
@@ -45,5 +49,5 @@ def text_key(key: str) -> str:
 
 
 def part_number(key: str) -> int:
-    """Return which part of its text an entry is: 0 is the first, which also has the end."""
+    """Return the number of a part in its text. Part 0 also has the end of the text."""
     return int(key.partition(".")[2] or 0)

@@ -1,1 +1,1 @@
-"""What importers of finished conversations share: values with their places, messages, and the events made of them."""
+"""Shared parts of importers of finished conversations: values with their places, messages, and the events from them."""

@@ -1,4 +1,4 @@
-"""Reads messages as the Chat Completions API of OpenAI has them, and the variants of programs that are built on it."""
+"""Reads messages in the format of OpenAI's Chat Completions API, and its variants in other programs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from runs.external.importers.reading.conversation import ChatMessage
 from runs.external.importers.reading.json_place import MAX_NAME, JsonPlace
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "model": "assistant"}
-#: Blocks of an answer that are calls, in the forms of Anthropic, OpenTelemetry and Vercel.
+#: Types of blocks that are calls, in the forms of Anthropic, OpenTelemetry and Vercel.
 _CALL_BLOCKS = ("tool_use", "tool_call", "tool-call")
 _RESULT_ROLES = ("tool", "function")
 
 
 def read_chat_message(place: JsonPlace) -> ChatMessage:
-    """Return a message. Raises `ImportRefused` if it is none."""
+    """Return a message. Raises `ImportRefused` if the value is invalid."""
     role = place.at("role").text(None)
     content = place.at("content")
     if content.value is not None and not isinstance(content.value, str | list):
@@ -34,7 +34,7 @@ def read_chat_message(place: JsonPlace) -> ChatMessage:
     calls = [_call(call) for call in place.at("tool_calls").items()]
     calls += [_block_call(block) for block in blocks if _type_of(block) in _CALL_BLOCKS]
     if place.at("function_call").value is not None:
-        # The older form, without an ID: the result that follows names the function.
+        # The older form has no ID: the following result names the function.
         calls.append(_function_call(place.at("function_call")))
     texts = [one.value for one in blocks if _type_of(one) not in _CALL_BLOCKS] if blocks else content.value
     return ChatMessage(
@@ -46,9 +46,9 @@ def read_chat_message(place: JsonPlace) -> ChatMessage:
 
 
 def read_chat_messages(place: JsonPlace) -> Iterator[ChatMessage]:
-    """Yield a message, and the results of calls among its blocks as messages of their own. Raises `ImportRefused`.
+    """Yield a message, and the results of calls among its blocks as separate messages. Raises `ImportRefused`.
 
-    Anthropic's API has results in user messages; Inspect has those of the provider's tools in answers.
+    Anthropic's API has results in user messages. Inspect has the results of provider tools in answers.
     """
     message = read_chat_message(place)
     content = place.at("content")
@@ -140,7 +140,7 @@ def _thinking(place: JsonPlace) -> str:
 
 
 def _readable(content: Any) -> Any:
-    """Return a content in the forms that `runs.external.contents` knows: Inspect has forms of its own."""
+    """Return a content in forms that `runs.external.contents` supports, converted from Inspect's forms."""
     if not isinstance(content, list):
         return content
     return [_block(block) if isinstance(block, Mapping) else block for block in content]

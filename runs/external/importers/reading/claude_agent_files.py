@@ -1,4 +1,4 @@
-"""What Claude Code writes beside the file of a sub-agent: `agent-….meta.json`, with its type and the call."""
+"""Reads `agent-….meta.json`, which Claude Code writes next to the file of a sub-agent, with its type and its call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class AgentFacts:
-    """The name of a sub-agent, its task, and the call that has spawned it; empty where they are unknown."""
+    """The name of a sub-agent, its task, and the call that spawned it; empty where unknown."""
 
     agent: str = ""
     title: str = ""
@@ -24,7 +24,7 @@ class AgentFacts:
 
 
 def is_about_agent(path: Path) -> bool:
-    """Return whether a file only describes a sub-agent, whose session is another file."""
+    """Return whether a file is only the description of a sub-agent. The session is in another file."""
     return path.name.endswith(ENDING)
 
 
@@ -34,7 +34,7 @@ def file_of_agent(path: Path) -> Path:
 
 
 def about_agent(file: ImportFile, key: str) -> AgentFacts:
-    """Return what the file beside that of a sub-agent says about it."""
+    """Return the facts in the description next to a sub-agent's file."""
     path = file.path
     if path is None or event_id(path.stem.removeprefix(PREFIX)) != key:
         return AgentFacts()

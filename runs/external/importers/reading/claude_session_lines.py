@@ -1,6 +1,6 @@
-"""The lines of a session of Claude Code, read once: what the runs of the file need to know of them before their events.
+"""The lines of a Claude Code session, and facts about the runs of the file that are needed before their events.
 
-Their contents are not kept. They are read again when the events are made.
+One pass reads the lines without keeping their contents. The contents are read again when the events are created.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from runs.external.importers.base import ImportFile, ImportRefused, Reader
 from runs.external.importers.claude_conversation import MESSAGES, ConversationLine
 from runs.lifecycle.title_limits import MAX_TITLE
 
-#: Lines in memory at a time: those of an answer are not far from each other.
+#: Lines kept in memory at a time. The lines of one answer are close to each other.
 KEPT_LINES = 64
-#: What a call says about the sub-agent that it spawns. Other calls have a description, too.
+#: Arguments of a call that describe the sub-agent it spawns. Other calls can also have a description.
 _OF_SUB_AGENT = ("prompt", "subagent_type", "description")
 _ONLY_OF_SUB_AGENT = ("prompt", "subagent_type")
-#: The types of lines with a title, and its field; the first has precedence.
+#: The types of lines with a title, and the field of the title. The first type has precedence.
 TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle"}
 #: The status of a result whose sub-agent works in the background.
 _LAUNCHED = "async_launched"
@@ -34,55 +34,55 @@ _AGENT_ID = re.compile(r"\bagentId: ?([\w-]{1,64})")
 
 @dataclass(eq=False)
 class SubAgent:
-    """The lines of a sub-agent, and the call of its parent, if it is known."""
+    """The lines of a sub-agent, and the call of its parent, if known."""
 
     key: str
     lines: list[ConversationLine] = field(default_factory=list)
     call_id: str = ""
-    #: The key of the sub-agent that has requested the call; empty for the session.
+    #: The key of the sub-agent that requested the call; empty if the session requested it.
     parent: str = ""
 
 
 class SessionLines:
-    """The lines of a session without repeated ones, and what they say about it."""
+    """The lines of a session without repeats, and the facts they contain about it."""
 
     def __init__(self, file: ImportFile) -> None:
         self.file = file
-        #: By their UUID, in the order of the file.
+        #: By their UUID, in file order.
         self.by_uuid: dict[str, ConversationLine] = {}
-        #: Those of the session itself.
+        #: The lines of the session itself, without sub-agents.
         self.main: list[ConversationLine] = []
-        #: As the lines, or the file, name it.
+        #: From the lines, or from the file name.
         self.session_id = ""
-        #: The first of these values that a line has.
+        #: The first value in any line.
         self.folder = self.branch = ""
         #: The first prompt of a person in the lines of each session.
         self._prompts: dict[str, str] = {}
-        #: Titles, and the line of the conversation that each of them is about.
+        #: Titles, each with the line of the conversation it describes.
         self.summaries: list[tuple[str, str]] = []
         #: The newest title of each type, by session.
         self._titles: dict[str, dict[str, str]] = {}
-        #: The arguments of calls that say something about a sub-agent.
+        #: The arguments of calls that describe a sub-agent.
         self.requests: dict[str, Mapping[str, Any]] = {}
         #: The calls that have a result.
         self.ended_calls: set[str] = set()
-        #: The ID of the sub-agent that a call has spawned, as its result names it.
+        #: The ID of the sub-agent that a call spawned, from the result of the call.
         self.agent_ids: dict[str, str] = {}
-        #: The calls whose sub-agents work on after the result.
+        #: The calls whose sub-agents keep working after the result.
         self.in_background: set[str] = set()
         self._of_sub_agents: list[ConversationLine] = []
-        #: The line before each line of a sub-agent, by their UUIDs.
+        #: The preceding line of each line of a sub-agent, by UUID.
         self._parents: dict[str, str] = {}
-        #: The first line of the conversation of each line of a sub-agent, as far as they are known.
+        #: The first line of the conversation of each line of a sub-agent, where known.
         self._firsts: dict[str, str] = {}
 
     @property
     def prompt(self) -> str:
-        """The first prompt of a person, of those that were not copied if there is one."""
+        """Return the first prompt of a person that was not copied, or else the first copied one."""
         return self._prompts.get(self.session_id) or next(iter(self._prompts.values()), "")
 
     def add(self, line: ConversationLine) -> None:
-        """Take the next line, unless it is a repeated one. Raises `ImportRefused` if its message is invalid."""
+        """Add the next line, unless it is a repeat. Raises `ImportRefused` if its message is invalid."""
         if line.line_id in self.by_uuid:
             return
         if line.kind in MESSAGES:
@@ -100,16 +100,16 @@ class SessionLines:
             self._note(line)
 
     def mark_copied(self) -> None:
-        """Mark the lines at the beginning that the program has copied from another session, to go on from there.
+        """Mark the lines at the beginning that the program copied from another session in order to continue it.
 
-        They have the ID of that session, or say that they are forked from it.
+        These lines have the ID of that session, or name it as their fork origin.
         """
         for line in self.main:
             origin = line.forked_from or line.session_id
             if origin == self.session_id:
                 if line.kind in (*MESSAGES, "system"):
                     return
-                continue  # what the program notes of the session itself may come before its history
+                continue  # notes of the program about the session itself may precede its history
             line.copied_from = origin
 
     def sub_agents(self) -> list[SubAgent]:
@@ -134,7 +134,7 @@ class SessionLines:
 
     @property
     def title(self) -> str:
-        """The name that a person has given to the session, or else that of the program; empty without one."""
+        """Return the name that a person gave to the session, or else the program's title; empty without either."""
         titles = self._titles.get(self.session_id, {})
         return next((titles[kind] for kind in TITLES if kind in titles), "")
 
@@ -154,7 +154,7 @@ class SessionLines:
             self._titles.setdefault(line.session_id, {})[line.kind] = title
 
     def _note_calls(self, line: ConversationLine) -> None:
-        """Note what a line says about sub-agents: requests of them, and results."""
+        """Note facts about sub-agents from a line: requests and results."""
         for block in line.calls:
             request = block.get("input")
             if isinstance(request, Mapping) and any(name in request for name in _ONLY_OF_SUB_AGENT):
@@ -171,7 +171,7 @@ class SessionLines:
                 self.in_background.add(call_id)
 
     def _owner(self, line: ConversationLine) -> tuple[str, str]:
-        """Return the key of the sub-agent of a line, and the call of its parent, if the line names it."""
+        """Return the key of the line's sub-agent, and the call of its parent, if the line names it."""
         data = line.data.get("data")
         if line.kind == "progress" and isinstance(data, Mapping):
             call_id = identifier_or_none(line.data.get("parentToolUseID")) or ""
@@ -181,10 +181,10 @@ class SessionLines:
         return event_id(self._first_of(line.line_id)), ""
 
     def _first_of(self, line_id: str) -> str:
-        """Return the first line of the conversation of a line. All together, each line is visited once."""
+        """Return the first line of the conversation of a line. Visits each line once over all calls."""
         path, first = [], line_id
         while first not in self._firsts:
-            self._firsts[first] = first  # ends a circle
+            self._firsts[first] = first  # breaks a cycle
             path.append(first)
             parent = self._parents[first]
             first = parent if parent in self._parents else first
@@ -193,7 +193,7 @@ class SessionLines:
         return first
 
     def _find_calls(self, sub_agents: Iterable[SubAgent]) -> None:
-        """Find the calls of sub-agents whose lines do not name them: by their results, or else by the prompt."""
+        """Find the calls of sub-agents whose lines do not name them, by their results or else by the prompt."""
         by_agent = {event_id(agent_id): call_id for call_id, agent_id in self.agent_ids.items()}
         for sub_agent in sub_agents:
             sub_agent.call_id = sub_agent.call_id or by_agent.get(sub_agent.key, "")
@@ -213,8 +213,8 @@ class SessionLines:
 def read_sessions(file: ImportFile) -> list[SessionLines]:
     """Read the whole file, and return its sessions. Raises `ImportRefused`.
 
-    A file is one session, which it is named after. Lines of other sessions at its beginning are copied. Only if it is
-    named after none of its sessions, each of them is one.
+    A file is the session in its file name. Lines of other sessions at its beginning are copies. If the file name
+    matches none of the sessions, each session is separate.
     """
     lines = SessionLines(file)
     session_ids = _read(file, lines)
@@ -232,7 +232,10 @@ def read_sessions(file: ImportFile) -> list[SessionLines]:
 
 
 def _read(file: ImportFile, lines: SessionLines) -> list[str]:
-    """Add all lines of a file, and return the IDs of their sessions. A line without one has that of the line before."""
+    """Add all lines of a file, and return the IDs of their sessions.
+
+    A line without an ID belongs to the preceding session.
+    """
     recent: deque[ConversationLine] = deque(maxlen=KEPT_LINES)
     session_ids: dict[str, None] = {}
     without_id: list[ConversationLine] = []
@@ -257,10 +260,10 @@ def _read(file: ImportFile, lines: SessionLines) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A value of the file, and where it is."""
+    """A value and its place in the file."""
 
     value: Any
-    #: The same in all versions of the file.
+    #: Identical in all versions of the file.
     name: str
     line: int | None = None
     pointer: str = ""
@@ -293,7 +296,7 @@ def _text(line: ConversationLine, name: str) -> str:
 
 
 def _parents_first(sub_agents: Sequence[SubAgent]) -> list[SubAgent]:
-    """Set the parent of each sub-agent that another one has spawned, and return them in an order of generations."""
+    """Set the parent of each sub-agent that another one spawned. Return them with parents before children."""
     owners = {call_id: one for one in sub_agents for line in one.lines for call_id, _ in line.call_names}
     for one in sub_agents:
         owner = owners.get(one.call_id)
@@ -301,14 +304,14 @@ def _parents_first(sub_agents: Sequence[SubAgent]) -> list[SubAgent]:
     ordered: dict[str, SubAgent] = {}
     waiting = list(sub_agents)
     while waiting:
-        ready = [one for one in waiting if not one.parent or one.parent in ordered] or waiting  # a circle
+        ready = [one for one in waiting if not one.parent or one.parent in ordered] or waiting  # a cycle
         ordered |= {one.key: one for one in ready}
         waiting = [one for one in waiting if one.key not in ordered]
     return list(ordered.values())
 
 
 def _agent_id(about: object, block: Mapping[str, Any]) -> str:
-    """Return the ID of the sub-agent that a result names, in a value beside it or in its text."""
+    """Return the ID of the sub-agent that a result names, in its metadata or in its text."""
     if isinstance(about, Mapping) and isinstance(about.get("agentId"), str):
         return str(about["agentId"])
     found = _AGENT_ID.search(contents.text_content(block.get("content")))

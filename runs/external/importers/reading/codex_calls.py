@@ -1,6 +1,6 @@
-"""What the model calls of a rollout of Codex are known by: the thread, and the tokens that it has used until then.
+"""Names the model calls in a Codex rollout by the thread and the total of tokens it has used until the call.
 
-No response ID is in each version. The total of a thread only grows, or begins again from zero. The history at the
+Not all versions have response IDs. The total of a thread only grows, or restarts from zero. The history at the
 beginning of another rollout has the same totals.
 """
 
@@ -16,19 +16,19 @@ _TOTALS = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_ou
 
 
 class CallNames:
-    """Names the calls of a rollout, one after the other."""
+    """Names the calls of a rollout in order."""
 
     def __init__(self, thread_ids: Sequence[str]) -> None:
-        """`thread_ids`: the thread itself, and the one whose history it begins with, if there is one."""
+        """Create it. `thread_ids`: the thread, and the thread whose history it begins with, if any."""
         self._thread_ids = thread_ids
         self._total: tuple[int, ...] = (0,) * len(_TOTALS)
-        #: How often the total has begun again.
+        #: How often the total has restarted.
         self._resets = 0
 
     def next(self, info: Mapping[str, Any], *, is_copied: bool) -> tuple[str, ...]:
-        """Return the names of the call that a count belongs to; none if it has no number of tokens.
+        """Return the names of the call that a count belongs to; none if the count has no number of tokens.
 
-        `is_copied`: it is part of the history.
+        `is_copied`: the count is part of the history.
         """
         total = _counts(info.get("total_token_usage"))
         if total is None:
@@ -45,6 +45,6 @@ class CallNames:
 
 
 def _counts(usage: object) -> tuple[int, ...] | None:
-    """Return the counts of a usage, of which missing ones are 0; None if it has none that can be read."""
+    """Return the counts of a usage, with 0 for missing ones; None if no count is readable."""
     counts = [count_of(usage.get(name)) for name in _TOTALS] if isinstance(usage, Mapping) else []
     return tuple(count or 0 for count in counts) if any(count is not None for count in counts) else None

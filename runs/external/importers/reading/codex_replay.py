@@ -1,7 +1,7 @@
-"""What a rollout of Codex has of another one: a fork and a sub-agent begin with the history of their parent.
+"""Finds the copied history in a Codex rollout: a fork or a sub-agent begins with the history of its parent.
 
-The history is written again with its own timestamps, or with those of the fork. Nothing marks where it ends. Known are:
-when the thread was made, and in newer versions when each turn was, by its ID; and that a model takes its time, while a
+Codex writes the history again, with its original timestamps or with the fork's. Nothing marks its end. Evidence: the
+thread's creation time; in newer versions, the time in each turn's ID; and pauses, because a model needs time while a
 history is written at once.
 """
 
@@ -16,24 +16,24 @@ from uuid import UUID
 from runs.external.importers.answer_events import time_or_none
 from runs.external.importers.codex_lines import RolloutLine
 
-#: Without a pause of this length, lines are a history that is written again.
+#: Lines without a pause of this length are a copied history.
 PAUSE = timedelta(milliseconds=500)
 _STARTS = ("task_started", "turn_started")
 
 
 @dataclass
 class ThreadOrigin:
-    """The thread that a rollout continues, and the part of the rollout that is its history."""
+    """The thread that a rollout continues, and the length of its history in the rollout."""
 
     thread_id: str
-    #: Whether the thread has spawned this one. Otherwise, a person has forked it.
+    #: Whether the thread spawned this one. Otherwise, a person forked it.
     is_parent: bool
-    #: The number of the lines before the own part.
+    #: The number of lines before the rollout's new part.
     copied: int = 0
 
 
 def origin_of(lines: Iterable[RolloutLine]) -> ThreadOrigin | None:
-    """Return what a rollout continues; None for one that continues no other. Reads the lines of no other one."""
+    """Return the origin of a rollout; None if it continues no thread. Does not read the lines of other rollouts."""
     head: RolloutLine | None = None
     found: ThreadOrigin | None = None
     history = _History()
@@ -70,16 +70,16 @@ def _named_in(meta: Mapping[str, Any]) -> ThreadOrigin | None:
 
 @dataclass
 class _History:
-    """The lines of a rollout, as far as they say where its history ends."""
+    """The lines of a rollout that show where its history ends."""
 
     made_at: datetime | None = None
     thread_at: int | None = None
-    #: Whether there is one for sure.
+    #: Whether a history certainly exists.
     is_certain: bool = False
     _lines: int = 0
-    #: The line after the last one that is older than the thread.
+    #: The line that follows the last line older than the thread.
     _after_old: int = 0
-    #: The first line of a turn that is younger than the thread, by its ID; whether turns have such IDs.
+    #: The first line of a turn younger than the thread, by its ID; whether turns have such IDs.
     _own_turn: int | None = None
     _has_turn_ids: bool = False
     _starts: list[int] = field(default_factory=list)
@@ -117,7 +117,7 @@ class _History:
             self._last_count = number
 
     def length(self) -> int:
-        """Return the number of lines before the own part: 0 if there is no history."""
+        """Return the number of lines before the new part: 0 without a history."""
         if self._has_turn_ids:
             return self._lines if self._own_turn is None else self._own_turn
         if self._after_old:
@@ -131,7 +131,7 @@ class _History:
         before = [start for start in self._starts if start <= self._after_pause]
         later = [start for start in self._starts if self._first_count is not None and start > self._first_count]
         if self.is_certain and later and later[0] > self._after_pause:
-            # It was written slowly. What is taken for a part of it by mistake is counted all the same, but not twice.
+            # It was written slowly. Lines wrongly treated as history are still counted, and only once.
             return self._begin_of(later[-1])
         return self._begin_of(before[-1]) if before else self._after_pause
 
@@ -143,7 +143,7 @@ class _History:
 
 
 def _time_of(name: str) -> int | None:
-    """Return the milliseconds since 1970 of a UUID that has them; None for another ID."""
+    """Return the time in a UUID, in milliseconds since 1970; None for an ID without a time."""
     try:
         value = UUID(name)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Makes the events of an imported conversation, message by message. Its calls are matched with their results."""
+"""Creates the events of an imported conversation, message by message, and matches its calls with their results."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class ChatMessage:
     """A message of a conversation in any format."""
 
     role: Literal["system", "user", "assistant", "tool"]
-    #: A text, or texts and blocks: what `runs.external.contents` reads.
+    #: A text, or texts and blocks, in the forms that `runs.external.contents` reads.
     content: Any = None
     thinking: str = ""
     calls: Sequence[ToolCallPart] = ()
-    #: Of a tool result: the calls that it answers, and the name of the tool.
+    #: For a tool result: the calls that it answers, and the name of the tool.
     call_ids: Sequence[str] = ()
     tool_name: str = ""
     has_failed: bool = False
@@ -52,10 +52,10 @@ class ChatMessage:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerFacts:
-    """What is known of an answer, or of a tool call, besides its message."""
+    """The facts about an answer or a tool call that are not part of its message."""
 
     model: str = ""
-    #: Tokens, as `runs.external.reported_usage` reads them, and the tier, as `runs.providers.price_tiers` does.
+    #: Tokens in the form of `runs.external.reported_usage`, and the tier in the form of `runs.providers.price_tiers`.
     usage: Mapping[str, Any] | None = None
     cost: object = None
     began_at: datetime | None = None
@@ -65,7 +65,7 @@ class AnswerFacts:
 
     @property
     def duration_ms(self) -> int | None:
-        """Milliseconds as reported, or between both times; None if neither is known."""
+        """Return the milliseconds as reported, or between both times; None if neither is known."""
         if self.took_ms is not None:
             return self.took_ms
         if self.began_at is None or self.at is None or self.at < self.began_at:
@@ -78,26 +78,26 @@ NO_FACTS = AnswerFacts()
 
 @dataclass
 class ImportedConversation:
-    """The conversation of one run. The IDs of its events count them, so that the same file gives the same IDs."""
+    """The conversation of one run. Its event IDs contain a counter, so that the same file gives the same IDs."""
 
     run_ref: str
-    #: What comes before the count in the IDs of the next events; `number_from` changes it.
+    #: The prefix of the next event IDs, before the counter; `number_from` changes it.
     id_prefix: str = ""
-    #: The time of the last event: one without its own gets it, so that the order of times is that of the events.
+    #: The time of the last event. An event without a time gets it, so that times keep the order of events.
     last_at: datetime | None = None
     #: The calls without a result.
     open_calls: dict[str, ToolCallPart] = field(default_factory=dict)
     _count: int = 0
     _known: Counter[str] = field(default_factory=Counter)
-    #: When and how long the tools of calls ran, if the file knows it.
+    #: Times and durations of tool calls, if the file has them.
     call_facts: dict[str, AnswerFacts] = field(default_factory=dict)
 
     def number_from(self, prefix: str) -> None:
-        """Let the IDs of the next events begin with `prefix`, and count them anew."""
+        """Set the prefix of the next event IDs, and restart the counter."""
         self.id_prefix, self._count = prefix, 0
 
     def remember(self, message: ChatMessage) -> None:
-        """Note a message that the run has already, so that a request that repeats it does not add it again."""
+        """Note a message that the run already has, so that a request that repeats it does not add it again."""
         self._known[_key(message)] += 1
 
     def add(self, message: ChatMessage, facts: AnswerFacts = NO_FACTS) -> Iterator[IncomingEvent]:
@@ -112,7 +112,7 @@ class ImportedConversation:
             yield self._head(message, facts.at)
 
     def add_request(self, messages: Sequence[ChatMessage], at: datetime | None) -> Iterator[IncomingEvent]:
-        """Yield the events of the messages of a request that the conversation does not have yet, without answers.
+        """Yield the events of a request's new messages, without answers.
 
         A request repeats the conversation before it.
         """
@@ -126,12 +126,12 @@ class ImportedConversation:
                 yield from self.add(message, AnswerFacts(at=at))
 
     def unrequested_call(self, call_id: str, name: str, arguments: Any, facts: AnswerFacts) -> IncomingEvent:
-        """Return the start of a call that no answer has requested. It gets an answer of its own."""
+        """Return the start of a call that no answer requested. An answer is added for it."""
         self.open_calls[call_id] = contents.call_part(call_id, name, arguments)
         return self._event(ToolStart(call_id=call_id, tool_name=name, arguments=arguments), facts.began_at)
 
     def close(self) -> Iterator[IncomingEvent]:
-        """Yield the ends of the calls without a result, at the end of a finished run: their outcome is unknown."""
+        """Yield the ends of the calls without a result, when a finished run ends. Their outcome is unknown."""
         for call_id, call in self.open_calls.items():
             end = ToolEnd(call_id=call_id, tool_name=call.tool_name, status="unknown")
             yield self._event(end, None, message=request(ToolReturnPart(call.tool_name, UNKNOWN_OUTCOME, call_id)))
@@ -197,7 +197,7 @@ class ImportedConversation:
 
 
 def check_calls(message: ChatMessage, conversation: ImportedConversation, place: JsonPlace) -> None:
-    """Raise `ImportRefused` for calls with the same ID, and for results without a call or the name of their tool."""
+    """Raise `ImportRefused` for calls with the same ID, and for results without a call ID and tool name."""
     ids = [call.tool_call_id for call in message.calls]
     if len(set(ids)) < len(ids):
         raise place.refuse("two calls of an answer have the same ID")
@@ -207,6 +207,6 @@ def check_calls(message: ChatMessage, conversation: ImportedConversation, place:
 
 
 def _key(message: ChatMessage) -> str:
-    """Return what makes two messages of a conversation the same."""
+    """Return a key that is equal for repeats of a message."""
     content = contents.text_content(message.content) if message.role in ("system", "user") else message.content
     return canonical([message.role, content, list(message.call_ids)])

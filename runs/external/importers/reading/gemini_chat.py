@@ -1,8 +1,8 @@
-"""The messages of a chat of Gemini CLI.
+"""The messages of a Gemini CLI chat.
 
-Older versions write one JSON document, newer ones a line for each change: the session, a message, which replaces the
-one with its ID, `$set` with changed values of the session, and `$rewindTo`, after which the messages from that one on
-are no longer sent. All messages are kept, also those that were rewound.
+Older versions write one JSON document. Newer ones write a line for each change: the session; a message, which replaces
+the message with its ID; `$set` with changed values of the session; and `$rewindTo`, which removes a message and all
+later ones from the next requests. All messages are kept, including rewound ones.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from runs.external.importers.base import ImportFile, ImportRefused, Record
 
 @dataclass(frozen=True, slots=True)
 class ChatPlace:
-    """Where a message is in its file."""
+    """The place of a message in its file."""
 
     file: ImportFile
-    #: Returns the JSON value of the message. What lines hold is read again, so that memory does not grow with the file.
+    #: Returns the JSON value of the message. Values on lines are read again, so that memory does not grow with the
+    #: file.
     read: Callable[[], Any]
     line: int | None = None
     pointer: str = ""
 
     def value(self) -> Mapping[str, Any]:
-        """Return the message. Raises `ImportRefused` if it is none."""
+        """Return the message. Raises `ImportRefused` for any other value."""
         value = self.read()
         if not isinstance(value, Mapping):
             raise self.refuse("not a JSON object")
@@ -39,17 +40,17 @@ class ChatPlace:
 
 @dataclass
 class Chat:
-    """A chat: what is said about its session, and its messages in their order."""
+    """A chat: facts about its session, and its messages in order."""
 
     about: dict[str, Any] = field(default_factory=dict)
     messages: list[ChatPlace] = field(default_factory=list)
     #: The model of the first answer.
     model: str = ""
-    #: The place of each message with an ID in `messages`.
+    #: The index in `messages` of each message with an ID.
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def add(self, message: Any, place: ChatPlace, *, replaces: bool = True) -> None:
-        """Add a message, or, if `replaces`, a newer version of it."""
+        """Add a message or, with `replaces`, a newer version of it."""
         message_id = message.get("id") if isinstance(message, Mapping) else None
         self.model = self.model or _model(message)
         number = self._numbers.get(message_id) if isinstance(message_id, str) else None
@@ -97,7 +98,7 @@ def _add_record(chat: Chat, file: ImportFile, record: Record) -> None:
     changes = value.get("$set", value)
     if not isinstance(changes, Mapping):
         raise file.refuse("not an object", line=number, pointer="/$set")
-    # A summary of the chat replaces its messages in the next request. What is known of them stays.
+    # A summary of the chat replaces its messages in the next request. The messages read so far are kept.
     messages = changes.get("messages", [])
     if not isinstance(messages, list):
         raise file.refuse("not a list", line=number, pointer="/$set/messages")

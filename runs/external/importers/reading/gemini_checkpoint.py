@@ -1,9 +1,9 @@
-"""Chats that Gemini CLI has saved with `/chat save`: the contents of its next request, as Gemini's API has them.
+"""Chats that Gemini CLI saved with `/chat save`: the contents of its next request, in the form of Gemini's API.
 
-Older versions write the list of contents, newer ones have it under `history`. There are no IDs of sessions or
-messages, no times and no tokens. A chat that goes on and is saved again begins with the same contents. So the run is
-known by its first prompt and answer, and each event by all contents so far: what two saved chats have in common is
-imported once, and what differs is kept.
+Older versions write the list of contents, newer ones put it under `history`. Sessions and messages have no IDs, times
+or tokens. If a chat continues and is saved again, it begins with the same contents. So the run is identified by its
+first prompt and answer, and each event by all contents up to it: the common part of two saved chats is imported once,
+and differing parts are kept.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def read_checkpoint(file: ImportFile) -> Iterator[Item]:
 
 
 def _digests(history: list[JsonPlace]) -> Iterator[str]:
-    """Yield, for each content, what identifies it with all contents before it."""
+    """Yield, for each content, a digest of it and all contents before it."""
     digest = hashlib.sha256()
     for content in history:
         digest.update(canonical(content.value).encode(errors="surrogatepass") + b"\n")
@@ -66,7 +66,7 @@ def _digests(history: list[JsonPlace]) -> Iterator[str]:
 
 
 def _prompt(content: JsonPlace) -> str:
-    """Return what a person has written; empty for answers, results and what the program tells the model."""
+    """Return the text that a person wrote; empty for answers, results and texts that the program writes."""
     if content.at("role").value != "user":
         return ""
     text = "\n".join(part["text"] for part in _parts(content) if isinstance(part.get("text"), str)).strip()
@@ -96,7 +96,7 @@ def _answer(content: JsonPlace) -> ChatMessage:
     for number, part in enumerate(content.at("parts").items()):
         fields, call = part.members(), part.at("functionCall")
         if call.value is not None:
-            # Older versions have no IDs. One that depends on the place is the same in a longer file.
+            # Older versions have no call IDs. An ID made of the place is the same in a longer file.
             call_id = call.at("id").name() if call.at("id").value else f"call-{content.path[-1]}-{number}"
             calls.append(contents.call_part(call_id, call.at("name").name(), call.at("args").value))
         elif not isinstance(fields.get("text"), str):
@@ -109,7 +109,7 @@ def _answer(content: JsonPlace) -> ChatMessage:
 
 
 def _result(response: JsonPlace, conversation: ImportedConversation) -> ChatMessage:
-    """Return the result of a call: of the one with its ID or, without one, of the oldest open call of the function."""
+    """Return the result of a call: the call with its ID or, without an ID, the oldest open call of the function."""
     name = response.at("name").name()
     call_id = response.at("id").name() if response.at("id").value else open_call(name, conversation.open_calls) or name
     value = response.at("response").value

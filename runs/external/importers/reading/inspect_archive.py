@@ -12,12 +12,12 @@ from runs.external.importers.base import MAX_DOCUMENT, ImportFile, ImportRefused
 from runs.external.importers.reading.json_place import JsonPlace
 
 _SIGNATURE = b"PK\x03\x04"
-#: How the entry of a file in the archive's directory begins.
+#: The first bytes of a file's entry in the archive's directory.
 _ENTRY = b"PK\x01\x02"
-#: Of a log that is complete, and of one whose evaluation goes on or was killed.
+#: The header of a complete log, and of a log whose evaluation is still running or was killed.
 _HEADERS = ("header.json", "_journal/start.json")
 _SAMPLES = "samples/"
-#: Files of an archive.
+#: Maximum number of files in an archive.
 MAX_MEMBERS = 10_000
 #: Bytes that are unpacked at a time.
 BLOCK = 256 * 1024
@@ -40,10 +40,10 @@ def is_archive(file: ImportFile) -> bool:
 def read(file: ImportFile) -> tuple[JsonPlace, Iterator[JsonPlace]]:
     """Return the header and the samples, in the order of their names. Raises `ImportRefused`.
 
-    Errors name the file of the archive.
+    Errors name the file within the archive.
     """
     content = file.content()
-    # Counted before zipfile makes an object of each entry.
+    # Counted before zipfile creates an object for each entry.
     if content.count(_ENTRY) > MAX_MEMBERS:
         raise file.refuse(f"has more than {MAX_MEMBERS} files")
     archive = ZipFile(io.BytesIO(content))
@@ -54,13 +54,13 @@ def read(file: ImportFile) -> tuple[JsonPlace, Iterator[JsonPlace]]:
 
 
 def _member(file: ImportFile, archive: ZipFile, name: str) -> JsonPlace:
-    # zipfile unpacks other methods without a limit: 4 KiB of bzip2 can be gigabytes.
+    # zipfile unpacks other methods without a limit: 4 KiB of bzip2 can become gigabytes.
     if archive.getinfo(name).compress_type not in (ZIP_STORED, ZIP_DEFLATED):
         raise file.refuse(f"{name} cannot be unpacked: its compression is neither none nor deflate")
     try:
         with archive.open(name) as stream:
             content = b"".join(_unpacked(file, stream))
-    # What zipfile raises for damaged and encrypted (RuntimeError) members, and for unknown features.
+    # zipfile raises these for damaged and encrypted (RuntimeError) members, and for unknown features.
     except (BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError) as error:
         raise file.refuse(f"{name} cannot be unpacked: {error}") from None
     member = ImportFile(f"{file.name}/{name}", content)
@@ -69,7 +69,7 @@ def _member(file: ImportFile, archive: ZipFile, name: str) -> JsonPlace:
 
 
 def _unpacked(file: ImportFile, stream: IO[bytes]) -> Iterator[bytes]:
-    """Yield the content in blocks. The size that an archive states may be wrong; `document` refuses a long content."""
+    """Yield the content in blocks. The size stated by an archive may be wrong; `document` refuses a long content."""
     size = 0
     while size <= MAX_DOCUMENT and (block := stream.read(BLOCK)):
         file.spend(len(block))

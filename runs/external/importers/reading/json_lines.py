@@ -1,7 +1,7 @@
-"""The records of a line of JSON lines: usually one, several where a program wrote without a line end, or none.
+"""The records of a line of JSON lines: usually one, several if a program omitted a line end, or none.
 
-Programs append to their files without locks, and are killed. So a line may hold two records, or the beginning of one
-and then another. Every whole record is read; what lies between is damage.
+Programs append to their files without locks and can be killed. So a line may hold two records, or a truncated record
+and then another. Every whole record is read; the parts between them are damage.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from agentops.base.http.strict_json import NotJson
 
-#: Bytes that some programs write at the beginning of a file.
+#: The byte order mark that some programs write at the beginning of a file.
 BOM = b"\xef\xbb\xbf"
 _SPACES = " \t\r\n"
 _DECODER = json.JSONDecoder()
-#: Where a record may begin inside a damaged line.
+#: Matches a possible beginning of a record inside a damaged line.
 _BEGIN = re.compile(r"\{\s*\"")
-#: Places after a damage where a record is looked for, so that the work stays linear.
+#: Places after damage at which a record is searched. The limit keeps the work linear.
 _ATTEMPTS = 8
 _NUL = re.compile("\0[\0 \t\r]*")
 NUL_BYTES = "NUL bytes in place of a record"
@@ -36,7 +36,7 @@ class Whole(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A part of a line that is no record."""
+    """A damaged part of a line."""
 
     reason: str
     #: The JSON pointer of the cause.
@@ -48,7 +48,7 @@ Parser = Callable[[bytes], Any]
 
 
 def split_line(line: bytes, parse: Parser) -> Iterator[Whole | Damage]:
-    """Yield the records of a line in their order, and what is damaged between them."""
+    """Yield the records of a line, and the damaged parts between them, in order."""
     try:
         yield Whole(0, len(line), parse(line))
     except NotJson as error:
@@ -60,7 +60,7 @@ def split_line(line: bytes, parse: Parser) -> Iterator[Whole | Damage]:
 
 def _split(text: str, parse: Parser, whole_line: NotJson) -> Iterator[Whole | Damage]:
     at, is_first = 0, True
-    # Counted on from the record before: from the beginning of the line, many records would take quadratic time.
+    # Counted from the preceding record. Counting from the beginning of the line would take quadratic time.
     counted, place = 0, 0
     while (at := _skip(text, at)) < len(text):
         if nul := _NUL.match(text, at):
@@ -92,7 +92,7 @@ def _record(record: bytes, begin: int, parse: Parser) -> Whole | Damage:
 
 
 def _end_of_object(text: str, at: int) -> tuple[int | None, int]:
-    """Return where the JSON object at a place ends; None if none is whole, and where it is broken."""
+    """Return the end of the JSON object at a place, or None if it is damaged, and the place of the damage."""
     if text[at] != "{":
         return None, at
     try:
@@ -104,10 +104,10 @@ def _end_of_object(text: str, at: int) -> tuple[int | None, int]:
 
 
 def _next_records(text: str, at: int, broken_at: int) -> int:
-    """Return where whole records follow a broken one, up to the end of the line; that end if none do.
+    """Return where whole records follow a damaged one, up to the end of the line; the end if none follow.
 
-    A record that is cut inside a text ends where the next one begins: just before the place at which it is broken. What
-    is broken only by the end of the line is cut, and objects inside it are no records.
+    A record cut inside a text ends where the next record begins: just before the place of the damage. If only the end
+    of the line cuts a record, objects inside it are not records.
     """
     candidates = [begin for begin in (text.rfind("{", at + 1, broken_at + 1),) if begin > at]
     candidates += [match.start() for _, match in zip(range(_ATTEMPTS), _BEGIN.finditer(text, broken_at), strict=False)]
@@ -121,5 +121,5 @@ def _next_records(text: str, at: int, broken_at: int) -> int:
 
 
 def _damage(error: NotJson) -> Damage:
-    # The number of the line is that of the file.
+    # The caller adds the line number within the file.
     return Damage(str(error).replace("line 1, column", "column"), error.data.get("pointer", ""))

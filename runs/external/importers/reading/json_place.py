@@ -12,16 +12,16 @@ from runs.external.event_input import RejectedEvent, read_time
 from runs.external.importers.base import ImportFile, ImportRefused, Item
 from runs.providers.messages import canonical
 
-#: Characters of the ID of a call, and of the name of a tool.
+#: Maximum characters of a call ID, and of a tool name.
 MAX_NAME = 256
 #: Characters of a digest that names a run without an ID.
 _DIGEST = 16
-#: The longest own ID that is used as it is: with the name of the format, it must fit the column.
+#: The longest own ID that is used unchanged. Together with the format's name, it must fit the column.
 _MAX_ID = 160
 
 
 class JsonPlace:
-    """A JSON value and the way to it. What is absent is null."""
+    """A JSON value and its path. An absent value is null."""
 
     def __init__(self, file: ImportFile, value: Any, path: strict_json.Path = (), line: int | None = None) -> None:
         file.spend()
@@ -31,7 +31,7 @@ class JsonPlace:
         self.line = line
 
     def at(self, *path: str) -> JsonPlace:
-        """Return a member, or a member of a member. Raises `ImportRefused` where one is no object."""
+        """Return a member, or a nested member. Raises `ImportRefused` if a value on the path is not an object."""
         place = self
         for name in path:
             members = place.members()
@@ -52,7 +52,7 @@ class JsonPlace:
             yield JsonPlace(self.file, item, (*self.path, index), self.line)
 
     def text(self, default: str | None = "") -> str:
-        """Return a text, or `default` for null; None: a text is required. Raises `ImportRefused`."""
+        """Return a text, or `default` for null; without a default, a text is required. Raises `ImportRefused`."""
         if isinstance(self.value, str) and (self.value or default is not None):
             return self.value
         if self.value is not None or default is None:
@@ -60,25 +60,25 @@ class JsonPlace:
         return default
 
     def label(self) -> str:
-        """Return a text without what cannot be printed; empty for null. Raises `ImportRefused` for other values."""
+        """Return a text without unprintable characters; empty for null. Raises `ImportRefused` for other values."""
         return "".join(letter for letter in self.text() if letter.isprintable())
 
     def name(self) -> str:
-        """Return a required text that an ID or a name can be. Raises `ImportRefused`."""
+        """Return a required text that is a valid ID or name. Raises `ImportRefused`."""
         text = self.text(None)
         if len(text) > MAX_NAME or not text.isprintable():
             raise self.refuse(f"must have at most {MAX_NAME} characters, which can be printed")
         return text
 
     def time(self) -> datetime | None:
-        """Return a time. Raises `ImportRefused` for what is none."""
+        """Return a time; None for null. Raises `ImportRefused` for other values."""
         try:
             return read_time(self.value)
         except RejectedEvent as error:
             raise self.refuse(error.detail) from None
 
     def run_reference(self, format_name: str, own_id: object = None) -> str:
-        """Return the reference of the run that is read from this place: its own ID, or else a digest of the content."""
+        """Return the reference of the run at this place: its own ID, or else a digest of the content."""
         if isinstance(own_id, str) and 0 < len(own_id) <= _MAX_ID and own_id.isprintable():
             return f"{format_name}:{own_id}"
         digest = hashlib.sha256(canonical(self.value).encode(errors="surrogatepass")).hexdigest()
@@ -102,10 +102,14 @@ def documents(file: ImportFile) -> Iterator[JsonPlace]:
 
 
 def read_documents(file: ImportFile, read: Callable[[JsonPlace], Iterable[Item]]) -> Iterator[Item]:
-    """Yield what `read` makes of each document. Invalid ones of JSON lines are left out. Raises `ImportRefused`."""
+    """Yield the items that `read` returns for each document.
+
+    Leaves out invalid documents of JSON lines. Raises `ImportRefused`.
+    """
     for place in documents(file):
         try:
-            # Once to check it, so that nothing of an invalid one is imported, and nothing of a large one is kept.
+            # The first pass only checks: nothing of an invalid document is imported, and no large document is kept in
+            # memory.
             for _ in read(place) if place.line is not None else ():
                 pass
         except ImportRefused as refusal:
@@ -115,7 +119,7 @@ def read_documents(file: ImportFile, read: Callable[[JsonPlace], Iterable[Item]]
 
 
 def looks_like(file: ImportFile, matches: Callable[[Any], bool]) -> bool:
-    """Return whether the content, or one of its first lines, matches. For `detect`: whatever `matches` raises is no."""
+    """Return whether the content, or any of its first lines, matches. For `detect`: an error in `matches` means no."""
     values = file.first_lines() if _consists_of_lines(file) else [file.whole()]
     return any(_matches(value, matches) for value in values)
 
@@ -128,5 +132,5 @@ def _matches(value: Any, matches: Callable[[Any], bool]) -> bool:
 
 
 def _consists_of_lines(file: ImportFile) -> bool:
-    """Return whether the content is no JSON value by itself, but has lines that are."""
+    """Return whether the whole content is not a JSON value, but some of its lines are."""
     return file.whole() is None and any(isinstance(value, dict | list) for value in file.first_lines())

@@ -1,17 +1,17 @@
-"""What an import leaves out of a file: damaged lines, and records that their format does not allow."""
+"""The parts of a file that an import left out: damaged lines, and records that their format does not allow."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-#: Lines that are named; further ones are only counted.
+#: Lines that are listed; the others are only counted.
 MAX_NAMED = 20
 MAX_REASON = 200
 
 
 class LeftOutLine(NamedTuple):
-    """A line, and why it, or a part of it, was left out."""
+    """A line, and why it (or a part of it) was left out."""
 
     line: int
     reason: str
@@ -22,19 +22,19 @@ class LeftOutLine(NamedTuple):
 
 @dataclass
 class LeftOut:
-    """The lines that were left out of a file."""
+    """The lines of a file that were left out."""
 
     count: int = 0
-    #: The first of them.
+    #: The first lines, up to `MAX_NAMED`.
     lines: list[LeftOutLine] = field(default_factory=list)
-    #: The line that follows `lines`; None if all are named.
+    #: The line that follows `lines`; None if all are listed.
     first_unnamed: int | None = None
-    #: The number of a last line that its program has not written to its end, which is no damage.
+    #: The number of a last line that its program has not finished writing. It does not count as damage.
     cut_line: int | None = None
     _last: int = 0
 
     def add(self, line: int, reason: str) -> None:
-        """Note a line. One with several damages counts once."""
+        """Note a line. A line with several damages counts once."""
         if line == self._last:
             return
         self._last = line
@@ -51,7 +51,7 @@ class LeftOut:
         return {"count": self.count, "lines": [one._asdict() for one in self.lines], "cut_line": self.cut_line}
 
     def sentences(self) -> list[str]:
-        """Return what was left out, in sentences for people; none if nothing was."""
+        """Return sentences for people about the omitted lines; none if nothing was left out."""
         texts = [f"left out {one}" for one in self.lines]
         if self.count > len(self.lines):
             texts.append(f"left out {self.count - len(self.lines):,} further lines, from line {self.first_unnamed} on")

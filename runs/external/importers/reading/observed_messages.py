@@ -1,4 +1,4 @@
-"""Reads what a traced model call was sent and has answered, in the forms of several providers and tracing libraries."""
+"""Reads the request and the answer of a traced model call, in the forms of several providers and tracing libraries."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _ATTRIBUTE = re.compile(r"llm\.input_messages\.(\d+)\.message\.(role|content|nam
 _ROLES = {"system": "system", "developer": "system", "assistant": "assistant", "model": "assistant", "tool": "tool"}
 #: Types of LangChain's messages.
 _LANGCHAIN = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
-#: Open calls among which that of a result without an ID is searched: a file may have very many of both.
+#: Open calls that are searched for the call of a result without an ID. A file may have very many of both.
 MAX_SEARCHED = 1000
-#: Types of items of the Responses API, besides messages.
+#: Types of items of the Responses API that are not messages.
 _ITEMS = frozenset(
     {"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning"}
 )
@@ -54,9 +54,9 @@ def sent_messages(place: JsonPlace, attributes: Mapping[str, Any]) -> list[ChatM
 
 
 def asked_text(place: JsonPlace, attributes: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """Return the first line of the last user message of a request; empty if its form is not known, or it has none.
+    """Return the first line of a request's last user message; empty for an unknown form or without a user message.
 
-    `attributes`: of the span, which may have the messages too.
+    `attributes`: the attributes of the span, which can also have the messages.
     """
     place = _opened(_unquoted(place), _is_request)
     is_text = isinstance(place.value, str) and not place.value.lstrip().startswith(("{", "["))
@@ -67,13 +67,13 @@ def asked_text(place: JsonPlace, attributes: Mapping[str, Any] = MappingProxyTyp
     except ImportRefused:
         return ""
     texts = [contents.text_content(message.content).strip() for message in messages if message.role == "user"]
-    # A request in no known form is one message with its JSON.
+    # A request in an unknown form is one message with its JSON.
     asked = [text for text in texts if text and text[0] not in "{[" and not contents.is_of_program(text)]
     return asked[-1].partition("\n")[0] if asked else ""
 
 
 def answered_message(place: JsonPlace, call_prefix: str) -> ChatMessage:
-    """Return the answer of a response. Calls without an ID get one that begins with `call_prefix`."""
+    """Return the answer of a response. A call without an ID gets an ID with the prefix `call_prefix`."""
     value = place.value
     messages = list(_answers(_opened(place, _is_answer)))
     if not messages:
@@ -93,7 +93,7 @@ def _unquoted(place: JsonPlace) -> JsonPlace:
 
 
 def _opened(place: JsonPlace, is_known: Callable[[Any], bool]) -> JsonPlace:
-    """Return what a text is as JSON, if it has a known form: some exports have requests and answers as texts."""
+    """Return the JSON value of a text if it has a known form. Some exports have requests and answers as texts."""
     if not isinstance(place.value, str) or not place.value.lstrip().startswith(("{", "[")):
         return place
     try:
@@ -116,14 +116,14 @@ def _is_answer(value: Any) -> bool:
 
 
 def is_response_item(value: object) -> bool:
-    """Whether a value is an item of the Responses API."""
+    """Return whether a value is an item of the Responses API."""
     if not isinstance(value, Mapping) or not isinstance(value.get("type"), str):
         return False
     return value["type"] in _ITEMS or (value["type"] == "message" and isinstance(value.get("role"), str))
 
 
 def is_answer_item(value: object) -> bool:
-    """Whether a value is an item of an answer."""
+    """Return whether a value is an item of an answer."""
     if not isinstance(value, Mapping) or not is_response_item(value):
         return False
     return value.get("role") == "assistant" or value["type"] in ("function_call", "custom_tool_call", "reasoning")
@@ -135,7 +135,7 @@ def item_messages(place: JsonPlace) -> Iterator[ChatMessage]:
 
 
 def answer_of_items(places: Sequence[JsonPlace]) -> ChatMessage:
-    """Return the answer that some items of the Responses API are. Raises `ImportRefused`."""
+    """Return the answer that some items of the Responses API form. Raises `ImportRefused`."""
     return _joined([message for place in places for message in _message(place)], "")
 
 
@@ -157,14 +157,14 @@ def instructions_of(place: JsonPlace) -> list[ChatMessage]:
 
 
 def with_call_id(message: ChatMessage, open_calls: Mapping[str, ToolCallPart]) -> ChatMessage:
-    """Return a tool result with the ID of the open call of its tool, if it has no ID of its own."""
+    """Return a tool result that has a call ID: the given one, or else the ID of its tool's open call."""
     if message.role != "tool" or any(message.call_ids):
         return message
     return replace(message, call_ids=[open_call(message.tool_name, open_calls)])
 
 
 def open_call(tool_name: str, open_calls: Mapping[str, ToolCallPart]) -> str:
-    """Return the ID of the first open call of a tool; empty without any among the oldest 1,000 open calls."""
+    """Return the ID of the first open call of a tool; empty if none of the oldest 1,000 open calls matches."""
     oldest = islice(open_calls.items(), MAX_SEARCHED)
     return next((call_id for call_id, call in oldest if call.tool_name == tool_name), "")
 
@@ -188,7 +188,7 @@ def _answers(place: JsonPlace) -> Iterator[ChatMessage]:
 
 
 def _observed(place: JsonPlace) -> Iterator[ChatMessage]:
-    """Yield the messages of an item. What a program has traced may have any form: an unknown one becomes a text."""
+    """Yield the messages of an item. Traced values can have any form: an unknown form becomes a text."""
     try:
         messages = list(_message(_as_chat(place)))
     except ImportRefused:
@@ -201,7 +201,7 @@ def _observed(place: JsonPlace) -> Iterator[ChatMessage]:
 
 
 def _as_chat(place: JsonPlace) -> JsonPlace:
-    """Return a message of LangChain as one of a chat."""
+    """Return a message of LangChain as a chat message."""
     value = place.value
     role = _LANGCHAIN.get(str(value.get("type"))) if isinstance(value, dict) and "role" not in value else None
     if role is None or "content" not in value:
@@ -211,7 +211,7 @@ def _as_chat(place: JsonPlace) -> JsonPlace:
 
 
 def _message(place: JsonPlace) -> Iterator[ChatMessage]:
-    """Yield the messages of an item, which can be one of the Responses API or one with parts."""
+    """Yield the messages of an item: a chat message, an item of the Responses API, or a message with parts."""
     value = place.members()
     kind, parts = value.get("type"), value.get("parts")
     if kind in ("function_call", "custom_tool_call"):
@@ -238,7 +238,7 @@ def _plain(content: Any) -> Any:
 
 
 def _with_parts(place: JsonPlace, parts: Sequence[Any]) -> Iterator[ChatMessage]:
-    """Yield the messages of an item with parts, as OpenTelemetry's GenAI conventions have them."""
+    """Yield the messages of an item with parts, in the form of OpenTelemetry's GenAI conventions."""
     role = _ROLES.get(str(place.at("role").value), "user")
     texts: list[str] = []
     thoughts: list[str] = []
@@ -311,7 +311,7 @@ def _call(call: Mapping[str, Any], arguments: object) -> ToolCallPart:
 
 
 def _id(value: object) -> str:
-    """Return an ID or a name as a text; empty for what is none."""
+    """Return an ID or a name as a text; empty for an invalid value."""
     return value[:MAX_NAME] if isinstance(value, str) and value.isprintable() else ""
 
 

@@ -1,6 +1,6 @@
-"""Events of OpenHands since version 1: the model's messages, and the calls and results of its tools, each of a `kind`.
+"""Events of OpenHands since version 1: messages of the model, and calls and results of its tools, each with a `kind`.
 
-The actions of one response are events of their own, which name it: together they are one answer.
+The actions of one response are separate events that name the response. Together they form one answer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ACTION = "ActionEvent"
 
 
 def is_event(value: object) -> bool:
-    """Whether a value is an event since version 1."""
+    """Return whether a value is an event of version 1 or later."""
     return isinstance(value, dict) and isinstance(value.get("kind"), str) and {"source", "id"} <= value.keys()
 
 
@@ -44,7 +44,7 @@ def read_events(events: Sequence[JsonPlace], conversation: ImportedConversation)
 
 
 def _response_of(action: JsonPlace) -> object:
-    """Return what names the response of an action; one without is a response by itself."""
+    """Return the response ID of an action. An action without one is a whole response."""
     return action.at("llm_response_id").value or action.path
 
 
@@ -112,7 +112,7 @@ def _result(
 
 
 def _output(observation: JsonPlace) -> Any:
-    """Return the output of a tool: its content, in older versions under several names, or all of its values."""
+    """Return the output of a tool: its content (older versions use several names for it), or all of its values."""
     fields = observation.members()
     for name in ("content", "output", "text", "message"):
         if isinstance(fields.get(name), str | list) and fields[name]:

@@ -1,4 +1,4 @@
-"""The bytes of a file, in memory or on disk. What is on disk is read in parts, so memory does not grow with it."""
+"""The bytes of a file, in memory or on disk. A file on disk is read in parts, so memory does not grow with it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from zlib import crc32
 
 #: Bytes that are read at a time.
 BLOCK = 256 * 1024
-#: Bytes of the longest line. A longer one is not kept.
+#: Bytes of the longest line. The bytes of a longer line are not kept.
 MAX_LINE = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class StoredBytes:
-    """A number of bytes, any part of which can be read again and again."""
+    """A byte sequence of fixed size. Any part of it can be read repeatedly."""
 
     size: int
     #: Returns the bytes from one offset up to another.
@@ -29,9 +29,9 @@ class StoredBytes:
 
     @classmethod
     def on_disk(cls, descriptor: int) -> StoredBytes:
-        """Take over the descriptor of an open file, which is closed with the last reference to this object.
+        """Take ownership of an open file's descriptor, and close it with the last reference to this object.
 
-        What the file grows by afterwards is not seen.
+        Bytes appended to the file later are not read.
         """
         stored = cls(os.fstat(descriptor).st_size, lambda begin, end: os.pread(descriptor, end - begin, begin))
         weakref.finalize(stored, os.close, descriptor)
@@ -45,13 +45,13 @@ class StoredBytes:
 
     def after(self, begin: int) -> StoredBytes:
         """Return the bytes from an offset on."""
-        # Holds this object, whose descriptor is closed with it.
+        # The closure keeps this object alive, so that its descriptor stays open.
         return StoredBytes(self.size - begin, lambda first, end: self.read(first + begin, end + begin))
 
     def lines(self) -> Iterator[tuple[StoredLine, bytes | None]]:
-        """Yield each line that is not blank: its place, and its bytes without white space around them.
+        """Yield each line that is not blank: its place, and its bytes without surrounding white space.
 
-        None in place of the bytes of a line that is longer than `MAX_LINE`.
+        A line longer than `MAX_LINE` has None instead of its bytes.
         """
         for number, (begin, size, line) in enumerate(self._lines(), start=1):
             if line is None:
@@ -83,12 +83,12 @@ class StoredBytes:
 
 
 class StoredLine(NamedTuple):
-    """Where a line is, and by what a change of it is noticed."""
+    """The place of a line, and a digest that detects a change of it."""
 
     #: From 1.
     number: int
     begin: int
-    #: In bytes, without its end, and white space around it.
+    #: In bytes, without the line end and surrounding white space.
     size: int
     checksum: int
 
@@ -97,7 +97,7 @@ class StoredLine(NamedTuple):
         return self.begin + self.size
 
     def part(self, line: bytes, begin: int, end: int) -> StoredLine:
-        """Return the place of a part of the line, of which these are the bytes."""
+        """Return the place of a part of the line. `line`: the bytes of the line."""
         if (begin, end) == (0, len(line)):
             return self
         return StoredLine(self.number, self.begin + begin, end - begin, crc32(line[begin:end]))
