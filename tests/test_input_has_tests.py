@@ -118,7 +118,7 @@ ROWS = {
     97: ("a reader that leaves an export", f"{EXPORTS}a_reader_that_leaves_ends_the_export"),
     98: ("inner addresses", "runs/tools/test_address_policy.py::test_nothing_but_public_addresses_passes"),
     99: ("a receiver that rebinds", "runs/tools/test_guarded_http.py::test_a_host_that_rebinds_gets_only_the_address"),
-    100: ("guessed passwords", "projects/test_login.py::test_after_five_failures_the_right_password_is_refused_too"),
+    100: ("guessed passwords", "accounts/test_login.py::test_after_five_failures_the_right_password_is_refused_too"),
     103: ("an ambiguous prefix", "runs/commands/test_agent_steering.py::test_an_ambiguous_beginning_is_refused"),
     104: ("a kill without a terminal", "runs/commands/test_agent_resume_all.py::test_live_runs_are_taken_only_where"),
     105: ("a pipe or device as a file", f"{FIXTURE}it_refuses_what_is_not_a_regular_file"),

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from agentops.accounts.access import Action
 from agentops.accounts.models import Project
-from runs.actions.schedules import schedule_changes
+from runs.actions.schedules import schedule_changes, starting
 from runs.actions.schedules.due_times import MAX_INTERVAL_S, MIN_INTERVAL_S
 from runs.actions.schedules.periodic_tasks import with_timing
 from runs.actions.schedules.schedule_changes import SHOWN_TIMES, next_times, problem_of, timing_values
@@ -204,8 +204,13 @@ class ScheduleRun(ActionView):
     def post(self, request: Request, **options: Any) -> HttpResponse:
         return super().post(request, **options)
 
+    def prepare(self, project: Project, data: dict[str, Any]) -> dict[str, Any]:
+        schedule = schedule_changes.schedule_of(project, self.kwargs["schedule_id"])
+        return {"inputs": starting.prepare(schedule.pk)}
+
     def act(self, project: Project, data: dict[str, Any]) -> Response:
-        run = schedule_changes.run_now(project, self.kwargs["schedule_id"], by=self.principal)
+        schedule_id, inputs = self.kwargs["schedule_id"], data["inputs"]
+        run = schedule_changes.run_prepared(project, schedule_id, inputs, by=self.principal)
         is_agent = isinstance(run, AgentRun)
         address = reverse("api:run" if is_agent else "api:flow-run", args=[self.kwargs["project"], run.pk])
         answer = {"run_id": run.pk if is_agent else None, "flow_run_id": None if is_agent else run.pk}

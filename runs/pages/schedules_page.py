@@ -16,13 +16,14 @@ from agentops.accounts.access import Action, enter
 from agentops.accounts.errors import AccessError, InvalidQuery
 from agentops.accounts.requests import principal_of
 from agentops.base.http.methods import require_POST, require_safe
+from runs.actions.schedules import starting
 from runs.actions.schedules.schedule_changes import (
     MAX_SCHEDULES,
     change_schedule,
     next_times,
     problem_of,
     remove_schedule,
-    run_now,
+    run_prepared,
     schedule_of,
     schedules_of,
     timing_values,
@@ -155,7 +156,8 @@ def run(request: HttpRequest, project: str, schedule_id: UUID) -> HttpResponse:
     except ValueError:
         raise InvalidQuery("token must be that of the form: reload the page") from None
     try:
-        run_id = create_once(request, token, lambda: run_now(entry.project, schedule.pk, by=principal))
+        inputs = starting.prepare(schedule.pk)
+        run_id = create_once(request, token, lambda: run_prepared(entry.project, schedule.pk, inputs, by=principal))
     except (RunRefusal, AccessError) as refusal:
         messages.error(request, f"No run was started: {clean(str(refusal))}.")
         return _see_other("runs:schedule", entry.project.slug, schedule_id)

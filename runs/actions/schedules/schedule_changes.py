@@ -157,9 +157,14 @@ def _detach(runs: QuerySet[Any]) -> None:
 
 def run_now(project: Project, schedule_id: UUID, *, by: Actor) -> AgentRun | FlowRun:
     """Start a run of a schedule now, see `starting.start_now`, with an audit entry for schedule and run."""
+    return starting.prepared(lambda inputs: run_prepared(project, schedule_id, inputs, by=by), schedule_id)
+
+
+def run_prepared(project: Project, schedule_id: UUID, inputs: starting.Inputs, *, by: Actor) -> AgentRun | FlowRun:
+    """Start a run of a schedule as `run_now` does, with the result of `starting.prepare`."""
     schedule = schedule_of(project, schedule_id)
     with transaction.atomic():
-        run = starting.start_now(schedule.pk, by=by)
+        run = starting.start_now(schedule.pk, inputs, by=by)
         record(by, ScheduleAuditAction.STARTED, project=project, obj=schedule, after={"run_id": str(run.pk)})
     return run
 

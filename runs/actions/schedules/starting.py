@@ -37,6 +37,8 @@ from runs.providers import loading
 from runs.statuses import LIVE
 
 T = TypeVar("T")
+#: The inputs of a flow that were checked, or why they were refused; None for an agent.
+Inputs = CheckedInputs | RunRefusal | None
 Outcome = ScheduleStart.Outcome
 #: Transactions for one schedule in one look. The next look continues.
 MAX_LOOKS = 20
@@ -61,8 +63,8 @@ class _Look:
 
     schedule: Schedule
     now: datetime
-    #: The inputs of a flow that were checked before the lock was taken, or why they were refused.
-    prepared: CheckedInputs | Exception | None
+    #: Checked before the lock was taken.
+    inputs: Inputs
     by: Actor
 
 
@@ -72,8 +74,10 @@ class ScheduleDisabled(RunRefusal):
     code = "schedule_disabled"
 
 
-class _ChangedMeanwhile(Exception):
+class ScheduleChanged(RunRefusal):
     """The flow or its inputs are not those that were checked."""
+
+    code = "schedule_changed"
 
 
 def start_due_schedules() -> int:
@@ -100,28 +104,24 @@ def start_due(schedule_id: UUID) -> bool:
     Any number of calls at once, and any calls again, do the same as one.
     """
     looks = 0
-    while looks < MAX_LOOKS and _repeated(lambda prepared: _decide_next(schedule_id, prepared), schedule_id):
+    while looks < MAX_LOOKS and prepared(lambda inputs: _decide_next(schedule_id, inputs), schedule_id):
         looks += 1
     return looks > 0
 
 
-def start_now(schedule_id: UUID, *, by: Actor) -> AgentRun | FlowRun:
-    """Start a run of a schedule now, whether it is enabled, and whatever runs are going.
+def start_now(schedule_id: UUID, inputs: Inputs, *, by: Actor) -> AgentRun | FlowRun:
+    """Start a run of a schedule now, enabled or not, and whatever runs are going. `inputs` are those of `prepare`.
 
-    Raises `ScheduleNotFound`, and what the creation of the run raises; nothing is written then.
+    Raises `ScheduleNotFound`, `ScheduleChanged`, and what the creation of the run raises; nothing is written then.
     """
-
-    def write(prepared: CheckedInputs | Exception | None) -> AgentRun | FlowRun:
-        with transaction.atomic():
-            schedule = _locked(schedule_id)
-            if schedule is None:
-                raise ScheduleNotFound("the project has no such schedule")
-            look = _Look(schedule, database_clock.now(), prepared, by)
-            run = _open_run(look)
-            ScheduleStart(schedule=schedule, **_started(run), decided_at=look.now).save(force_insert=True)
-        return run
-
-    return _repeated(write, schedule_id)
+    with transaction.atomic():
+        schedule = _locked(schedule_id)
+        if schedule is None:
+            raise ScheduleNotFound("the project has no such schedule")
+        look = _Look(schedule, database_clock.now(), inputs, by)
+        run = _open_run(look)
+        ScheduleStart(schedule=schedule, **_started(run), decided_at=look.now).save(force_insert=True)
+    return run
 
 
 def try_to_start_due(schedule_id: UUID) -> bool:
@@ -132,16 +132,17 @@ def try_to_start_due(schedule_id: UUID) -> bool:
 # --- A look, in one transaction -----------------------------------------------------------------------------------
 
 
-def _repeated(act: Callable[[CheckedInputs | Exception | None], T], schedule_id: UUID) -> T:
-    """Return what `act` returns, with the inputs of the flow, which may take seconds to check outside of any lock."""
+def prepared(act: Callable[[Inputs], T], schedule_id: UUID) -> T:
+    """Return what `act` returns for the inputs of a schedule, and call it again if they have changed meanwhile."""
     while True:
         try:
-            return loading.repeating(partial(act, _prepare(schedule_id)))
-        except _ChangedMeanwhile:
+            return loading.repeating(partial(act, prepare(schedule_id)))
+        except ScheduleChanged:
             continue
 
 
-def _prepare(schedule_id: UUID) -> CheckedInputs | Exception | None:
+def prepare(schedule_id: UUID) -> Inputs:
+    """Check the inputs of a flow. Called without a transaction: the check may take seconds."""
     schedule = Schedule.objects.filter(pk=schedule_id).exclude(flow="").select_related("project").first()
     if schedule is None:
         return None
@@ -152,13 +153,13 @@ def _prepare(schedule_id: UUID) -> CheckedInputs | Exception | None:
         return refusal
 
 
-def _decide_next(schedule_id: UUID, prepared: CheckedInputs | Exception | None) -> bool:
+def _decide_next(schedule_id: UUID, inputs: Inputs) -> bool:
     """Decide the next due times: those that were missed, and one that was not. Returns whether to look again."""
     with transaction.atomic():
         schedule = _locked(schedule_id)
         if schedule is None:
             return False
-        look = _Look(schedule, database_clock.now(), prepared, f"schedule {schedule.name}")
+        look = _Look(schedule, database_clock.now(), inputs, f"schedule {schedule.name}")
         with project_scope.limited_to(schedule.project_id):
             changed = _start_waiting(look) | _decide_due(look)
         if changed:
@@ -238,14 +239,13 @@ def _open_run(look: _Look) -> AgentRun | FlowRun:
         agent = agent_definitions.find(schedule.project, schedule.agent)
         prompt = schedule.prompt or None
         return run_actions.create(look.by, schedule.project, agent, prompt, schedule_id=schedule.pk)
-    flow, prepared = flow_definitions.find(schedule.project, schedule.flow), look.prepared
-    if isinstance(prepared, RunRefusal):
-        raise prepared
-    if not isinstance(prepared, CheckedInputs) or (prepared.flow.pk, prepared.flow.version) != (flow.pk, flow.version):
-        raise _ChangedMeanwhile
-    if prepared.inputs != schedule.inputs:
-        raise _ChangedMeanwhile
-    return flow_run_actions.create_checked(look.by, prepared, schedule_id=schedule.pk)
+    flow, checked = flow_definitions.find(schedule.project, schedule.flow), look.inputs
+    if isinstance(checked, RunRefusal):
+        raise checked
+    is_same = checked is not None and (checked.flow.pk, checked.flow.version) == (flow.pk, flow.version)
+    if checked is None or not is_same or checked.inputs != schedule.inputs:
+        raise ScheduleChanged("the schedule or its flow has just been changed: try again")
+    return flow_run_actions.create_checked(look.by, checked, schedule_id=schedule.pk)
 
 
 def _started(run: AgentRun | FlowRun) -> dict[str, Any]:

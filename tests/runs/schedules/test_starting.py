@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError, connection, transaction
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django_celery_beat.models import CrontabSchedule, PeriodicTask
 
@@ -22,9 +23,11 @@ from runs.actions.schedules.schedule_errors import ScheduleNotFound
 from runs.actions.schedules.schedule_plan import MAX_DUE, ON_TIME, decide
 from runs.actions.schedules.starting import due_schedules, start_due, start_due_schedules
 from runs.errors import InvalidAgent
+from runs.lifecycle import flow_creation
 from runs.models import Agent, AgentRun, FlowRun, Schedule, ScheduleStart
 from runs.statuses import RunStatus
 from runs.worker import upkeep
+from tests.support.accounts import with_key
 from tests.support.factories import drive, make_agent, make_project
 from tests.support.flows.flow_runs import make_flow
 from tests.support.schedules import SetClock, make_schedule, outcomes, runs_of
@@ -218,6 +221,27 @@ def test_a_run_that_a_person_starts(project: Project, clock: SetClock) -> None:
     with pytest.raises(InvalidAgent):
         run_now(project, schedule.pk, by="user:ada")
     assert len(outcomes(schedule)) == 3
+
+
+@pytest.mark.django_db(transaction=True)
+def test_flow_inputs_are_checked_outside_of_transactions(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check may take seconds, in which others would wait for its locks, on SQLite all that write."""
+    make_flow({"flow_id": "sample", "nodes": [{"id": "only", "type": "constant", "value": 1}]}, project)
+    schedule = make_schedule(project, flow="sample", is_enabled=False)
+    in_transaction = []
+    check = flow_creation.check_inputs
+
+    def note(*given: Any) -> Any:
+        in_transaction.append(connection.in_atomic_block)
+        return check(*given)
+
+    monkeypatch.setattr(flow_creation, "check_inputs", note)
+    run_now(project, schedule.pk, by=SYSTEM)
+    path, key = f"/api/projects/{project.slug}/schedules/{schedule.pk}/run", with_key(project, "write")
+    headers = {**key, "Idempotency-Key": "once"}
+    assert Client().post(path, {}, content_type="application/json", headers=headers).status_code == 201
+
+    assert in_transaction == [False, False]
 
 
 def test_what_comes_due_while_it_is_disabled_is_not_missed(project: Project, clock: SetClock) -> None:
